@@ -1,1 +1,15 @@
-
+from jaxgrip.rigid.builders import DHRow as DHRow
+from jaxgrip.rigid.builders import Placement as Placement
+from jaxgrip.rigid.builders import from_dh as from_dh
+from jaxgrip.rigid.builders import from_placements as from_placements
+from jaxgrip.rigid.forward_dynamics import forward_dynamics as forward_dynamics
+from jaxgrip.rigid.forward_dynamics import solve_mass as solve_mass
+from jaxgrip.rigid.mass_matrix import crba as crba
+from jaxgrip.rigid.newton_euler import BodyLoads as BodyLoads
+from jaxgrip.rigid.newton_euler import bias_forces as bias_forces
+from jaxgrip.rigid.newton_euler import gravity_forces as gravity_forces
+from jaxgrip.rigid.newton_euler import point_load as point_load
+from jaxgrip.rigid.newton_euler import rnea as rnea
+from jaxgrip.rigid.newton_euler import rnea_bodies as rnea_bodies
+from jaxgrip.rigid.state_space import StateSpace as StateSpace
+from jaxgrip.rigid.tree import Tree as Tree

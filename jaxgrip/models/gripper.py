@@ -1,0 +1,161 @@
+"""The two-finger gripper (000a section 1)."""
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, Float
+
+from jaxgrip.rigid.builders import GRAVITY, DHRow, from_dh
+from jaxgrip.rigid.tree import Tree
+
+LINK_LENGTHS = (0.02, 0.06, 0.07)
+BASE_HEIGHT = 0.02
+MASSES = (0.08, 0.16, 0.20)
+INERTIAS = (
+    (1.0e-6, 19 / 6 * 1e-6, 19 / 6 * 1e-6),
+    (2.0e-6, 4.9e-5, 4.9e-5),
+    (2.5e-6, 995 / 12 * 1e-6, 995 / 12 * 1e-6),
+)
+_FINGERS = {
+    "A": {
+        "torque": (0.25, 0.50, 0.40),
+        "position": ((-90, 90), (-90, 10), (-170, 0)),
+        "start": (0, -20, -30),
+        "end": (80, -65, -60),
+    },
+    "B": {
+        "torque": (0.20, 0.47, 0.35),
+        "position": ((-270, -90), (-90, 10), (-170, 0)),
+        "start": (-180, -35, -25),
+        "end": (-100, -65, -60),
+    },
+}
+_VELOCITY_LIMIT = 65.0
+
+
+class Finger(eqx.Module):
+    """One finger of the gripper with its limits and the boundary values of the examples.
+
+    **Fields:** `tree`, 3 revolute joints; `torque_limit` (3,) [N m]; `position_limits` (3, 2)
+    [rad]; `velocity_limit` (3,) [rad/s]; `start` and `end` (3,) joint angles [rad]; `tip` (3,)
+    finger tip in the frame of the last body [m]; `link_lengths` (3,) [m].
+
+    Source: 000a sections 1.2 to 1.6.
+    """
+
+    tree: Tree
+    torque_limit: Float[Array, "3"]
+    position_limits: Float[Array, "3 2"]
+    velocity_limit: Float[Array, "3"]
+    start: Float[Array, "3"]
+    end: Float[Array, "3"]
+    tip: Float[Array, "3"]
+    link_lengths: Float[Array, "3"]
+
+
+def gripper_finger(
+    finger: str,
+    *,
+    link_lengths: ArrayLike = LINK_LENGTHS,
+    base_height: ArrayLike = BASE_HEIGHT,
+    masses: ArrayLike = MASSES,
+    inertias: ArrayLike = INERTIAS,
+    torque_limit: ArrayLike | None = None,
+    gravity: ArrayLike = GRAVITY,
+) -> Finger:
+    """Finger "A" or "B" of the gripper; every number may be replaced, also by a traced one.
+
+    The centre of mass stays in the middle of each link; inertias do not follow the lengths.
+
+    **Arguments:**
+
+    - `finger`: "A" or "B".
+    - `link_lengths`: (3,) [m].
+    - `base_height`: height of the second joint over the base [m].
+    - `masses`: (3,) [kg].
+    - `inertias`: (3, 3), a row of principal values about the centre of mass per link [kg m^2].
+    - `torque_limit`: (3,) [N m]; the published one when None.
+    - `gravity`: (3,) in the base frame [m/s^2].
+
+    **Returns:** the `Finger`.
+
+    **Raises:** `ValueError` for another name, wrong shapes and impossible numbers.
+
+    Source: 000a sections 1.2 to 1.6.
+    """
+    if finger not in _FINGERS:
+        raise ValueError(f"There is no finger {finger!r}; the gripper has fingers 'A' and 'B'.")
+    data = _FINGERS[finger]
+    first = 1 if finger == "A" else 4
+    lengths = _vector("link_lengths", link_lengths, (3,))
+    torque = data["torque"] if torque_limit is None else torque_limit
+    rows = _rows(first, lengths, base_height, masses, inertias)
+    radians = {k: jnp.asarray(np.deg2rad(data[k])) for k in ("position", "start", "end")}
+    return Finger(
+        tree=from_dh(rows, gravity),
+        torque_limit=_vector("torque_limit", torque, (3,)),
+        position_limits=radians["position"],
+        velocity_limit=jnp.full(3, _VELOCITY_LIMIT),
+        start=radians["start"],
+        end=radians["end"],
+        tip=jnp.stack([lengths[2], jnp.zeros_like(lengths[2]), jnp.zeros_like(lengths[2])]),
+        link_lengths=lengths,
+    )
+
+
+def two_finger_gripper(
+    *,
+    link_lengths: ArrayLike = LINK_LENGTHS,
+    base_height: ArrayLike = BASE_HEIGHT,
+    masses: ArrayLike = MASSES,
+    inertias: ArrayLike = INERTIAS,
+    gravity: ArrayLike = GRAVITY,
+) -> Tree:
+    """Both fingers on one base, 6 joints: finger A is bodies 1 to 3, finger B bodies 4 to 6.
+
+    **Arguments:** as for `gripper_finger`; both fingers have the same numbers.
+
+    **Returns:** the `Tree`.
+
+    **Raises:** `ValueError` for wrong shapes and impossible numbers.
+
+    Source: 000a sections 1.1 to 1.4; both fingers start from the same base frame (section 1.9).
+    """
+    lengths = _vector("link_lengths", link_lengths, (3,))
+    numbers = (lengths, base_height, masses, inertias)
+    return from_dh([*_rows(1, *numbers), *_rows(4, *numbers)], gravity)
+
+
+def _rows(
+    first: int,
+    lengths: Array,
+    base_height: ArrayLike,
+    masses: ArrayLike,
+    inertias: ArrayLike,
+) -> list[DHRow]:
+    mass = _vector("masses", masses, (3,))
+    inertia = _vector("inertias", inertias, (3, 3))
+    a = (0.0, lengths[0], lengths[1])
+    alpha = (0.0, -np.pi / 2, 0.0)
+    d = (base_height, 0.0, 0.0)
+    names = [f"link{first + k}" for k in range(3)]
+    return [
+        DHRow(
+            name=names[k],
+            parent=names[k - 1] if k else None,
+            a=a[k],
+            alpha=alpha[k],
+            d=d[k],
+            mass=mass[k],
+            com=jnp.stack([lengths[k] / 2, jnp.zeros_like(mass[k]), jnp.zeros_like(mass[k])]),
+            inertia=inertia[k],
+        )
+        for k in range(3)
+    ]
+
+
+def _vector(key: str, value: ArrayLike, shape: tuple[int, ...]) -> Array:
+    x = jnp.asarray(value, dtype=float)
+    if x.shape != shape:
+        raise ValueError(f"The gripper's {key} have shape {x.shape}; it must be {shape}.")
+    return x

@@ -1,0 +1,200 @@
+"""Trees from Denavit-Hartenberg rows and from general joint placements."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import ArrayLike
+
+from jaxgrip.rigid.tree import Tree, check_topology
+from jaxgrip.spatial.rotations import aligning_z, rotation_x, rotation_z
+
+GRAVITY = (0.0, 0.0, -9.81)
+_TRIANGLE_SLACK = 1e-9
+
+
+class DHRow(NamedTuple):
+    """One body placed by a row of the Craig (modified) DH table.
+
+    Rot(x, alpha) Trans(x, a) Rot(z, theta) Trans(z, d); `theta` and `d` are the values at joint
+    coordinate zero. `parent` is the name of an earlier row or None for the base. `com` and
+    `inertia` (3x3 about the centre of mass, or its three principal values) are in the body frame.
+    Units m, rad, kg, kg m^2. Source: 000a section 2.2.
+    """
+
+    name: str
+    parent: str | None
+    a: Any
+    alpha: Any
+    mass: Any
+    com: Any
+    inertia: Any
+    d: Any = 0.0
+    theta: Any = 0.0
+    joint: str = "revolute"
+
+
+class Placement(NamedTuple):
+    """One body placed by a general joint.
+
+    `translation` (3,) [m] and `rotation` (3, 3) place the body frame in the frame of the parent
+    at joint coordinate zero; `axis` (3,) is the joint axis in the body frame, of any length.
+    `parent` is the name of an earlier body or None for the base. `com` [m] and `inertia`
+    [kg m^2] (3x3 about the centre of mass, or its three principal values) are in the body frame.
+    """
+
+    name: str
+    parent: str | None
+    translation: Any
+    mass: Any
+    com: Any
+    inertia: Any
+    axis: Any = (0.0, 0.0, 1.0)
+    rotation: Any = ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0))
+    joint: str = "revolute"
+
+
+def from_dh(rows: Sequence[DHRow], gravity: ArrayLike = GRAVITY) -> Tree:
+    """Tree from the rows of a Craig DH table.
+
+    **Arguments:**
+
+    - `rows`: one `DHRow` a body, parents before children.
+    - `gravity`: (3,) in the base frame [m/s^2].
+
+    **Returns:** the `Tree`; its numbers may be traced.
+
+    **Raises:** `ValueError` naming the body when a number is missing, not finite or impossible.
+
+    Source: 000a section 2.2.
+    """
+    rotation, translation = [], []
+    for row in rows:
+        a, alpha, d, theta = (
+            _number(row.name, key, getattr(row, key), ()) for key in ("a", "alpha", "d", "theta")
+        )
+        turn = rotation_x(alpha)
+        rotation.append(turn @ rotation_z(theta))
+        translation.append(turn @ jnp.stack([a, jnp.zeros_like(d), d]))
+    return _tree(rows, rotation, translation, None, gravity)
+
+
+def from_placements(bodies: Sequence[Placement], gravity: ArrayLike = GRAVITY) -> Tree:
+    """Tree from general joint placements, re-expressed so that joint axes are z axes.
+
+    A body whose axis is not z gets a turned frame: R Q instead of R with Q e_z = axis, Q the
+    shortest turn; its centre of mass, its inertia and the placements of its children follow.
+
+    **Arguments:**
+
+    - `bodies`: one `Placement` a body, parents before children.
+    - `gravity`: (3,) in the base frame [m/s^2].
+
+    **Returns:** the `Tree`; its numbers may be traced.
+
+    **Raises:** `ValueError` naming the body when a number is missing, not finite or impossible.
+    """
+    names = [body.name for body in bodies]
+    turns, rotation, translation = [], [], []
+    for body in bodies:
+        axis = _number(body.name, "axis", body.axis, (3,))
+        r = _number(body.name, "rotation", body.rotation, (3, 3))
+        t = _number(body.name, "translation", body.translation, (3,))
+        if _concrete(axis) and not np.linalg.norm(axis) > 0:
+            raise ValueError(f"Body {body.name!r} has a joint axis of length zero.")
+        if _concrete(r) and not (
+            np.allclose(r @ r.T, np.eye(3), atol=1e-6) and np.linalg.det(r) > 0
+        ):
+            raise ValueError(f"Body {body.name!r} has a rotation that is no rotation matrix.")
+        q = aligning_z(axis)
+        if body.parent in names[: len(turns)]:
+            parent = turns[names.index(body.parent)]
+            r, t = parent.T @ r, parent.T @ t
+        turns.append(q)
+        rotation.append(r @ q)
+        translation.append(t)
+    return _tree(bodies, rotation, translation, turns, gravity)
+
+
+def _tree(
+    bodies: Sequence[DHRow] | Sequence[Placement],
+    rotation: list,
+    translation: list,
+    turns: list | None,
+    gravity: ArrayLike,
+) -> Tree:
+    names = tuple(body.name for body in bodies)
+    for body in bodies:
+        if body.parent is not None and body.parent not in names:
+            raise ValueError(
+                f"Body {body.name!r} has the parent {body.parent!r}, which is no body; "
+                "None is the base."
+            )
+    parents = tuple(-1 if b.parent is None else names.index(b.parent) for b in bodies)
+    joint_types = tuple(body.joint for body in bodies)
+    check_topology(parents, joint_types, names)
+    mass = [_mass(body.name, body.mass) for body in bodies]
+    com = [_number(body.name, "com", body.com, (3,)) for body in bodies]
+    inertia = [_inertia(body.name, body.inertia) for body in bodies]
+    if turns is not None:
+        com = [q.T @ c for q, c in zip(turns, com, strict=True)]
+        inertia = [q.T @ i @ q for q, i in zip(turns, inertia, strict=True)]
+    return Tree(
+        parents=parents,
+        joint_types=joint_types,
+        names=names,
+        rotation=jnp.stack(rotation),
+        translation=jnp.stack(translation),
+        mass=jnp.stack(mass),
+        com=jnp.stack(com),
+        inertia=jnp.stack(inertia),
+        gravity=_number("base", "gravity", gravity, (3,)),
+    )
+
+
+def _concrete(x: Any) -> bool:
+    return not isinstance(x, jax.core.Tracer)
+
+
+def _number(name: str, key: str, value: Any, shape: tuple[int, ...]) -> jax.Array:
+    try:
+        x = jnp.asarray(value, dtype=float)
+    except (TypeError, ValueError):
+        raise ValueError(f"Body {name!r} has a {key} that is no number: {value!r}.") from None
+    if x.shape != shape:
+        raise ValueError(f"Body {name!r} has a {key} of shape {x.shape}; it must be {shape}.")
+    if _concrete(x) and not np.all(np.isfinite(x)):
+        raise ValueError(f"Body {name!r} has a {key} that is not finite: {value!r}.")
+    return x
+
+
+def _mass(name: str, value: Any) -> jax.Array:
+    mass = _number(name, "mass", value, ())
+    if _concrete(mass) and not mass > 0:
+        raise ValueError(f"Body {name!r} has the mass {float(mass)} kg; it must be positive.")
+    return mass
+
+
+def _inertia(name: str, value: Any) -> jax.Array:
+    if np.shape(value) == (3,):
+        inertia = jnp.diag(_number(name, "inertia", value, (3,)))
+    else:
+        inertia = _number(name, "inertia", value, (3, 3))
+    if _concrete(inertia):
+        i = np.asarray(inertia)
+        if not np.allclose(i, i.T, rtol=0, atol=1e-9 * np.abs(i).max()):
+            raise ValueError(f"Body {name!r} has an inertia that is not symmetric.")
+        low, middle, high = np.linalg.eigvalsh(i)
+        if not low > 0:
+            raise ValueError(
+                f"Body {name!r} has an inertia that is not positive definite: its smallest "
+                f"principal value is {low:.3g} kg m^2."
+            )
+        if high > (low + middle) * (1 + _TRIANGLE_SLACK):
+            raise ValueError(
+                f"Body {name!r} has an inertia that no body can have: its largest principal "
+                f"value {high:.3g} exceeds the sum of the others {low + middle:.3g} kg m^2."
+            )
+    return inertia

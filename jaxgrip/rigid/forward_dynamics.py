@@ -1,0 +1,164 @@
+"""Forward dynamics from mass matrix and bias, with its implicit derivative."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.custom_derivatives import SymbolicZero
+from jaxtyping import Array, Float
+
+from jaxgrip.rigid.mass_matrix import (
+    NO_MASS,
+    Pose,
+    composite,
+    crba,
+    joint_masses,
+    masses,
+    poses,
+    unit_load,
+)
+from jaxgrip.rigid.newton_euler import bias_forces, rnea
+from jaxgrip.rigid.recursion import (
+    Body,
+    Joint,
+    PerBody,
+    bodies,
+    each,
+    inward,
+    joints,
+    outward,
+    unrolled,
+)
+from jaxgrip.rigid.sparse_factor import factor, solve
+from jaxgrip.rigid.tree import Tree
+from jaxgrip.spatial.components import (
+    ZERO,
+    Vector,
+    add,
+    cross,
+    dot,
+    mul,
+    neg,
+    scale,
+    stack,
+    sub,
+    symvec,
+    unstack,
+    vadd,
+)
+
+
+def _bias_motion(parent: tuple, pose: Pose, joint: Joint) -> tuple[Vector, Vector, Vector]:
+    w0, wd0, vd0 = parent
+    z, r = pose.axis, pose.offset
+    turn = scale(joint.turn_rate, z)
+    w = vadd(w0, turn)
+    wd = vadd(wd0, cross(w0, turn))
+    vd = vadd(vd0, vadd(cross(wd0, r), cross(w0, cross(w0, r))))
+    return w, wd, vadd(vd, scale(mul(2.0, joint.slide_rate), cross(w0, z)))
+
+
+def _bias_load(body: Body, own: tuple, motion: tuple) -> tuple[Vector, Vector]:
+    com, inertia = own
+    w, wd, vd = motion
+    force = scale(body.mass, vadd(vadd(cross(wd, com), cross(w, cross(w, com))), vd))
+    moment = vadd(symvec(inertia, wd), cross(w, symvec(inertia, w)))
+    return force, vadd(moment, cross(com, force))
+
+
+def _collect(children: tuple, pose: Pose, load: tuple) -> tuple[tuple, tuple]:
+    force, moment = vadd(children[0], load[0]), vadd(children[1], load[1])
+    return (force, vadd(moment, cross(pose.offset, force))), (force, moment)
+
+
+def _axial(load: tuple, pose: Pose, joint: Joint) -> Any:
+    force, moment = load
+    z = pose.axis
+    return add(mul(joint.turns, dot(z, moment)), mul(joint.slides, dot(z, force)))
+
+
+def mass_and_bias(tree: Tree, joint: PerBody) -> tuple[list, list]:
+    """Mass matrix rows and bias of an unrolled tree, in scalars of base axes."""
+    body = bodies(tree)
+    pose = poses(tree, body, joint)
+    own = each(tree, masses, body, pose)
+    base = (ZERO, ZERO, tuple(neg(g) for g in unstack(tree.gravity)))
+    motion = outward(tree, _bias_motion, base, pose, joint)
+    load = each(tree, _bias_load, body, own, motion)
+    load = inward(tree, _collect, (ZERO, ZERO), pose, load)
+    axial = each(tree, _axial, load, pose, joint)
+    total = inward(tree, composite, NO_MASS, body, pose, own)
+    unit = each(tree, unit_load, total, pose, joint)
+    return joint_masses(tree, pose, unit, joint), [axial[i] for i in tree.moving]
+
+
+@jax.jit
+def solve_mass(tree: Tree, q: Float[Array, " n"], tau: Float[Array, " n"]) -> Float[Array, " n"]:
+    """Solve M(q) x = tau.
+
+    **Arguments:** `tree`; `q`: (n,) joint coordinates; `tau`: (n,) right side.
+
+    **Returns:** (n,).
+    """
+    m = crba(tree, q)
+    if not unrolled(tree):
+        return jax.scipy.linalg.cho_solve(jax.scipy.linalg.cho_factor(m), tau)
+    rows = [list(unstack(r)) for r in unstack(m)]
+    return stack(solve(factor(rows), list(unstack(tau))), tau)
+
+
+@jax.custom_jvp
+def _accelerations(tree: Tree, q: Array, qd: Array, tau: Array) -> Array:
+    if not unrolled(tree):
+        return solve_mass(tree, q, tau - bias_forces(tree, q, qd))
+    m, h = mass_and_bias(tree, joints(tree, q, qd))
+    rest = [sub(t, b) for t, b in zip(unstack(tau), h, strict=True)]
+    return stack(solve(factor(m), rest), tau)
+
+
+def _implicit(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
+    tree, q, qd, tau = primals
+    qdd = _accelerations(tree, q, qd, tau)
+    leaves, structure = jax.tree.flatten((tree, q, qd))
+    rates = jax.tree.leaves(tangents[:3], is_leaf=lambda x: isinstance(x, SymbolicZero))
+    moving = [k for k, t in enumerate(rates) if not isinstance(t, SymbolicZero)]
+    dtau = jnp.zeros_like(tau) if isinstance(tangents[3], SymbolicZero) else tangents[3]
+    if moving:
+
+        def residual(*values: Array) -> Array:
+            whole = list(leaves)
+            for k, value in zip(moving, values, strict=True):
+                whole[k] = value
+            t, x, v = jax.tree.unflatten(structure, whole)
+            return rnea(t, x, v, qdd)
+
+        _, change = jax.jvp(
+            residual, tuple(leaves[k] for k in moving), tuple(rates[k] for k in moving)
+        )
+        dtau = dtau - change
+    return qdd, solve_mass(tree, q, dtau)
+
+
+_accelerations.defjvp(_implicit, symbolic_zeros=True)
+
+
+@jax.jit
+def forward_dynamics(
+    tree: Tree, q: Float[Array, " n"], qd: Float[Array, " n"], tau: Float[Array, " n"]
+) -> Float[Array, " n"]:
+    """Joint accelerations M^-1 (tau - h).
+
+    Its derivative, in both modes, is the implicit one, M^-1 (d tau - d RNEA), with respect to
+    the state, the torques and every number of the tree.
+
+    **Arguments:**
+
+    - `tree`: the model.
+    - `q`, `qd`: (n,) joint coordinates and rates.
+    - `tau`: (n,) joint torques or forces [N m or N].
+
+    **Returns:** (n,) [rad/s^2 or m/s^2].
+
+    Source: 000a section 2.5, 001 eq. 17.
+    """
+    return _accelerations(tree, q, qd, tau)
