@@ -1,1 +1,8 @@
+"""Pictures of results: signals over time, mechanisms in space, animation."""
 
+from jaxgrip.viz.mechanism import Animation as Animation
+from jaxgrip.viz.mechanism import animate as animate
+from jaxgrip.viz.mechanism import stroboscope as stroboscope
+from jaxgrip.viz.signals import controls as controls
+from jaxgrip.viz.signals import hamiltonian as hamiltonian
+from jaxgrip.viz.signals import lines as lines

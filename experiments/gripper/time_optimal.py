@@ -1,0 +1,359 @@
+"""Two-finger gripper: each finger moved in minimum time with bounded torques.
+
+The problem and its published solution: G. F. Schanzer, dissertation, TU München 2007, section
+5.5.3 and appendix A.
+"""
+
+from typing import Annotated, Any
+
+import jax
+import numpy as np
+import xarray
+from pydantic import Field, ValidationInfo, field_validator, model_validator
+
+import jaxgrip as jg
+from jaxgrip import config, viz
+from jaxgrip.config import Real, Section
+from jaxgrip.report import Run
+
+Positive = Annotated[Real, Field(gt=0.0)]
+PositiveTriple = tuple[Positive, Positive, Positive]
+Triple = tuple[Real, Real, Real]
+Range = tuple[Real, Real]
+
+HAMILTONIAN_TOLERANCE = 1e-10
+JOINTS = {"A": (1, 2, 3), "B": (4, 5, 6)}
+FINGERS = {
+    "A": {
+        "position_limits_deg": ((-90.0, 90.0), (-90.0, 10.0), (-170.0, 0.0)),
+        "torque_limits": (0.25, 0.5, 0.4),
+        "start_deg": (0.0, -20.0, -30.0),
+        "end_deg": (80.0, -65.0, -60.0),
+    },
+    "B": {
+        "position_limits_deg": ((-270.0, -90.0), (-90.0, 10.0), (-170.0, 0.0)),
+        "torque_limits": (0.2, 0.47, 0.35),
+        "start_deg": (-180.0, -35.0, -25.0),
+        "end_deg": (-100.0, -65.0, -60.0),
+    },
+}
+PUBLISHED = {
+    "A": {
+        "final_time": 0.11997468651,
+        "switching_tau": (0.263066, 0.5, 0.604977, 0.710252, 0.892862, 0.893764),
+        "switching_joints": (3, 1, 2, 3, 2, 3),
+    },
+    "B": {
+        "final_time": 0.12115805331,
+        "switching_tau": (0.246744, 0.5, 0.604096, 0.675352, 0.852576, 0.878599),
+        "switching_joints": (6, 4, 5, 6, 6, 5),
+    },
+}
+
+
+class Finger(Section):
+    """What differs between the fingers; left out, it is as published."""
+
+    position_limits_deg: tuple[Range, Range, Range] = Field(
+        description="lowest and highest angle of each of the 3 joints [deg]"
+    )
+    torque_limits: PositiveTriple = Field(
+        description="largest torque of each of the 3 joints, in both directions [N m]"
+    )
+    start_deg: Triple = Field(description="angles of the 3 joints at the start [deg]")
+    end_deg: Triple = Field(description="angles of the 3 joints at the end [deg]")
+
+    @field_validator("position_limits_deg")
+    @classmethod
+    def _in_order(cls, limits: tuple[Range, ...]) -> tuple[Range, ...]:
+        for joint, (lower, upper) in enumerate(limits, start=1):
+            if not lower < upper:
+                raise ValueError(
+                    f"joint {joint} has the lower limit {lower:g} deg, which must be below its "
+                    f"upper limit {upper:g} deg"
+                )
+        return limits
+
+    @field_validator("start_deg", "end_deg")
+    @classmethod
+    def _within_limits(cls, pose: Triple, info: ValidationInfo) -> Triple:
+        limits = info.data.get("position_limits_deg", ())
+        for joint, (angle, (lower, upper)) in enumerate(zip(pose, limits, strict=False), start=1):
+            if not lower <= angle <= upper:
+                raise ValueError(
+                    f"joint {joint} is at {angle:g} deg, outside its position_limits_deg of "
+                    f"{lower:g} to {upper:g} deg"
+                )
+        return pose
+
+    @model_validator(mode="after")
+    def _moves(self) -> "Finger":
+        if self.start_deg == self.end_deg:
+            raise ValueError("start_deg and end_deg are the same pose, so nothing has to move")
+        return self
+
+
+class Fingers(Section):
+    """The two fingers."""
+
+    A: Finger
+    B: Finger
+
+    @model_validator(mode="before")
+    @classmethod
+    def _as_published(cls, given: Any) -> Any:
+        if not isinstance(given, dict):
+            return given
+        filled = {}
+        for name, published in FINGERS.items():
+            own = given.get(name, {})
+            filled[name] = {**published, **own} if isinstance(own, dict) else own
+        return {**given, **filled}
+
+
+class Links(Section):
+    """Geometry and inertia, the same for both fingers."""
+
+    lengths: PositiveTriple = Field(
+        (0.02, 0.06, 0.07), description="length of each of the 3 links [m]"
+    )
+    base_height: Real = Field(0.02, description="height of the second joint over the base [m]")
+    masses: PositiveTriple = Field(
+        (0.08, 0.16, 0.2), description="mass of each of the 3 links [kg]"
+    )
+    inertias: tuple[PositiveTriple, PositiveTriple, PositiveTriple] = Field(
+        (
+            (1.0e-6, 19 / 6 * 1e-6, 19 / 6 * 1e-6),
+            (2.0e-6, 4.9e-5, 4.9e-5),
+            (2.5e-6, 995 / 12 * 1e-6, 995 / 12 * 1e-6),
+        ),
+        description="Ixx, Iyy, Izz of each of the 3 links about its centre of mass [kg m^2]",
+    )
+
+
+class FinalTime(Section):
+    """What the solver is told about the duration of the motion."""
+
+    guess: Positive = Field(0.13, description="where the search starts [s]")
+    upper: Positive = Field(1.0, description="longest duration allowed [s]")
+
+    @model_validator(mode="after")
+    def _in_order(self) -> "FinalTime":
+        if self.guess >= self.upper:
+            raise ValueError(
+                f"guess is {self.guess:g} s, which must be below upper, {self.upper:g} s"
+            )
+        return self
+
+
+class Config(config.Config):
+    """Both fingers in minimum time."""
+
+    gravity: Triple = Field((0.0, 0.0, -9.81), description="in the base frame, z up [m/s^2]")
+    fingers: Fingers = Field(default_factory=Fingers)
+    links: Links = Field(default_factory=Links)
+    final_time: FinalTime = Field(default_factory=FinalTime)
+
+    def finger(self, name: str) -> jg.models.Finger:
+        """Finger "A" or "B" with the numbers of this configuration."""
+        return jg.models.gripper_finger(
+            name,
+            link_lengths=self.links.lengths,
+            base_height=self.links.base_height,
+            masses=self.links.masses,
+            inertias=self.links.inertias,
+            torque_limit=getattr(self.fingers, name).torque_limits,
+            gravity=self.gravity,
+        )
+
+    @model_validator(mode="after")
+    def _holds_its_poses(self) -> "Config":
+        for name in FINGERS:
+            own, tree = getattr(self.fingers, name), self.finger(name).tree
+            for key in ("start_deg", "end_deg"):
+                needed = np.abs(jg.rigid.gravity_forces(tree, np.deg2rad(getattr(own, key))))
+                for joint, (torque, limit) in enumerate(
+                    zip(needed, own.torque_limits, strict=True), start=1
+                ):
+                    if torque > limit:
+                        raise ValueError(
+                            f"fingers.{name}.torque_limits: joint {joint} may apply {limit:g} N m, "
+                            f"but holding {key} against gravity takes {torque:.3g} N m"
+                        )
+        return self
+
+
+def run(settings: Config, run: Run) -> None:
+    """Solve both fingers, and hand over numbers, arrays, certificates and pictures."""
+    positions = {}
+    for name in FINGERS:
+        with run.stage(f"Finger {name}: minimum-time motion"):
+            solution = solve(settings, name)
+            arrays = dataset(settings, name, solution)
+        positions[f"finger {name}"] = arrays.position
+        record(run, settings, name, solution, arrays)
+        with run.stage(f"Finger {name}: pictures"):
+            draw(run, name, solution, arrays)
+    with run.stage("Motion of both fingers: picture and animation"):
+        title = "Both fingers, each in minimum time"
+        picture = viz.stroboscope(positions, title)
+        run.figure("motion", picture, "Both fingers from start to end, coloured by time.")
+        moving = viz.animate(positions, title)
+        run.animation("motion", moving, "The same motion, slowed down.")
+
+
+def solve(settings: Config, name: str) -> jg.ocp.Solution:
+    """Minimum-time motion of finger "A" or "B" (000b section 4.1)."""
+    finger, own = settings.finger(name), getattr(settings.fingers, name)
+    problem = jg.ocp.Problem(
+        dynamics=jg.rigid.StateSpace(finger.tree),
+        initial_state=np.concatenate([np.deg2rad(own.start_deg), np.zeros(3)]),
+        final_state=np.concatenate([np.deg2rad(own.end_deg), np.zeros(3)]),
+        final_time=jg.ocp.Free(guess=settings.final_time.guess, upper=settings.final_time.upper),
+        control_bounds=(-finger.torque_limit, finger.torque_limit),
+    )
+    return jg.ocp.solve(problem)
+
+
+def dataset(settings: Config, name: str, solution: jg.ocp.Solution) -> xarray.Dataset:
+    """Everything over time with names and units; a switching time occurs with both its sides."""
+    finger = settings.finger(name)
+    rates = jax.vmap(jg.rigid.StateSpace(finger.tree))(solution.x, solution.u)
+    x, costate, terms = (np.asarray(a) for a in (solution.x, solution.costate, rates))
+    joints = {
+        "angle": (x[:, :3], "angle", "rad"),
+        "rate": (x[:, 3:], "rate", "rad/s"),
+        "acceleration": (terms[:, 3:], "acceleration", "rad/s^2"),
+        "torque": (solution.u, "torque", "N m"),
+        "costate_angle": (costate[:, :3], "costate of the angle", "s/rad"),
+        "costate_rate": (costate[:, 3:], "costate of the rate", "s^2/rad"),
+        "switching_function": (solution.switching_function, "switching function", "1/(N m)"),
+    }
+    variables = {
+        key: (("time", "joint"), np.asarray(value), {"long_name": long, "units": units})
+        for key, (value, long, units) in joints.items()
+    }
+    variables["hamiltonian"] = (
+        ("time",),
+        np.asarray(solution.hamiltonian),
+        {"long_name": "Hamiltonian", "units": "1", "scale": float(np.abs(costate * terms).max())},
+    )
+    variables["position"] = (
+        ("time", "point", "axis"),
+        points(finger, x[:, :3]),
+        {"long_name": "base, three joints and tip in the base frame", "units": "m"},
+    )
+    coordinates = {
+        "time": ("time", np.asarray(solution.t), {"units": "s"}),
+        "joint": ("joint", list(JOINTS[name]), {"units": "1"}),
+        "axis": ("axis", ["x", "y", "z"], {"units": "1"}),
+    }
+    return xarray.Dataset(variables, coordinates)
+
+
+def points(finger: jg.models.Finger, q: np.ndarray) -> np.ndarray:
+    """Base, joints and tip (time, 5, 3) [m] of a finger at angles `q` (time, 3) [rad]."""
+
+    @jax.jit
+    @jax.vmap
+    def chain(q):
+        pose = jg.rigid.forward_kinematics(finger.tree, q)
+        return pose.position, pose.position[-1] + pose.rotation[-1] @ finger.tip
+
+    joints, tip = map(np.asarray, chain(q))
+    return np.concatenate([np.zeros_like(joints[:, :1]), joints, tip[:, None]], axis=1)
+
+
+def record(
+    run: Run, settings: Config, name: str, solution: jg.ocp.Solution, arrays: xarray.Dataset
+) -> None:
+    """Hand over numbers, certificate and arrays of one finger."""
+    final_time = float(solution.final_time)
+    times = np.asarray(solution.switching_times)
+    joints = [
+        JOINTS[name][control] for control in np.asarray(solution.structure.switching_controls)
+    ]
+    # The published numbers hold for the published problem only.
+    published = PUBLISHED[name] if _as_published(settings, name) else {}
+    run.add(f"final_time_{name}", final_time, "s", published.get("final_time"))
+    tau = published.get("switching_tau")
+    run.add(f"switching_tau_{name}", times / final_time, "1", tau)
+    run.add(f"switching_joints_{name}", joints, "1", published.get("switching_joints"))
+    run.add(f"switching_times_{name}", times, "s")
+    relative = np.abs(arrays.hamiltonian.values).max() / arrays.hamiltonian.attrs["scale"]
+    run.add(f"hamiltonian_relative_{name}", relative, "1")
+    fastest = np.abs(arrays.rate.values).max(axis=0)
+    run.add(f"largest_rates_{name}", fastest, "rad/s")
+    run.certify(f"finger {name}", solution.certificate)
+    run.arrays(name, arrays)
+
+    limit = settings.finger(name).velocity_limit
+    for joint, rate, bound in zip(JOINTS[name], fastest, np.asarray(limit), strict=True):
+        if rate > bound:
+            run.note(
+                f"Joint {joint} reaches {rate:.1f} rad/s; the drive's limit of {bound:g} rad/s is "
+                "not part of this problem."
+            )
+    angles = np.rad2deg(arrays.angle.values)
+    limits = getattr(settings.fingers, name).position_limits_deg
+    for joint, angle, (lower, upper) in zip(JOINTS[name], angles.T, limits, strict=True):
+        if angle.min() < lower - 1e-6 or angle.max() > upper + 1e-6:
+            run.note(
+                f"Joint {joint} moves between {angle.min():.1f} and {angle.max():.1f} deg and so "
+                f"leaves its limits of {lower:g} to {upper:g} deg on the way; they bind only the "
+                "start and end poses in this problem."
+            )
+
+
+def draw(run: Run, name: str, solution: jg.ocp.Solution, arrays: xarray.Dataset) -> None:
+    """Hand over the pictures of one finger."""
+    times = np.asarray(solution.switching_times)
+    switched = np.asarray(solution.structure.switching_controls)
+    of_joint = [times[switched == control] for control in range(3)]
+    duration = f"{1e3 * float(solution.final_time):.2f} ms"
+    run.figure(
+        f"controls_{name}",
+        viz.controls(arrays.torque, arrays.switching_function, of_joint, f"Finger {name}: torques"),
+        f"Finger {name}, {duration}: each torque is at a limit, and changes to the other one where "
+        "its switching function crosses zero.",
+    )
+    angle = np.rad2deg(arrays.angle).assign_attrs(long_name="angle", units="deg")
+    run.figure(
+        f"states_{name}",
+        viz.lines(
+            [angle, arrays.rate],
+            f"Finger {name}: motion",
+            switching_times=times,
+            limits={"rate": (-65.0, 65.0, "limit of the drives, not imposed")},
+        ),
+        f"Finger {name}: joint angles and rates.",
+    )
+    run.figure(
+        f"costates_{name}",
+        viz.lines(
+            [arrays.costate_angle, arrays.costate_rate],
+            f"Finger {name}: costates",
+            switching_times=times,
+        ),
+        f"Finger {name}: costates; they go through switching times without a jump.",
+    )
+    run.figure(
+        f"hamiltonian_{name}",
+        viz.hamiltonian(
+            arrays.hamiltonian,
+            arrays.hamiltonian.attrs["scale"],
+            HAMILTONIAN_TOLERANCE,
+            f"Finger {name}: Hamiltonian",
+            switching_times=times,
+        ),
+        f"Finger {name}: minimum time demands a Hamiltonian of zero all the way.",
+    )
+
+
+def _as_published(settings: Config, name: str) -> bool:
+    default = Config(experiment=settings.experiment)
+    return (
+        settings.links == default.links
+        and settings.gravity == default.gravity
+        and getattr(settings.fingers, name) == getattr(default.fingers, name)
+    )

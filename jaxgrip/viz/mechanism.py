@@ -1,0 +1,160 @@
+"""Mechanisms in space: chains of links drawn at many times in one picture, or moving."""
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+
+import matplotlib
+import mpl_toolkits.mplot3d  # noqa: F401  registers the projection "3d"
+import numpy as np
+import xarray
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from mpl_toolkits.mplot3d.axes3d import Axes3D
+from PIL import Image
+
+from jaxgrip.viz.style import GREY, PALETTE, TIME_COLOURS, styled
+
+_VIEW = {"elev": 24.0, "azim": -62.0}
+
+
+@dataclasses.dataclass(frozen=True)
+class Animation:
+    """Frames to be shown one after the other."""
+
+    frames: tuple[Image.Image, ...]
+    durations: tuple[int, ...]
+    """Milliseconds that each frame stays."""
+
+    def save(self, path: Path) -> None:
+        """Write an endless GIF."""
+        first, *others = self.frames
+        first.save(
+            path,
+            save_all=True,
+            append_images=others,
+            duration=list(self.durations),
+            loop=0,
+            optimize=False,
+        )
+
+
+@styled
+def stroboscope(chains: Mapping[str, xarray.DataArray], title: str, *, poses: int = 13) -> Figure:
+    """Chains of links at equally spaced times, coloured by time, with the paths of their tips.
+
+    **Arguments:** `chains`, by name: positions (time, point, axis) in m from the base to the tip,
+    with a coordinate `time` in s; `title` of the figure; `poses` drawn of each chain.
+    """
+    figure = Figure(figsize=(8.0, 5.6))
+    figure.suptitle(title, x=0.02, ha="left")
+    axes = _space(figure, chains)
+    axes.set_position((0.0, 0.04, 0.86, 0.92))
+    end = max(float(chain["time"][-1]) for chain in chains.values())
+    norm = matplotlib.colors.Normalize(0.0, 1e3 * end)
+    colours = TIME_COLOURS
+    for name, chain in chains.items():
+        times = np.linspace(0.0, float(chain["time"][-1]), poses)
+        for time, points in zip(times, 1e3 * _at(chain, times), strict=True):
+            outer = time in (times[0], times[-1])
+            axes.plot(
+                *points.T,
+                "-o",
+                color=colours(norm(1e3 * time)),
+                linewidth=4.0 if outer else 1.6,
+                markersize=6.0 if outer else 2.5,
+                solid_capstyle="round",
+                label={times[0]: "start", times[-1]: "end"}.get(time, "on the way"),
+            )
+        path = 1e3 * _at(chain, np.linspace(0.0, times[-1], 200))[:, -1]
+        axes.plot(*path.T, color="black", linewidth=1.2, linestyle=(0, (4, 2)), label="path of tip")
+        outward = 0.12 * (path[0] - 1e3 * chain.values[0, 0]) * (1.0, 1.0, 0.0)
+        axes.text(*path[0] + outward + (0.0, 0.0, 8.0), name, ha="center", fontweight="bold")
+    handles = {handle.get_label(): handle for handle in axes.lines}
+    legend = [handles[label] for label in ("start", "on the way", "end", "path of tip")]
+    figure.legend(handles=legend, loc="upper right", bbox_to_anchor=(0.99, 0.95), ncols=4)
+    scale = matplotlib.cm.ScalarMappable(norm, colours)
+    figure.colorbar(scale, cax=figure.add_axes((0.91, 0.2, 0.02, 0.55)), label="time [ms]")
+    return figure
+
+
+@styled
+def animate(
+    chains: Mapping[str, xarray.DataArray],
+    title: str,
+    *,
+    frames: int = 75,
+    seconds: float = 3.0,
+) -> Animation:
+    """Chains of links in slow motion, all on one clock, each drawing the path of its tip.
+
+    **Arguments:** `chains`, by name: positions (time, point, axis) in m from the base to the tip,
+    with a coordinate `time` in s; `title`; number of `frames`; `seconds` that the motion takes on
+    the screen. The last picture stays for a second.
+    """
+    figure = Figure(figsize=(6.4, 5.4), dpi=100)
+    canvas = FigureCanvasAgg(figure)
+    figure.suptitle(title, x=0.02, ha="left")
+    axes = _space(figure, chains)
+    axes.set_position((0.02, 0.05, 0.9, 0.88))
+    end = max(float(chain["time"][-1]) for chain in chains.values())
+    times = np.linspace(0.0, end, frames)
+    moving, data = [], []
+    for index, (name, chain) in enumerate(chains.items()):
+        points = 1e3 * _at(chain, times)
+        for pose in (points[0], points[-1]):
+            axes.plot(*pose.T, color=GREY, alpha=0.35, linewidth=4.0, solid_capstyle="round")
+        (links,) = axes.plot(
+            *points[0].T, "-o", color=PALETTE[index], linewidth=5.0, markersize=8.0, label=name
+        )
+        (path,) = axes.plot(*points[:1, -1].T, color=PALETTE[index], linewidth=1.5)
+        moving += [links, path]
+        data.append(points)
+    axes.legend(loc="upper right")
+    clock = figure.text(0.02, 0.03, "")
+    for artist in [*moving, clock]:
+        artist.set_animated(True)
+    # Axes, labels and shadows are drawn once; a frame costs only what moves.
+    canvas.draw()
+    background = canvas.copy_from_bbox(figure.bbox)
+    pictures = []
+    for frame, time in enumerate(times):
+        canvas.restore_region(background)
+        for links, path, points in zip(moving[::2], moving[1::2], data, strict=True):
+            links.set_data_3d(*points[frame].T)
+            path.set_data_3d(*points[: frame + 1, -1].T)
+        clock.set_text(f"t = {1e3 * time:5.1f} ms   (shown {seconds / end:.0f} times slower)")
+        for artist in [*moving, clock]:
+            figure.draw_artist(artist)
+        pictures.append(Image.fromarray(np.asarray(canvas.buffer_rgba())[..., :3].copy()))
+    palette = pictures[-1].quantize(128)
+    still = Image.Dither.NONE
+    return Animation(
+        tuple(picture.quantize(palette=palette, dither=still) for picture in pictures),
+        tuple([round(1e3 * seconds / frames)] * (frames - 1) + [1000]),
+    )
+
+
+def _space(figure: Figure, chains: Mapping[str, xarray.DataArray]) -> Axes3D:
+    """Axes in mm with one scale in all directions, around everything that the chains reach."""
+    axes = figure.add_subplot(projection="3d")
+    points = 1e3 * np.concatenate([chain.values.reshape(-1, 3) for chain in chains.values()])
+    low, high = points.min(axis=0), points.max(axis=0)
+    room = 0.06 * np.max(high - low)
+    low, high = low - room, high + room
+    low[2] = min(0.0, points[:, 2].min())
+    axes.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]), zlim=(low[2], high[2]))
+    axes.set_box_aspect(high - low, zoom=1.12)
+    axes.view_init(**_VIEW)
+    axes.set(xlabel="x [mm]", ylabel="y [mm]", zlabel="z [mm]")
+    for axis in (axes.xaxis, axes.yaxis, axes.zaxis):
+        axis.set_pane_color((0.98, 0.98, 0.98, 1.0))
+        axis.set_major_locator(matplotlib.ticker.MultipleLocator(50.0))
+    return axes
+
+
+def _at(chain: xarray.DataArray, times: np.ndarray) -> np.ndarray:
+    """Positions (len(times), point, axis) at given times; after its end a chain stays there."""
+    flat = chain.values.reshape(len(chain), -1)
+    columns = [np.interp(times, chain["time"].values, column) for column in flat.T]
+    return np.stack(columns, axis=-1).reshape(len(times), *chain.shape[1:])

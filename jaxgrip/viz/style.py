@@ -1,0 +1,53 @@
+"""The look shared by all pictures: size, type, colours that colour-blind readers tell apart."""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib.colors import ListedColormap
+from matplotlib.figure import Figure
+
+# Okabe and Ito's palette without its yellow and sky blue, which are too pale for lines on white.
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#000000")
+DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1)), (0, (3, 1, 1, 1, 1, 1)))
+GREY = "#7A7A7A"
+# From light to dark as time passes; the palest fifth of viridis would be lost on white.
+TIME_COLOURS = ListedColormap(matplotlib.colormaps["viridis"](np.linspace(0.85, 0.0, 256)))
+
+_STYLE = {
+    "axes.edgecolor": "#B0B0B0",
+    "axes.grid": True,
+    "axes.labelsize": 11,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.titlesize": 12,
+    "axes.titlelocation": "left",
+    "figure.dpi": 130,
+    "figure.titlesize": 13,
+    "font.size": 10.5,
+    "grid.color": "#E6E6E6",
+    "legend.frameon": False,
+    "lines.linewidth": 1.8,
+    "savefig.dpi": "figure",
+    "svg.hashsalt": "jaxgrip",
+}
+
+
+def styled(draw: Callable[..., Any]) -> Callable[..., Any]:
+    """Run a drawing function in the common style, leaving matplotlib's global settings alone."""
+
+    @functools.wraps(draw)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        with matplotlib.rc_context(_STYLE):
+            return draw(*args, **kwargs)
+
+    return wrapped
+
+
+def settle(figure: Figure) -> Figure:
+    """Lay the figure out once, so that saving it in several formats does not do so again."""
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
+    return figure
