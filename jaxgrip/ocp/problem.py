@@ -1,0 +1,182 @@
+"""The statement of an optimal control problem: plain functions and bounds."""
+
+from collections.abc import Callable, Sequence
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, Float
+
+from jaxgrip.precision import require_x64
+
+
+class Free(eqx.Module):
+    """A final time that the solver chooses.
+
+    **Arguments:** `guess`, a starting value [s]; `lower` and `upper`, bounds [s] (defaults 0 and
+    infinity).
+    """
+
+    guess: Float[Array, ""]
+    lower: Float[Array, ""]
+    upper: Float[Array, ""]
+
+    def __init__(self, guess: ArrayLike, lower: ArrayLike = 0.0, upper: ArrayLike = np.inf):
+        self.guess = jnp.asarray(guess, dtype=float)
+        self.lower = jnp.asarray(lower, dtype=float)
+        self.upper = jnp.asarray(upper, dtype=float)
+
+
+def _boundary(values: Sequence | ArrayLike, name: str) -> tuple[Float[Array, " n"], tuple]:
+    """Split a boundary state into numbers and the indices that it fixes; None leaves one free."""
+    if isinstance(values, Sequence):
+        fixed = tuple(i for i, value in enumerate(values) if value is not None)
+        values = [0.0 if value is None else value for value in values]
+    else:
+        fixed = tuple(range(jnp.shape(values)[0] if jnp.ndim(values) else 0))
+    values = jnp.asarray(values, dtype=float)
+    if values.ndim != 1:
+        raise ValueError(f"{name} must be a vector, not an array of shape {values.shape}.")
+    return values, fixed
+
+
+def _concrete(*values) -> bool:
+    return not any(isinstance(value, jax.core.Tracer) for value in values)
+
+
+class Problem(eqx.Module):
+    r"""Minimise $\Psi(t_F, x(t_F)) + \int_0^{t_F} L(x, u)\,dt$ subject to $x' = f(x, u)$.
+
+    Everything that is an array, also inside `dynamics` when that is a pytree, may be traced: a
+    solution can be differentiated with respect to it, and other numbers do not recompile.
+
+    **Arguments:**
+
+    - `dynamics`: $f(x, u)$, states `(n,)` and controls `(m,)` to rates `(n,)`. Give a pytree
+      (`equinox.Module`, `jax.tree_util.Partial`) where it holds numbers that change.
+    - `running_cost`: $L(x, u)$, a scalar; left out it is 1, that is minimum time, which needs a
+      free final time.
+    - `terminal_cost`: $\Psi(t_F, x(t_F))$, a scalar.
+    - `initial_state`: `(n,)`.
+    - `final_state`: `(n,)`; an entry None leaves that component free.
+    - `final_time`: a number [s] or [`Free`][].
+    - `control_bounds`: `(lower, upper)`, each `(m,)`; infinite entries mean no bound.
+
+    **Raises:** `ValueError` with one sentence when shapes, bounds or times contradict each other;
+    `RuntimeError` when 64-bit mode is off.
+
+    Source: specs/000b, section 1.
+    """
+
+    dynamics: Callable
+    running_cost: Callable | None
+    terminal_cost: Callable | None
+    initial_state: Float[Array, " n"]
+    final_state: Float[Array, " n"]
+    final_time: Free | Float[Array, ""]
+    lower: Float[Array, " m"]
+    upper: Float[Array, " m"]
+    fixed_final: tuple[int, ...] = eqx.field(static=True)
+
+    def __init__(
+        self,
+        dynamics: Callable,
+        *,
+        initial_state: Sequence | ArrayLike,
+        final_state: Sequence | ArrayLike,
+        final_time: Free | ArrayLike,
+        control_bounds: tuple[ArrayLike, ArrayLike],
+        running_cost: Callable | None = None,
+        terminal_cost: Callable | None = None,
+    ):
+        require_x64("Optimal control")
+        self.dynamics = dynamics
+        self.running_cost = running_cost
+        self.terminal_cost = terminal_cost
+        self.initial_state, fixed_initial = _boundary(initial_state, "initial_state")
+        self.final_state, self.fixed_final = _boundary(final_state, "final_state")
+        is_free = isinstance(final_time, Free)
+        self.final_time = final_time if is_free else jnp.asarray(final_time, dtype=float)
+        self.lower, self.upper = (jnp.asarray(bound, dtype=float) for bound in control_bounds)
+        n = self.initial_state.shape[0]
+        if len(fixed_initial) != n:
+            raise ValueError("initial_state must fix every component; None is not allowed there.")
+        if self.final_state.shape != (n,):
+            raise ValueError(
+                f"final_state has {self.final_state.shape[0]} entries, initial_state has {n}."
+            )
+        if self.lower.ndim != 1 or self.lower.shape != self.upper.shape:
+            raise ValueError(
+                "control_bounds must be two vectors of one length, not shapes "
+                f"{self.lower.shape} and {self.upper.shape}."
+            )
+        if running_cost is None and terminal_cost is None and not is_free:
+            raise ValueError(
+                "Minimum time needs final_time=Free(guess=...); a fixed final_time needs a "
+                "running_cost or a terminal_cost."
+            )
+        out = eqx.filter_eval_shape(dynamics, self.initial_state, self.lower)
+        if getattr(out, "shape", None) != (n,):
+            raise ValueError(
+                f"dynamics must return the {n} state rates, an array of shape ({n},), not {out}."
+            )
+        self._check_numbers()
+
+    def _check_numbers(self):
+        time = self.final_time
+        times = (time.guess, time.lower, time.upper) if isinstance(time, Free) else (time,)
+        numbers = (self.initial_state, self.final_state, self.lower, self.upper, *times)
+        if not _concrete(*numbers):
+            return
+        for name in ("initial_state", "final_state"):
+            bad = np.flatnonzero(~np.isfinite(getattr(self, name)))
+            if bad.size:
+                raise ValueError(f"{name}[{bad[0]}] is {getattr(self, name)[bad[0]]}, not finite.")
+        bad = np.flatnonzero(~(np.asarray(self.lower) < np.asarray(self.upper)))
+        if bad.size:
+            j = bad[0]
+            raise ValueError(
+                f"control_bounds of control {j}: lower bound {self.lower[j]} must be below "
+                f"upper bound {self.upper[j]}."
+            )
+        if isinstance(time, Free):
+            if not 0.0 <= time.lower < time.upper:
+                raise ValueError(
+                    f"final_time: bounds {time.lower} and {time.upper} must satisfy "
+                    "0 <= lower < upper."
+                )
+            if not time.lower < time.guess < time.upper:
+                raise ValueError(
+                    f"final_time: the guess {time.guess} must lie between the bounds "
+                    f"{time.lower} and {time.upper}."
+                )
+        elif not 0.0 < time < np.inf:
+            raise ValueError(f"final_time must be a positive number, not {time}.")
+
+    @property
+    def n(self) -> int:
+        """Number of states."""
+        return self.initial_state.shape[0]
+
+    @property
+    def m(self) -> int:
+        """Number of controls."""
+        return self.lower.shape[0]
+
+    @property
+    def is_time_free(self) -> bool:
+        """Whether the solver chooses the final time."""
+        return isinstance(self.final_time, Free)
+
+    def cost_rate(self, x: Float[Array, " n"], u: Float[Array, " m"]) -> Float[Array, ""]:
+        """Running cost L at a state `(n,)` and a control `(m,)`; 1 for minimum time."""
+        if self.running_cost is None:
+            return jnp.where(self.terminal_cost is None, 1.0, 0.0)
+        return self.running_cost(x, u)
+
+    def end_cost(self, time: Float[Array, ""], x: Float[Array, " n"]) -> Float[Array, ""]:
+        """Terminal cost Psi at a final time [s] and a final state `(n,)`."""
+        if self.terminal_cost is None:
+            return jnp.zeros(())
+        return self.terminal_cost(time, x)
