@@ -2,8 +2,8 @@ from jaxgrip.rigid.builders import DHRow as DHRow
 from jaxgrip.rigid.builders import Placement as Placement
 from jaxgrip.rigid.builders import from_dh as from_dh
 from jaxgrip.rigid.builders import from_placements as from_placements
-from jaxgrip.rigid.forward_dynamics import forward_dynamics as forward_dynamics
-from jaxgrip.rigid.forward_dynamics import solve_mass as solve_mass
+from jaxgrip.rigid.dynamics import forward_dynamics as forward_dynamics
+from jaxgrip.rigid.dynamics import solve_mass as solve_mass
 from jaxgrip.rigid.mass_matrix import crba as crba
 from jaxgrip.rigid.newton_euler import BodyLoads as BodyLoads
 from jaxgrip.rigid.newton_euler import bias_forces as bias_forces

@@ -8,9 +8,18 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxgrip.rigid.newton_euler import placement
-from jaxgrip.rigid.recursion import Body, Joint, PerBody, bodies, each, inward, joints, outward
+from jaxgrip.rigid.recursion import (
+    Body,
+    Joint,
+    PerBody,
+    bodies,
+    each,
+    inward,
+    joints,
+    outward,
+    unrolled,
+)
 from jaxgrip.rigid.recursion import gather as gather_bodies
-from jaxgrip.rigid.recursion import unrolled
 from jaxgrip.rigid.tree import Tree
 from jaxgrip.spatial.components import (
     IDENTITY,
@@ -33,7 +42,6 @@ from jaxgrip.spatial.components import (
     steiner,
     symvec,
     vadd,
-    vsub,
 )
 
 

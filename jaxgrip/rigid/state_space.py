@@ -4,7 +4,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxgrip.rigid.forward_dynamics import forward_dynamics
+from jaxgrip.rigid.dynamics import forward_dynamics
 from jaxgrip.rigid.tree import Tree
 
 
