@@ -93,6 +93,7 @@ def check(config: ConfigArgument, set_: SetOption = None) -> None:
     """Check a configuration without running it, and show it with every default filled in."""
     from jaxgrip.config import ConfigError, dumps, load
 
+    _prepare_jax(None)
     try:
         settings, _ = load(config, set_ or ())
     except ConfigError as error:
@@ -126,15 +127,19 @@ def list_() -> None:
     out.print(table)
 
 
-@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
-def bench(context: typer.Context) -> None:
-    """Compare speed with other packages; further arguments go to experiments/benchmarks."""
+@app.command(context_settings={"ignore_unknown_options": True})
+def bench(
+    arguments: Annotated[
+        list[str] | None, typer.Argument(help="handed on to experiments/benchmarks")
+    ] = None,
+) -> None:
+    """Compare speed and accuracy with other packages."""
     from jaxgrip.config import project_root
 
     root = project_root(Path.cwd())
     if root is None or not (root / "experiments" / "benchmarks" / "__main__.py").is_file():
         _fail("there is no experiments/benchmarks/__main__.py in this folder or in one above it.")
-    command = [sys.executable, str(root / "experiments" / "benchmarks"), *context.args]
+    command = [sys.executable, str(root / "experiments" / "benchmarks"), *(arguments or ())]
     raise typer.Exit(subprocess.run(command, cwd=root, check=False).returncode)
 
 

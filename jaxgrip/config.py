@@ -71,7 +71,7 @@ def load(path: Path, overrides: Iterable[str] = ()) -> tuple[Config, ModuleType]
     """
     overrides = list(overrides)
     raw = read(path, overrides)
-    source = " ".join([str(path), *(f"--set {override}" for override in overrides)])
+    source = f"{path} with --set" if overrides else str(path)
     name = raw.get("experiment")
     if not isinstance(name, str) or not re.fullmatch(r"\w+(/\w+)*", name):
         raise ConfigError(
@@ -162,9 +162,7 @@ def _import(file: Path, name: str) -> ModuleType:
         raise ConfigError(f"{file}: cannot be loaded: {type(error).__name__}: {error}.") from error
     for needed in ("Config", "run"):
         if not hasattr(module, needed):
-            raise ConfigError(
-                f"{file}: an experiment must define {needed}, but this file does not."
-            )
+            raise ConfigError(f"{file}: must define {needed}, as every experiment does.")
     return module
 
 
@@ -189,14 +187,13 @@ def _explain(schema: type[Section], raw: dict[str, Any], detail: dict) -> tuple[
     """Key and sentence of one entry of `pydantic.ValidationError.errors()`."""
     location = tuple(detail["loc"])
     kind, given, context = detail["type"], detail["input"], detail.get("ctx", {})
+    if kind == "missing" and location and isinstance(location[-1], int):
+        # A tuple that is too short is reported by its absent entries: speak of the whole instead.
+        kind, location = "length", location[:-1]
+        given = _lookup(raw, location)
     names = tuple(part for part in location if isinstance(part, str))
-    places = [part for part in location if isinstance(part, int)]
-    if places and (kind in ("missing", "too_long", "too_short")):
-        # A tuple of the wrong length is reported by its absent entries: speak of the whole instead.
-        location, places = location[: len(names)], []
-        given = _lookup(raw, names)
-        kind = "length"
-    key = ".".join(names) + "".join(f", entry {place + 1}" for place in places)
+    places = [str(part + 1) for part in location if isinstance(part, int)]
+    key = ".".join(names) + (f", entry {' of entry '.join(reversed(places))}" if places else "")
 
     if kind == "extra_forbidden":
         known = list(_model_at(schema, names[:-1]).model_fields)
@@ -205,16 +202,16 @@ def _explain(schema: type[Section], raw: dict[str, Any], detail: dict) -> tuple[
     if kind == "missing":
         return key, f"is missing{_what(schema, names)}."
     if kind in ("length", "too_long", "too_short"):
-        length = len(given) if isinstance(given, Sequence) else "the wrong number of"
-        return key, f"has {length} entries{_what(schema, names)}."
+        entries = "1 entry" if len(given) == 1 else f"{len(given)} entries"
+        return key, f"has {entries}{_what(schema, names)}."
     if kind == "finite_number":
         return key, f"is {given}, but must be a finite number."
     if kind == "value_error":
-        return key, f"{context['error']}."
+        return key, f"{str(context['error']).rstrip('.')}."
     message = detail["msg"]
     message = re.sub(r"^Input should be ", "must be ", message)
     message = message.replace("a valid number", "a number").replace("a valid tuple", "an array")
-    message = message.replace("a valid dictionary or instance of ", "a table: ")
+    message = re.sub(r"a valid dictionary or instance of \w+", "a table", message)
     return key, f"{message}, but is {_shown(given)}."
 
 
@@ -232,9 +229,9 @@ def _model_at(schema: type[Section], names: Iterable[str]) -> type[Section] | No
     return schema
 
 
-def _lookup(raw: Any, names: Iterable[str]) -> Any:
-    for name in names:
-        raw = raw.get(name) if isinstance(raw, dict) else None
+def _lookup(raw: Any, location: Iterable[str | int]) -> Any:
+    for part in location:
+        raw = raw[part]
     return raw
 
 
@@ -257,9 +254,9 @@ def _toml_lines(section: Section, path: tuple[str, ...]) -> Iterable[str]:
             comment = f"  # {field.description}" if field.description else ""
             yield f"{name} = {_toml_value(value)}{comment}"
     for name, value, description in tables:
-        yield ""
         comment = f"  # {description}" if description else ""
-        yield f"[{'.'.join((*path, name))}]{comment}"
+        if any(not isinstance(entry, Section) for _, entry in value):
+            yield from ("", f"[{'.'.join((*path, name))}]{comment}")
         yield from _toml_lines(value, (*path, name))
 
 

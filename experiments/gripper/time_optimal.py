@@ -121,7 +121,7 @@ class Links(Section):
     masses: PositiveTriple = Field(
         (0.08, 0.16, 0.2), description="mass of each of the 3 links [kg]"
     )
-    inertias: tuple[PositiveTriple, PositiveTriple, PositiveTriple] = Field(
+    inertias: tuple[Triple, Triple, Triple] = Field(
         (
             (1.0e-6, 19 / 6 * 1e-6, 19 / 6 * 1e-6),
             (2.0e-6, 4.9e-5, 4.9e-5),
@@ -129,6 +129,17 @@ class Links(Section):
         ),
         description="Ixx, Iyy, Izz of each of the 3 links about its centre of mass [kg m^2]",
     )
+
+    @field_validator("inertias")
+    @classmethod
+    def _positive_definite(cls, inertias: tuple[Triple, ...]) -> tuple[Triple, ...]:
+        for link, moments in enumerate(inertias, start=1):
+            if min(moments) <= 0.0:
+                raise ValueError(
+                    f"link {link} is not positive definite: its smallest principal moment is "
+                    f"{min(moments):g} kg m^2, and must be above 0"
+                )
+        return inertias
 
 
 class FinalTime(Section):
@@ -140,9 +151,7 @@ class FinalTime(Section):
     @model_validator(mode="after")
     def _in_order(self) -> "FinalTime":
         if self.guess >= self.upper:
-            raise ValueError(
-                f"guess is {self.guess:g} s, which must be below upper, {self.upper:g} s"
-            )
+            raise ValueError(f"guess {self.guess:g} s must be below upper {self.upper:g} s")
         return self
 
 
@@ -156,20 +165,24 @@ class Config(config.Config):
 
     def finger(self, name: str) -> jg.models.Finger:
         """Finger "A" or "B" with the numbers of this configuration."""
-        return jg.models.gripper_finger(
-            name,
-            link_lengths=self.links.lengths,
-            base_height=self.links.base_height,
-            masses=self.links.masses,
-            inertias=self.links.inertias,
-            torque_limit=getattr(self.fingers, name).torque_limits,
-            gravity=self.gravity,
-        )
+        numbers = {
+            "link_lengths": self.links.lengths,
+            "base_height": self.links.base_height,
+            "masses": self.links.masses,
+            "inertias": self.links.inertias,
+            "torque_limit": getattr(self.fingers, name).torque_limits,
+            "gravity": self.gravity,
+        }
+        return jg.models.gripper_finger(name, **{k: np.array(v) for k, v in numbers.items()})
 
     @model_validator(mode="after")
     def _holds_its_poses(self) -> "Config":
         for name in FINGERS:
-            own, tree = getattr(self.fingers, name), self.finger(name).tree
+            own = getattr(self.fingers, name)
+            try:
+                tree = self.finger(name).tree
+            except ValueError as error:
+                raise ValueError(f"links: {error}") from None
             for key in ("start_deg", "end_deg"):
                 needed = np.abs(jg.rigid.gravity_forces(tree, np.deg2rad(getattr(own, key))))
                 for joint, (torque, limit) in enumerate(

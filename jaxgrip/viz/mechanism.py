@@ -127,7 +127,7 @@ def animate(
         for artist in [*moving, clock]:
             figure.draw_artist(artist)
         pictures.append(Image.fromarray(np.asarray(canvas.buffer_rgba())[..., :3].copy()))
-    palette = pictures[-1].quantize(128)
+    palette = pictures[-1].quantize(128, method=Image.Quantize.MAXCOVERAGE)
     still = Image.Dither.NONE
     return Animation(
         tuple(picture.quantize(palette=palette, dither=still) for picture in pictures),

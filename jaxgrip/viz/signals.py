@@ -4,18 +4,21 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import xarray
+from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from jaxgrip.viz.style import DASHES, GREY, PALETTE, settle, styled
 
+_NEVER = np.empty(0)
+
 
 @styled
 def controls(
     control: xarray.DataArray,
     switching_function: xarray.DataArray,
-    switching_times: Sequence[Sequence[float]],
+    switching_times: Sequence[Float[np.ndarray, " _"]],
     title: str,
 ) -> Figure:
     """One panel a control: its course, its switching function, and where it switches.
@@ -75,7 +78,7 @@ def lines(
     signals: Sequence[xarray.DataArray],
     title: str,
     *,
-    switching_times: Sequence[float] = (),
+    switching_times: Float[np.ndarray, " switches"] = _NEVER,
     limits: Mapping[str, tuple[float, float, str]] | None = None,
 ) -> Figure:
     """One panel a signal, one line a component.
@@ -131,7 +134,7 @@ def hamiltonian(
     tolerance: float,
     title: str,
     *,
-    switching_times: Sequence[float] = (),
+    switching_times: Float[np.ndarray, " switches"] = _NEVER,
 ) -> Figure:
     """How far the Hamiltonian is from the constant zero that minimum time demands.
 

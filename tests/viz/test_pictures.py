@@ -1,0 +1,140 @@
+import io
+import itertools
+
+import matplotlib
+import numpy as np
+import pytest
+import xarray
+from PIL import Image
+
+from jaxgrip import viz
+
+# Double integrator from rest to rest over one metre with |u| <= 1: switch at 1 s, end at 2 s.
+T = np.concatenate([np.linspace(0.0, 1.0, 20), np.linspace(1.0, 2.0, 20)])
+
+
+def _signal(name, values, units):
+    values = np.asarray(values).reshape(len(T), -1)
+    return xarray.DataArray(
+        values,
+        {"time": ("time", T, {"units": "s"}), "joint": np.arange(1, values.shape[1] + 1)},
+        ("time", "joint"),
+        name,
+        {"long_name": name, "units": units},
+    )
+
+
+@pytest.fixture
+def torque():
+    return _signal("torque", np.where(np.arange(40) < 20, 1.0, -1.0), "N m")
+
+
+@pytest.fixture
+def switching():
+    return _signal("switching function", T - 1.0, "1/(N m)")
+
+
+def _saved(figure):
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png")
+    buffer.seek(0)
+    return Image.open(buffer)
+
+
+def test_controls_mark_the_switch_where_the_switching_function_is_zero(torque, switching):
+    figure = viz.controls(torque, switching, [np.array([1.0])], "Double integrator")
+    panel, twin = figure.axes
+    step, crossing, dots = panel.lines[0], twin.lines[0], twin.lines[1]
+    np.testing.assert_array_equal(dots.get_xdata(), [1000.0])
+    assert crossing.get_ydata()[19] == crossing.get_ydata()[20] == 0.0
+    np.testing.assert_array_equal(step.get_ydata(), torque.values[:, 0])
+    # Both scales have their zero in the middle, so the crossing is seen at the step.
+    for axes in (panel, twin):
+        low, high = axes.get_ylim()
+        assert low == -high
+    assert "[N m]" in panel.get_ylabel()
+    assert "[1/(N m)]" in twin.get_ylabel()
+    assert panel.get_xlabel() == "time [ms]"
+    assert "1000.00 ms" in [text.get_text() for text in panel.texts]
+    assert _saved(figure).size == (1040, 403)
+
+
+def test_lines_draw_every_component_with_units_and_limits():
+    angle = _signal("angle", np.stack([T, T**2, -T], axis=-1), "rad")
+    rate = _signal("rate", np.stack([T, T, T], axis=-1), "rad/s")
+    figure = viz.lines(
+        [angle, rate],
+        "Motion",
+        switching_times=np.array([1.0]),
+        limits={"rate": (-1.5, 1.5, "limit")},
+    )
+    top, bottom = figure.axes
+    named = [line for line in top.lines if line.get_label().startswith("joint")]
+    for component, line in enumerate(named):
+        np.testing.assert_array_equal(line.get_ydata(), angle.values[:, component])
+    assert len({line.get_color() for line in named}) == len(named) == 3
+    assert {line.get_ydata()[0] for line in bottom.lines if len(line.get_ydata()) == 2} >= {
+        -1.5,
+        1.5,
+    }
+    assert top.get_ylabel() == "angle\n[rad]"
+    legend = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert legend == ["joint 1", "joint 2", "joint 3", "a control switches"]
+
+
+def test_hamiltonian_is_relative_and_never_off_the_scale():
+    value = _signal("H", np.where(np.arange(40) < 20, 0.0, 4e-12), "1")[:, 0]
+    (axes,) = viz.hamiltonian(value, 4.0, 1e-10, "Hamiltonian").axes
+    ratio = axes.lines[0].get_ydata()
+    assert ratio.max() == pytest.approx(1e-12)
+    low, high = axes.get_ylim()
+    assert low <= ratio.min() < ratio.max() < 1e-10 < high
+
+
+@pytest.fixture
+def chains():
+    def arm(end, sign):
+        t = np.linspace(0.0, end, 30)
+        tip = np.stack([sign * np.cos(t), np.sin(t), 0 * t], axis=-1)
+        points = np.stack([0.0 * tip, 0.5 * tip, tip], axis=1)
+        return xarray.DataArray(points, {"time": t}, ("time", "point", "axis"))
+
+    return {"left": arm(1.0, -1.0), "right": arm(0.5, 1.0)}
+
+
+def test_stroboscope_shows_start_end_and_path(chains):
+    figure = viz.stroboscope(chains, "Arms", poses=5)
+    space, bar = figure.axes
+    assert bar.get_ylabel() == "time [ms]"
+    assert len(space.lines) == 2 * (5 + 1)
+    x, y, _ = space.lines[4].get_data_3d()
+    np.testing.assert_allclose((x[-1], y[-1]), (-1e3 * np.cos(1.0), 1e3 * np.sin(1.0)))
+    assert {text.get_text() for text in space.texts} == {"left", "right"}
+    # One length is the same on the picture along all axes.
+    widths = np.array([np.ptp(limit) for limit in (space.get_xlim(), space.get_ylim())])
+    aspect = space._box_aspect[:2]
+    np.testing.assert_allclose(aspect / aspect[0], widths / widths[0])
+
+
+def test_animation_keeps_one_clock_and_holds_the_end(chains, tmp_path):
+    animation = viz.animate(chains, "Arms", frames=10, seconds=1.0)
+    animation.save(tmp_path / "arms.gif")
+    with Image.open(tmp_path / "arms.gif") as film:
+        assert film.n_frames == 10
+        assert film.info["loop"] == 0
+        pictures, durations = [], []
+        for frame in range(film.n_frames):
+            film.seek(frame)
+            pictures.append(np.asarray(film.convert("RGB")).astype(int))
+            durations.append(film.info["duration"])
+    assert durations == [100] * 9 + [1000]
+    changes = [np.abs(b - a).sum() for a, b in itertools.pairwise(pictures)]
+    assert min(changes) > 0
+    # After half the time the right arm rests, so less of the picture changes.
+    assert np.mean(changes[6:]) < np.mean(changes[:4])
+
+
+def test_pictures_leave_the_settings_of_the_user_alone(torque, switching):
+    before = dict(matplotlib.rcParams)
+    viz.controls(torque, switching, [np.array([1.0])], "Double integrator")
+    assert dict(matplotlib.rcParams) == before
