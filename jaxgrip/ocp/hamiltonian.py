@@ -54,42 +54,45 @@ def expand(
     return Expansion(f, cost, f_z, cost_z, h_z, h_zz)
 
 
-def singular_expand(
+def hamiltonian(
     problem: Problem,
     x: Float[Array, " n"],
     costate: Float[Array, " n"],
     u: Float[Array, " m"],
-):
-    """First and second time derivative of the switching functions, with their Jacobians.
+) -> Float[Array, ""]:
+    """Hamiltonian L + costate . f at states `(n,)`, costates `(n,)`, controls `(m,)`."""
+    return problem.cost_rate(x, u) + costate @ problem.dynamics(x, u)
 
-    The derivatives are taken along the Hamiltonian flow at constant controls. On a singular arc of
-    order one the second derivative contains the control and determines it.
 
-    **Arguments:** states `(n,)`, costates `(n,)`, controls `(m,)`.
+def flow(
+    problem: Problem, y: Float[Array, " y"], u: Float[Array, " m"]
+) -> tuple[Float[Array, " y"], Float[Array, " m"]]:
+    """Canonical equations and switching functions.
 
-    **Returns:** `(slope, bend)`, each `(m,)`, and their Jacobians `(m, 2n+m)` with respect to
-    (x, costate, u). Source: specs/000b, section 1 (generalised Legendre-Clebsch condition).
+    **Arguments:** `y` = (x, costate) `(2n,)`, controls `(m,)`.
+
+    **Returns:** the rate of y, (f, -H_x) `(2n,)`, and H_u `(m,)`. Source: specs/000b, section 1.
     """
     n = problem.n
+    h_x, f, h_u = jax.grad(hamiltonian, argnums=(1, 2, 3))(problem, y[:n], y[n:], u)
+    return jnp.concatenate([f, -h_x]), h_u
 
-    def hamiltonian(x, costate, u):
-        return problem.cost_rate(x, u) + costate @ problem.dynamics(x, u)
 
-    def switching(y, u):
-        return jax.grad(hamiltonian, argnums=2)(y[:n], y[n:], u)
+def switching_derivatives(
+    problem: Problem, y: Float[Array, " y"], u: Float[Array, " m"]
+) -> tuple[Float[Array, " m"], Float[Array, " m"]]:
+    """First and second time derivative of the switching functions at constant controls.
 
-    def flow(y, u):
-        h_x, f = jax.grad(hamiltonian, argnums=(0, 1))(y[:n], y[n:], u)
-        return jnp.concatenate([f, -h_x])
+    On a singular arc of order one the second contains the control and so determines it.
 
-    def slope(y, u):
-        return jax.jvp(lambda z: switching(z, u), (y,), (flow(y, u),))[1]
+    **Arguments:** `y` = (x, costate) `(2n,)`, controls `(m,)`.
 
-    def both(w):
-        y, u = w[: 2 * n], w[2 * n :]
-        values = jax.jvp(lambda z: slope(z, u), (y,), (flow(y, u),))
-        return values, values
+    **Returns:** the two derivatives, each `(m,)`. Source: specs/000b, section 1 (generalised
+    Legendre-Clebsch condition).
+    """
 
-    w = jnp.concatenate([x, costate, u])
-    jacobians, values = jax.jacfwd(both, has_aux=True)(w)
-    return values, jacobians
+    def along_flow(g):
+        return lambda z: jax.jvp(g, (z,), (flow(problem, z, u)[0],))[1]
+
+    slope = along_flow(lambda z: flow(problem, z, u)[1])
+    return jax.jvp(slope, (y,), (flow(problem, y, u)[0],))

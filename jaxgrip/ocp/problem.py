@@ -121,9 +121,10 @@ class Problem(eqx.Module):
             raise ValueError(
                 f"dynamics must return the {n} state rates, an array of shape ({n},), not {out}."
             )
-        self._check_numbers()
+        self.check()
 
-    def _check_numbers(self):
+    def check(self):
+        """Raise `ValueError` where numbers contradict each other; traced numbers are passed over."""
         time = self.final_time
         times = (time.guess, time.lower, time.upper) if isinstance(time, Free) else (time,)
         numbers = (self.initial_state, self.final_state, self.lower, self.upper, *times)

@@ -5,7 +5,7 @@ drift). All stages of all intervals are evaluated in one vectorised call, and th
 (which control sits on which bound) is data: another structure does not recompile.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from jaxgrip.ocp.hamiltonian import expand, singular_expand
+from jaxgrip.ocp.hamiltonian import flow, hamiltonian, switching_derivatives
 from jaxgrip.ocp.problem import Problem
 
 LOWER, INTERIOR, UPPER, SINGULAR = -1, 0, 1, 2
@@ -66,7 +66,9 @@ class Arcs(NamedTuple):
     times: Float[Array, " arcs"]
 
 
-class _Residual(NamedTuple):
+class Residual(NamedTuple):
+    """Residuals of the conditions, laid out as the unknowns are."""
+
     start_u: Float[Array, "arcs intervals m"]
     stage: Float[Array, "arcs intervals s y"]
     stage_u: Float[Array, "arcs intervals s m"]
@@ -105,76 +107,73 @@ def _lift(value, like):
     return value.reshape((1,) * (like.ndim - value.ndim) + value.shape)
 
 
-class Point(NamedTuple):
-    """Values and Jacobians with respect to (x, costate, u) at one point."""
+class Conditions(NamedTuple):
+    """What the conditions need at one point.
+
+    `rate` of (x, costate) `(2n,)`; `law` `(m,)`, zero where each control obeys its kind;
+    `switching` functions `(m,)` and their time derivative `slope` `(m,)` (zero in problems without
+    singular arcs); `hamiltonian`; `cost`, the running cost.
+    """
 
     rate: Float[Array, " y"]
-    rate_w: Float[Array, "y w"]
     law: Float[Array, " m"]
-    law_w: Float[Array, "m w"]
     switching: Float[Array, " m"]
-    switching_w: Float[Array, "m w"]
     slope: Float[Array, " m"]
-    slope_w: Float[Array, "m w"]
     hamiltonian: Float[Array, ""]
-    hamiltonian_w: Float[Array, " w"]
+    cost: Float[Array, ""]
 
 
-def _bounds(problem: Problem, kinds):
+def bounds_of(problem: Problem, kinds):
     """The bound that a kind names; zero where it names none."""
-    return jnp.where(
-        kinds == UPPER, problem.upper, jnp.where(kinds == LOWER, problem.lower, 0.0)
-    )
+    return jnp.where(kinds == UPPER, problem.upper, jnp.where(kinds == LOWER, problem.lower, 0.0))
 
 
-def _point(problem: Problem, y, u, kinds, scales: Scales, singular: bool) -> Point:
-    n, m = problem.n, problem.m
-    x, costate = y[:n], y[n:]
-    ex = expand(problem, x, u, costate)
-    f_x, f_u = ex.f_z[:, :n], ex.f_z[:, n:]
-    h_xx, h_xu, h_uu = ex.h_zz[:n, :n], ex.h_zz[:n, n:], ex.h_zz[n:, n:]
-    rate = jnp.concatenate([ex.f, -ex.h_z[:n]])
-    rate_w = jnp.concatenate(
-        [
-            jnp.concatenate([f_x, jnp.zeros((n, n)), f_u], axis=1),
-            jnp.concatenate([-h_xx, -f_x.T, -h_xu], axis=1),
-        ]
-    )
-    switching = ex.h_z[n:]
-    switching_w = jnp.concatenate([h_xu.T, f_u.T, h_uu], axis=1)
-    hamiltonian = ex.cost + costate @ ex.f
-    hamiltonian_w = jnp.concatenate([ex.h_z[:n], ex.f, ex.h_z[n:]])
+def conditions(
+    problem: Problem,
+    y: Float[Array, " y"],
+    u: Float[Array, " m"],
+    kinds: Int[Array, " m"],
+    scales: Scales,
+    singular: bool,
+) -> Conditions:
+    """Evaluate [`Conditions`][] at (x, costate) `(2n,)` and controls `(m,)` of given kinds."""
+    n = problem.n
+    rate, switching = flow(problem, y, u)
     bounded = (kinds == UPPER) | (kinds == LOWER)
-    control_w = jnp.concatenate([jnp.zeros((m, 2 * n)), jnp.eye(m)], axis=1)
     law = jnp.where(
-        bounded, (u - _bounds(problem, kinds)) / scales.u, switching / scales.switching
+        bounded, (u - bounds_of(problem, kinds)) / scales.u, switching / scales.switching
     )
-    law_w = jnp.where(
-        bounded[:, None], control_w / scales.u[:, None], switching_w / scales.switching[:, None]
-    )
-    slope, slope_w = jnp.zeros(m), jnp.zeros((m, 2 * n + m))
+    slope = jnp.zeros_like(u)
     if singular:
-        (slope, bend), (slope_w, bend_w) = singular_expand(problem, x, costate, u)
-        slope, slope_w = slope * scales.time, slope_w * scales.time
-        is_singular = kinds == SINGULAR
-        size = scales.switching / scales.time**2
-        law = jnp.where(is_singular, bend / size, law)
-        law_w = jnp.where(is_singular[:, None], bend_w / size[:, None], law_w)
-    return Point(
-        rate, rate_w, law, law_w, switching, switching_w, slope, slope_w, hamiltonian, hamiltonian_w
+        slope, bend = switching_derivatives(problem, y, u)
+        law = jnp.where(kinds == SINGULAR, bend * scales.time**2 / scales.switching, law)
+    return Conditions(
+        rate,
+        law,
+        switching,
+        slope,
+        hamiltonian(problem, y[:n], y[n:], u),
+        problem.cost_rate(y[:n], u),
     )
 
 
 class Points(NamedTuple):
-    """Expansions at the interval starts, the stages and just before the arcs' ends."""
+    """Something at the interval starts, at the stages and just before the arcs' ends."""
 
-    start: Point
-    stage: Point
-    end: Point
+    start: Any
+    stage: Any
+    end: Any
 
 
-def _points(problem: Problem, plan: ArcPlan, arcs: Arcs, scales: Scales, singular: bool) -> Points:
-    """Expand everywhere in one vectorised call."""
+def at_points(
+    problem: Problem, plan: ArcPlan, arcs: Arcs, scales: Scales, singular: bool
+) -> tuple[Points, Points]:
+    """Evaluate [`Conditions`][] everywhere in one vectorised call.
+
+    **Returns:** values and Jacobians with respect to (x, costate, u), each [`Points`][] with
+    leading axes `(arcs, intervals)`, `(arcs, intervals, s)` and `(arcs,)`; the Jacobians have a
+    trailing axis `(2n + m,)`.
+    """
     n_arcs, k, s, ny = arcs.stage.shape
     m = problem.m
     inner, count = n_arcs * k, n_arcs * k * s
@@ -190,26 +189,40 @@ def _points(problem: Problem, plan: ArcPlan, arcs: Arcs, scales: Scales, singula
             plan.kinds,
         ]
     )
-    points = jax.vmap(lambda y, u, kind: _point(problem, y, u, kind, scales, singular))(
-        ys, us, kinds
-    )
-    return Points(
-        jax.tree.map(lambda v: v[:inner].reshape((n_arcs, k, *v.shape[1:])), points),
-        jax.tree.map(
-            lambda v: v[inner : inner + count].reshape((n_arcs, k, s, *v.shape[1:])), points
-        ),
-        jax.tree.map(lambda v: v[inner + count :], points),
-    )
+
+    def evaluate(y, u, kind):
+        def both(w):
+            value = conditions(problem, w[:ny], w[ny:], kind, scales, singular)
+            return value, value
+
+        return jax.jacfwd(both, has_aux=True)(jnp.concatenate([y, u]))
+
+    def split(points):
+        return Points(
+            jax.tree.map(lambda v: v[:inner].reshape((n_arcs, k, *v.shape[1:])), points),
+            jax.tree.map(
+                lambda v: v[inner : inner + count].reshape((n_arcs, k, s, *v.shape[1:])), points
+            ),
+            jax.tree.map(lambda v: v[inner + count :], points),
+        )
+
+    jacobians, values = jax.vmap(evaluate)(ys, us, kinds)
+    return split(values), split(jacobians)
 
 
 def _lengths(arcs: Arcs):
     return jnp.diff(arcs.times, prepend=0.0) / arcs.stage.shape[1]
 
 
-def _residual(problem: Problem, plan: ArcPlan, arcs: Arcs, scales: Scales, points: Points):
-    """Residual of every condition, in units of the unknowns or scaled to order one."""
+def residuals(
+    problem: Problem, plan: ArcPlan, arcs: Arcs, scales: Scales, values: Points
+) -> Residual:
+    """Residual of every condition, in units of the unknowns or scaled to order one.
+
+    **Arguments:** `values`, the [`Conditions`][] at every point.
+    """
     n = problem.n
-    stages, ends = points.stage, points.end
+    stages, ends = values.stage, values.end
     _, b, a = gauss(arcs.stage.shape[2])
     h = _lengths(arcs)[:, None, None]
     stage = (
@@ -227,7 +240,7 @@ def _residual(problem: Problem, plan: ArcPlan, arcs: Arcs, scales: Scales, point
     continuity = following - arcs.start - h * jnp.einsum("j,akjy->aky", jnp.asarray(b), stages.rate)
     j = plan.control
     row = jnp.arange(j.shape[0])
-    target = jax.vmap(lambda kinds: _bounds(problem, kinds))(plan.kinds[1:])[row, j]
+    target = jax.vmap(lambda kinds: bounds_of(problem, kinds))(plan.kinds[1:])[row, j]
     spread = jnp.concatenate([jnp.zeros(1), arcs.times])
     boundary = jnp.select(
         [plan.rule == SWITCH, plan.rule == SATURATION, plan.rule == RELEASE],
@@ -250,8 +263,8 @@ def _residual(problem: Problem, plan: ArcPlan, arcs: Arcs, scales: Scales, point
         last = (ends.hamiltonian[-1] + cost_t) / scales.hamiltonian
     else:
         last = (time - problem.final_time) / scales.time
-    return _Residual(
-        points.start.law,
+    return Residual(
+        values.start.law,
         stage / _lift(scales.y, stage),
         stages.law,
         continuity / _lift(scales.y, continuity),
@@ -263,26 +276,34 @@ def _residual(problem: Problem, plan: ArcPlan, arcs: Arcs, scales: Scales, point
     )
 
 
-def _newton_step(
-    problem: Problem, plan: ArcPlan, arcs: Arcs, scales: Scales, points: Points, rhs: _Residual
+def newton_step(
+    problem: Problem,
+    plan: ArcPlan,
+    arcs: Arcs,
+    scales: Scales,
+    values: Points,
+    jacobians: Points,
+    rhs: Residual,
 ) -> Arcs:
-    """Solve J step = rhs; stages are eliminated in each interval, intervals in each arc.
+    """Solve J step = rhs for the Jacobian J of the residuals; linear in `rhs`.
+
+    Stages are eliminated in each interval, intervals in each arc.
 
     What remains couples the arc boundaries and the switching times; it is small and solved with
     pivoting, so that unstable arcs do no harm.
     """
     n_arcs, k, s, ny = arcs.stage.shape
     n, m = problem.n, problem.m
-    stages, ends = points.stage, points.end
+    stages, ends = jacobians.stage, jacobians.end
     _, b, a = (jnp.asarray(v) for v in gauss(s))
     h = _lengths(arcs)
     w_scale = jnp.concatenate([scales.y, scales.u])
     nw = ny + m
     # Scaled Jacobians: columns in units of w_scale, rates in units of scales.y.
-    columns = _lift(w_scale, stages.rate_w)
-    rate_w = stages.rate_w * columns / _lift(scales.y[:, None], stages.rate_w)
-    rate = stages.rate / _lift(scales.y, stages.rate)
-    law_w = stages.law_w * columns
+    columns = _lift(w_scale, stages.rate)
+    rate_w = stages.rate * columns / _lift(scales.y[:, None], stages.rate)
+    rate = values.stage.rate / _lift(scales.y, values.stage.rate)
+    law_w = stages.law * columns
 
     coupling = -h[:, None, None, None, None, None] * jnp.einsum("ij,akjyw->akiyjw", a, rate_w)
     eye_s = jnp.eye(s)
@@ -320,7 +341,7 @@ def _newton_step(
     total, prefixes = jax.lax.scan(compose, identity, jnp.swapaxes(transfer, 0, 1))
 
     # Control just before each arc's end as an affine map of the state there.
-    end_law_w = ends.law_w * _lift(w_scale, ends.law_w)
+    end_law_w = ends.law * _lift(w_scale, ends.law)
     end_map = -jnp.linalg.solve(
         end_law_w[:, :, ny:],
         jnp.concatenate([end_law_w[:, :, :ny], -rhs.end_u[:, :, None]], axis=2),
@@ -351,18 +372,21 @@ def _newton_step(
     base = ny * n_arcs
     control_row = jnp.eye(m)[j] * (w_scale[ny:] / scales.u)[None]
     row_w = jnp.select(
-        [(plan.rule == SWITCH)[:, None], (plan.rule == SATURATION)[:, None],
-         (plan.rule == RELEASE)[:, None]],
         [
-            ends.switching_w[:-1][boundary, j] * w_scale[None] / scales.switching[j][:, None],
+            (plan.rule == SWITCH)[:, None],
+            (plan.rule == SATURATION)[:, None],
+            (plan.rule == RELEASE)[:, None],
+        ],
+        [
+            ends.switching[:-1][boundary, j] * w_scale[None] / scales.switching[j][:, None],
             jnp.concatenate([jnp.zeros((n_arcs - 1, ny)), control_row], axis=1),
-            ends.slope_w[:-1][boundary, j] * w_scale[None] / scales.switching[j][:, None],
+            ends.slope[:-1][boundary, j] * w_scale[None] / scales.switching[j][:, None],
         ],
         jnp.zeros((n_arcs - 1, nw)),
     )
     split = (plan.rule == SUBDIVISION).astype(float)
     row_y, row_one = at_end(jnp.concatenate([row_w, jnp.zeros((1, nw))]))
-    last_w = ends.hamiltonian_w[-1] * w_scale / scales.hamiltonian
+    last_w = ends.hamiltonian[-1] * w_scale / scales.hamiltonian
     last_y, last_one = at_end(jnp.zeros((n_arcs, nw)).at[-1].set(last_w))
     r = base + boundary
     matrix = matrix.at[r[:, None], node(boundary + 1)].add(row_y[:-1])
@@ -417,14 +441,12 @@ def _newton_step(
         axis=2,
     )
     w = jnp.einsum("akswc,akc->aksw", response, interval_vector)
-    start_law_w = points.start.law_w * _lift(w_scale, points.start.law_w)
+    start_law_w = jacobians.start.law * _lift(w_scale, jacobians.start.law)
     start_u = jnp.linalg.solve(
         start_law_w[..., ny:],
         (rhs.start_u - jnp.einsum("akmy,aky->akm", start_law_w[..., :ny], start))[..., None],
     )[..., 0]
-    end_u = jnp.einsum(
-        "amc,ac->am", end_map, jnp.concatenate([nodes[1:], ones], axis=1)
-    )
+    end_u = jnp.einsum("amc,ac->am", end_map, jnp.concatenate([nodes[1:], ones], axis=1))
     return Arcs(
         start * _lift(scales.y, start),
         start_u * _lift(scales.u, start_u),
@@ -437,23 +459,29 @@ def _newton_step(
 
 
 class ShootingResult(NamedTuple):
-    """Outcome of the Newton iteration: unknowns, expansions there, scaled residual, steps."""
+    """Outcome of the Newton iteration.
+
+    `arcs`, the unknowns; `values`, the [`Conditions`][] there; `law_slope`, the derivative of each
+    control's law with respect to that control; `residual`, scaled; `steps`; `converged`.
+    """
 
     arcs: Arcs
-    points: Points
+    values: Points
+    law_slope: Points
     residual: Float[Array, ""]
     steps: Int[Array, ""]
     converged: Bool[Array, ""]
 
 
-def _norm(residual: _Residual):
+def _norm(residual: Residual):
     value = jnp.max(jnp.stack([jnp.max(jnp.abs(v), initial=0.0) for v in residual]))
     return jnp.where(jnp.isfinite(value), value, jnp.inf)
 
 
 class _State(NamedTuple):
     arcs: Arcs
-    points: Points
+    values: Points
+    law_slope: Points
     norm: Float[Array, ""]
     step: Arcs
     size: Float[Array, ""]
@@ -477,12 +505,12 @@ def solve_shooting(
 
     def body(state: _State) -> _State:
         arcs = jax.tree.map(lambda v, d: v + state.size * d, state.arcs, state.step)
-        points = _points(problem, plan, arcs, scales, singular)
-        residual = _residual(problem, plan, arcs, scales, points)
+        values, jacobians = at_points(problem, plan, arcs, scales, singular)
+        residual = residuals(problem, plan, arcs, scales, values)
         norm = _norm(residual)
         accept = (norm < state.norm) | (state.steps == 0)
         rhs = jax.tree.map(jnp.negative, residual)
-        step = _newton_step(problem, plan, arcs, scales, points, rhs)
+        step = newton_step(problem, plan, arcs, scales, values, jacobians, rhs)
 
         def choose(new, old):
             return jax.tree.map(lambda a, b: jnp.where(accept, a, b), new, old)
@@ -492,7 +520,8 @@ def solve_shooting(
         done |= ~accept & ((state.norm < solver.tolerance) | (size < 1e-3))
         return _State(
             choose(arcs, state.arcs),
-            choose(points, state.points),
+            choose(values, state.values),
+            choose(law_slope(jacobians), state.law_slope),
             choose(norm, state.norm),
             choose(step, state.step),
             size,
@@ -500,11 +529,21 @@ def solve_shooting(
             done,
         )
 
+    def law_slope(jacobians):
+        return Points(
+            *(jnp.diagonal(part.law[..., -problem.m :], axis1=-2, axis2=-1) for part in jacobians)
+        )
+
+    def outline():
+        values, jacobians = at_points(problem, plan, arcs, scales, singular)
+        return values, law_slope(jacobians)
+
     blank = jax.tree.map(jnp.zeros_like, arcs)
-    shapes = jax.eval_shape(lambda: _points(problem, plan, arcs, scales, singular))
+    values, slopes = jax.tree.map(lambda v: jnp.zeros(v.shape, v.dtype), jax.eval_shape(outline))
     state = _State(
         arcs,
-        jax.tree.map(lambda v: jnp.zeros(v.shape, v.dtype), shapes),
+        values,
+        slopes,
         jnp.array(jnp.inf),
         blank,
         jnp.ones(()),
@@ -513,5 +552,10 @@ def solve_shooting(
     )
     state = jax.lax.while_loop(lambda s: ~s.done & (s.steps < solver.max_steps), body, state)
     return ShootingResult(
-        state.arcs, state.points, state.norm, state.steps, state.norm < solver.tolerance
+        state.arcs,
+        state.values,
+        state.law_slope,
+        state.norm,
+        state.steps,
+        state.norm < solver.tolerance,
     )

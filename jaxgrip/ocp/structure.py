@@ -116,13 +116,7 @@ def lay_out(profiles: list[Profile], final_time: float, n_arcs: int) -> Layout:
         kinds = [profile[i].kind for profile, i in zip(profiles, current, strict=True)]
         if j >= 0:
             before, after = profiles[j][index].kind, profiles[j][index + 1].kind
-            rule = (
-                RELEASE
-                if before == SINGULAR
-                else SATURATION
-                if before == INTERIOR
-                else SWITCH
-            )
+            rule = RELEASE if before == SINGULAR else SATURATION if before == INTERIOR else SWITCH
             if SINGULAR in (before, after) and INTERIOR in (before, after):
                 raise ValueError("a regular interior arc cannot follow a singular one")
             current[j] = index + 1
@@ -157,9 +151,7 @@ def _drop_reversed(segments: Profile) -> Profile:
         segments = _join([s for i, s in enumerate(segments) if i != bad[0]])
 
 
-def collect_profiles(
-    profiles: list[Profile], layout: Layout, times: np.ndarray
-) -> list[Profile]:
+def collect_profiles(profiles: list[Profile], layout: Layout, times: np.ndarray) -> list[Profile]:
     """Put solved switching times back into the controls' segments.
 
     A switch that overtook a switch of another control simply changes the order; a segment of one

@@ -40,15 +40,16 @@ class Guess(NamedTuple):
 class Transcribed(NamedTuple):
     """Solution of the transcribed problem.
 
-    `x` `(N+1, n)` and `costate` `(N+1, n)` at the nodes, `u` `(N, m)` and `switching_function`
-    `(N, m)` at the midpoints, `final_time` [s], `converged`, `error` (scaled), `infeasibility`
-    (scaled), `steps`.
+    `x` `(N+1, n)` and `costate` `(N+1, n)` at the nodes; `u`, `switching_function` (H_u) and
+    `curvature` (diagonal of H_uu), each `(N, m)`, at the midpoints; `final_time` [s]; `converged`;
+    `error` and `infeasibility`, scaled; `steps`.
     """
 
     x: Float[Array, "nodes n"]
     u: Float[Array, "intervals m"]
     costate: Float[Array, "nodes n"]
     switching_function: Float[Array, "intervals m"]
+    curvature: Float[Array, "intervals m"]
     final_time: Float[Array, ""]
     converged: Bool[Array, ""]
     error: Float[Array, ""]
@@ -87,6 +88,7 @@ class _Iterate(NamedTuple):
 class _State(NamedTuple):
     iterate: _Iterate
     switching_function: Float[Array, "intervals m"]
+    curvature: Float[Array, "intervals m"]
     barrier: Float[Array, ""]
     shift: Float[Array, ""]
     filter: Float[Array, "capacity 2"]
@@ -119,16 +121,16 @@ def _scales(problem: Problem, guess: Guess) -> _Scales:
     travel = jnp.abs(guess.x[-1] - guess.x[0])
     state = jnp.maximum(travel, 0.1 * reach)
     state = jnp.where(state > 0.0, state, jnp.maximum(jnp.max(state), 1.0))
-    cost = jnp.max(
-        jnp.stack([jnp.abs(problem.cost_rate(x, middle + 0.5 * span)) for x in ends])
-    )
+    cost = jnp.max(jnp.stack([jnp.abs(problem.cost_rate(x, middle + 0.5 * span)) for x in ends]))
     objective = jnp.maximum(guess.final_time * cost, 1e-3 * guess.final_time)
     return _Scales(state, span, guess.final_time, objective)
 
 
 def _slack(value, bound, sign):
     """Distance to a bound; one where the bound is infinite, so that nothing divides by infinity."""
-    return jnp.where(jnp.isfinite(bound), sign * (value - jnp.where(jnp.isfinite(bound), bound, 0.0)), 1.0)
+    return jnp.where(
+        jnp.isfinite(bound), sign * (value - jnp.where(jnp.isfinite(bound), bound, 0.0)), 1.0
+    )
 
 
 def solve_transcription(problem: Problem, solver: Transcription, guess: Guess) -> Transcribed:
@@ -198,13 +200,15 @@ def solve_transcription(problem: Problem, solver: Transcription, guess: Guess) -
         du = ex.h_z[:, n:] * it.time - it.lower_dual + it.upper_dual
         low, high, ends = slacks(it.u, it.time)
         complementarity = jnp.max(
-            jnp.abs(jnp.concatenate(
-                [
-                    jnp.where(has_lower[None], low * it.lower_dual - barrier, 0.0).ravel(),
-                    jnp.where(has_upper[None], high * it.upper_dual - barrier, 0.0).ravel(),
-                    jnp.where(has_time_bound, ends * it.time_duals - barrier, 0.0),
-                ]
-            ))
+            jnp.abs(
+                jnp.concatenate(
+                    [
+                        jnp.where(has_lower[None], low * it.lower_dual - barrier, 0.0).ravel(),
+                        jnp.where(has_upper[None], high * it.upper_dual - barrier, 0.0).ravel(),
+                        jnp.where(has_time_bound, ends * it.time_duals - barrier, 0.0),
+                    ]
+                )
+            )
         )
         time_cost = jax.grad(problem.end_cost, argnums=0)(it.time, it.x[-1])
         dt = (
@@ -214,7 +218,8 @@ def solve_transcription(problem: Problem, solver: Transcription, guess: Guess) -
             + it.time_duals[1]
         )
         dual = jnp.maximum(
-            jnp.max(jnp.abs(dx) * scales.state[None]) / h, jnp.max(jnp.abs(du) * scales.control[None])
+            jnp.max(jnp.abs(dx) * scales.state[None]) / h,
+            jnp.max(jnp.abs(du) * scales.control[None]),
         )
         if free:
             dual = jnp.maximum(dual, jnp.abs(dt) * scales.time)
@@ -316,9 +321,7 @@ def solve_transcription(problem: Problem, solver: Transcription, guess: Guess) -
             new = q[keep[:, None], keep[None, :]] + qux.T @ gain
             return 0.5 * (new + new.T), (gain, value[:n])
 
-        first, (gains, costate_rows) = jax.lax.scan(
-            backward, value, (stage, move), reverse=True
-        )
+        first, (gains, costate_rows) = jax.lax.scan(backward, value, (stage, move), reverse=True)
         tail = first[n:, n:]
         unknown = jnp.array(([0] if free else []) + [2 + i for i in range(n_fixed)], dtype=int)
         system = tail[unknown[:, None], unknown[None, :]]
@@ -389,7 +392,8 @@ def solve_transcription(problem: Problem, solver: Transcription, guess: Guess) -
         def lower_barrier(carry):
             barrier, _ = carry
             return jnp.maximum(
-                barrier_end, jnp.minimum(0.2 * barrier, (barrier / scales.objective) ** 1.5 * scales.objective)
+                barrier_end,
+                jnp.minimum(0.2 * barrier, (barrier / scales.objective) ** 1.5 * scales.objective),
             ), True
 
         at_barrier, _ = optimality(it, ex, state.barrier)
@@ -436,10 +440,10 @@ def solve_transcription(problem: Problem, solver: Transcription, guess: Guess) -
         )(jnp.append(sizes, 0.0))
         theta, phi, thetas, phis = thetas[-1], phis[-1], thetas[:-1], phis[:-1]
         noise = 1e-13 * jnp.abs(phi)
-        progress = (thetas <= (1.0 - 1e-5) * theta) | (phis <= phi - 1e-5 * scales.objective * theta)
-        descent = (slope < 0.0) & (
-            sizes * jnp.abs(slope / scales.objective) ** 2.3 > theta**1.1
+        progress = (thetas <= (1.0 - 1e-5) * theta) | (
+            phis <= phi - 1e-5 * scales.objective * theta
         )
+        descent = (slope < 0.0) & (sizes * jnp.abs(slope / scales.objective) ** 2.3 > theta**1.1)
         armijo = phis <= phi + 1e-4 * sizes * slope + noise
         allowed = jnp.all(
             (thetas[:, None] < (1.0 - 1e-5) * filter_[None, :, 0])
@@ -470,7 +474,9 @@ def solve_transcription(problem: Problem, solver: Transcription, guess: Guess) -
         low, high, ends = slacks(new.u, new.time)
         new = new._replace(
             lower_dual=jnp.where(
-                has_lower[None], jnp.clip(new.lower_dual, barrier / low / 1e8, barrier / low * 1e8), 0.0
+                has_lower[None],
+                jnp.clip(new.lower_dual, barrier / low / 1e8, barrier / low * 1e8),
+                0.0,
             ),
             upper_dual=jnp.where(
                 has_upper[None],
@@ -483,6 +489,7 @@ def solve_transcription(problem: Problem, solver: Transcription, guess: Guess) -
         return _State(
             new,
             ex.h_z[:, n:],
+            jnp.diagonal(ex.h_zz[:, n:, n:], axis1=1, axis2=2),
             barrier,
             shift,
             filter_,
@@ -510,6 +517,7 @@ def solve_transcription(problem: Problem, solver: Transcription, guess: Guess) -
     state = _State(
         iterate,
         jnp.zeros((intervals, m)),
+        jnp.zeros((intervals, m)),
         barrier0,
         jnp.zeros(()),
         jnp.full((solver.max_steps, 2), jnp.inf),
@@ -525,6 +533,7 @@ def solve_transcription(problem: Problem, solver: Transcription, guess: Guess) -
         it.u,
         it.costate,
         state.switching_function,
+        state.curvature,
         it.time,
         state.error < solver.tolerance,
         state.error,

@@ -1,0 +1,45 @@
+"""How a solve can end, in words."""
+
+import equinox as eqx
+
+
+class RESULTS(eqx.Enumeration):
+    """Outcome of [`solve`][]; the message says which step failed and what to try."""
+
+    successful = ""
+    unreachable = (
+        "Transcription found no motion from initial_state to final_state within the control bounds "
+        "and the bounds on final_time: raise final_time's upper bound or the control bounds, or "
+        "check that the final state can be reached and held."
+    )
+    transcription_failed = (
+        "Transcription did not converge: try another guess of final_time or more max_steps in "
+        "Transcription."
+    )
+    shooting_failed = (
+        "Multiple shooting did not converge from the structure that the transcription shows: try "
+        "more intervals in Transcription or a smaller barrier."
+    )
+    structure_failed = (
+        "No switching structure satisfied the minimum principle within the allowed rounds: try "
+        "more intervals in Transcription or another guess of final_time."
+    )
+    too_many_arcs = (
+        "The structure has more arcs than max_arcs of the solver: raise it, or look for a control "
+        "that chatters."
+    )
+    not_certified = (
+        "A solution was found but the certificate is not met: see the failed checks; try more "
+        "intervals in Shooting."
+    )
+
+
+class SolveError(RuntimeError):
+    """Raised by [`solve`][] with `throw=True`; the message is one sentence.
+
+    `solution` holds what had been computed, or None.
+    """
+
+    def __init__(self, message: str, solution=None):
+        super().__init__(message)
+        self.solution = solution

@@ -1,0 +1,65 @@
+"""What a solve returns."""
+
+import equinox as eqx
+import numpy as np
+from jaxtyping import Array, Float, Int
+from scipy.interpolate import CubicHermiteSpline
+
+from jaxgrip.ocp.certificate import Certificate
+from jaxgrip.ocp.results import RESULTS
+
+
+class Structure(eqx.Module):
+    """The switching structure.
+
+    `kinds` `(arcs, m)`: -1 at the lower bound, +1 at the upper, 0 inside by the minimum of the
+    Hamiltonian, 2 inside on a singular arc; `switching_controls` `(arcs - 1,)`: the control that
+    changes its kind at each switching time.
+    """
+
+    kinds: Int[np.ndarray, "arcs m"]
+    switching_controls: Int[np.ndarray, " switches"]
+
+
+class Solution(eqx.Module):
+    """Solution of an optimal control problem.
+
+    - `final_time` [s], `objective`, `switching_times` `(arcs - 1,)` [s], `structure`;
+    - dense output `t` `(K,)` [s], `x` `(K, n)`, `x_rate` `(K, n)`, `u` `(K, m)`, `costate`
+      `(K, n)`, `switching_function` `(K, m)` (dH/du), `hamiltonian` `(K,)`: each switching time
+      stands twice in `t`, with the values from the left and from the right;
+    - `certificate`: every necessary condition with its measured value;
+    - `result`: a member of [`RESULTS`][]; `stats`: counts and times.
+    """
+
+    final_time: Float[Array, ""]
+    objective: Float[Array, ""]
+    switching_times: Float[Array, " switches"]
+    structure: Structure
+    t: Float[Array, " K"]
+    x: Float[Array, "K n"]
+    x_rate: Float[Array, "K n"]
+    u: Float[Array, "K m"]
+    costate: Float[Array, "K n"]
+    switching_function: Float[Array, "K m"]
+    hamiltonian: Float[Array, " K"]
+    certificate: Certificate | None = eqx.field(static=True)
+    result: RESULTS
+    stats: dict = eqx.field(static=True)
+
+    def state_at(self, t: Float[np.ndarray, " T"]) -> Float[np.ndarray, "T n"]:
+        """States `(T, n)` at times `(T,)` [s], by cubic Hermite interpolation; for pictures."""
+        times, first = np.unique(np.asarray(self.t), return_index=True)
+        spline = CubicHermiteSpline(
+            times, np.asarray(self.x)[first], np.asarray(self.x_rate)[first]
+        )
+        return spline(np.clip(t, 0.0, times[-1]))
+
+    def control_at(self, t: Float[np.ndarray, " T"]) -> Float[np.ndarray, "T m"]:
+        """Controls `(T, m)` at times `(T,)` [s], linear between the points of the output."""
+        times, u = np.asarray(self.t), np.asarray(self.u)
+        right = np.clip(np.searchsorted(times, t, side="right"), 1, len(times) - 1)
+        span = times[right] - times[right - 1]
+        share = np.where(span > 0.0, (t - times[right - 1]) / np.where(span > 0.0, span, 1.0), 0.0)
+        share = np.clip(share, 0.0, 1.0)[:, None]
+        return (1.0 - share) * u[right - 1] + share * u[right]

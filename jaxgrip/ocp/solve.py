@@ -1,0 +1,458 @@
+"""From a problem statement to a certified solution."""
+
+import time
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxgrip.ocp.certificate import Extremal, certify
+from jaxgrip.ocp.problem import Problem
+from jaxgrip.ocp.results import RESULTS, SolveError
+from jaxgrip.ocp.shooting import (
+    INTERIOR,
+    LOWER,
+    SINGULAR,
+    UPPER,
+    Arcs,
+    Points,
+    Scales,
+    Shooting,
+    ShootingResult,
+    at_points,
+    gauss,
+    newton_step,
+    residuals,
+    solve_shooting,
+)
+from jaxgrip.ocp.solution import Solution, Structure
+from jaxgrip.ocp.structure import (
+    Layout,
+    Profile,
+    collect_profiles,
+    count_arcs,
+    lay_out,
+    mend_profile,
+    read_profile,
+)
+from jaxgrip.ocp.transcription import (
+    Guess,
+    Transcribed,
+    Transcription,
+    solve_transcription,
+    straight_line,
+)
+
+
+class Solver(eqx.Module):
+    """How [`solve`][] works: a transcription finds the structure, multiple shooting the solution.
+
+    **Arguments:** `transcription`, `shooting`: their configurations; `arcs`: arcs of the compiled
+    shooting code, doubled as far as `max_arcs` where a structure has more; `max_rounds`: how often
+    the structure may be mended.
+    """
+
+    transcription: Transcription = Transcription()
+    shooting: Shooting = Shooting()
+    arcs: int = 12
+    max_arcs: int = 96
+    max_rounds: int = 15
+
+
+_transcribe = eqx.filter_jit(solve_transcription)
+_shoot = eqx.filter_jit(solve_shooting)
+
+
+class _Course(NamedTuple):
+    """A trajectory to start the shooting from, on increasing times `t`."""
+
+    t: np.ndarray
+    y: np.ndarray
+    t_u: np.ndarray
+    u: np.ndarray
+
+
+def _interpolate(t, grid, rows):
+    return np.stack([np.interp(t, grid, column) for column in rows.T], axis=-1)
+
+
+def _bounds(problem: Problem, kinds: np.ndarray) -> np.ndarray:
+    lower, upper = np.asarray(problem.lower), np.asarray(problem.upper)
+    return np.where(kinds == UPPER, upper, np.where(kinds == LOWER, lower, 0.0))
+
+
+def _start_arcs(problem: Problem, layout: Layout, course: _Course, shooting: Shooting) -> Arcs:
+    """Unknowns of the shooting, interpolated from a trajectory."""
+    k = shooting.intervals
+    nodes, _, _ = gauss(shooting.stages)
+    starts = np.concatenate([[0.0], layout.times[:-1]])
+    h = (layout.times - starts) / k
+    t_start = starts[:, None] + h[:, None] * np.arange(k)
+    t_stage = t_start[:, :, None] + h[:, None, None] * nodes
+    bound = _bounds(problem, layout.plan.kinds)
+    inner = (layout.plan.kinds == INTERIOR) | (layout.plan.kinds == SINGULAR)
+
+    def control(t):
+        shape = (len(bound),) + (1,) * (t.ndim - 1) + (problem.m,)
+        return np.where(
+            inner.reshape(shape), _interpolate(t, course.t_u, course.u), bound.reshape(shape)
+        )
+
+    return Arcs(
+        _interpolate(t_start, course.t, course.y),
+        control(t_start),
+        _interpolate(layout.times[-1], course.t, course.y),
+        _interpolate(t_stage, course.t, course.y),
+        control(t_stage),
+        control(layout.times),
+        layout.times,
+    )
+
+
+def _size(values: np.ndarray, unit: np.ndarray) -> np.ndarray:
+    """Largest magnitude of each column, floored where a column is all but zero in its unit."""
+    largest = np.max(np.abs(values), axis=0)
+    floor = 1e-6 * np.max(largest * unit) / unit
+    return np.where(largest > floor, largest, np.where(floor > 0.0, floor, 1.0))
+
+
+def _shooting_scales(problem: Problem, found: Transcribed) -> Scales:
+    state = np.max(np.abs(found.x), axis=0)
+    state = np.where(state > 0.0, state, max(np.max(state), 1.0))
+    span = np.asarray(problem.upper - problem.lower)
+    span = np.where(np.isfinite(span), span, np.maximum(np.max(np.abs(found.u), axis=0), 1e-3))
+    costate = _size(found.costate, state)
+    return jax.tree.map(
+        jnp.asarray,
+        Scales(
+            np.concatenate([state, costate]),
+            span,
+            found.final_time,
+            _size(found.switching_function, span),
+            np.max(costate * state) / found.final_time,
+        ),
+    )
+
+
+def _position(problem: Problem, u: np.ndarray, span: np.ndarray) -> np.ndarray:
+    """Controls mapped to [-1, 1] between their bounds; towards 0 where there is no bound."""
+    lower, upper = np.asarray(problem.lower), np.asarray(problem.upper)
+    above = np.where(np.isfinite(lower), 2.0 * (u - lower) / span - 1.0, np.inf)
+    below = np.where(np.isfinite(upper), 1.0 - 2.0 * (upper - u) / span, -np.inf)
+    two_sided = np.isfinite(lower) & np.isfinite(upper)
+    return np.where(two_sided, above, np.where(above < 0.0, above, np.maximum(below, 0.0)))
+
+
+class _Output(NamedTuple):
+    """Dense output on the full grid of arcs and interval ends, before repeated points go."""
+
+    objective: jax.Array
+    times: jax.Array
+    t: jax.Array
+    y: jax.Array
+    y_rate: jax.Array
+    u: jax.Array
+    switching: jax.Array
+    hamiltonian: jax.Array
+
+
+def _assemble(problem: Problem, arcs: Arcs, values: Points) -> _Output:
+    n_arcs, k, s, _ = arcs.stage.shape
+    _, weights, _ = gauss(s)
+    begins = jnp.concatenate([jnp.zeros(1), arcs.times[:-1]])
+    h = (arcs.times - begins) / k
+    ends = jnp.concatenate([arcs.start[1:, 0], arcs.end[None]])
+
+    def grid(start, end):
+        return jnp.concatenate([start, end[:, None]], axis=1)
+
+    cost = jnp.einsum("a,s,aks->", h, jnp.asarray(weights), values.stage.cost)
+    return _Output(
+        cost + problem.end_cost(arcs.times[-1], arcs.end[: problem.n]),
+        arcs.times,
+        grid(begins[:, None] + h[:, None] * jnp.arange(k)[None], arcs.times),
+        grid(arcs.start, ends),
+        grid(values.start.rate, values.end.rate),
+        grid(arcs.start_u, arcs.end_u),
+        grid(values.start.switching, values.end.switching),
+        grid(values.start.hamiltonian, values.end.hamiltonian),
+    )
+
+
+def _flat(points: Points) -> np.ndarray:
+    """Values at interval starts and stages `(points, m)` in the order of time."""
+    start, stage = np.asarray(points.start), np.asarray(points.stage)
+    return np.concatenate([start[:, :, None], stage], axis=2).reshape(-1, start.shape[-1])
+
+
+def _mend(
+    problem: Problem, profiles: list[Profile], shot: ShootingResult, scales: Scales
+) -> list[Profile]:
+    """Structure with every breach of the minimum principle written in."""
+    arcs = shot.arcs
+    k, s = arcs.stage.shape[1:3]
+    nodes = np.concatenate([[0.0], gauss(s)[0]])
+    times = np.asarray(arcs.times)
+    begins = np.concatenate([[0.0], times[:-1]])
+    h = (times - begins) / k
+    t = begins[:, None, None] + h[:, None, None] * (np.arange(k)[:, None] + nodes)
+    switching = _flat(Points(*(part.switching for part in shot.values)))
+    u = _flat(Points(arcs.start_u, arcs.stage_u, arcs.end_u))
+    position = _position(problem, u, np.asarray(scales.u))
+    switching = switching / np.asarray(scales.switching)
+    return [
+        mend_profile(profile, t.ravel(), switching[:, j], position[:, j], 1e-8)
+        for j, profile in enumerate(profiles)
+    ]
+
+
+def _kinds(profiles: list[Profile]) -> list[list[int]]:
+    return [[segment.kind for segment in profile] for profile in profiles]
+
+
+def _find_extremal(
+    problem: Problem, solver: Solver, found: Transcribed, stats: dict
+) -> tuple[Extremal | None, RESULTS]:
+    """Read the structure off the transcription, shoot, mend until nothing is wrong."""
+    scales = _shooting_scales(problem, found)
+    span = np.asarray(scales.u)
+    grid = np.linspace(0.0, float(found.final_time), len(found.x))
+    course = _Course(
+        grid,
+        np.concatenate([found.x, found.costate], axis=1),
+        0.5 * (grid[1:] + grid[:-1]),
+        found.u,
+    )
+    bent = np.max(np.abs(found.curvature), axis=0) * span > 1e-6 * np.asarray(scales.switching)
+    position = _position(problem, found.u, span)
+    profiles = [
+        read_profile(position[:, j], grid[-1], INTERIOR if bent[j] else SINGULAR)
+        for j in range(problem.m)
+    ]
+    for _ in range(solver.max_rounds):
+        n_arcs = solver.arcs
+        while n_arcs < count_arcs(profiles):
+            n_arcs *= 2
+        if n_arcs > solver.max_arcs:
+            return None, RESULTS.too_many_arcs
+        layout = lay_out(profiles, profiles[0][-1].end, n_arcs)
+        singular = any(SINGULAR in kinds for kinds in _kinds(profiles))
+        start = _start_arcs(problem, layout, course, solver.shooting)
+        plan, start = jax.tree.map(jnp.asarray, (layout.plan, start))
+        shot = _shoot(problem, solver.shooting, plan, start, scales, singular)
+        stats["rounds"] += 1
+        stats["shooting_steps"] += int(shot.steps)
+        if not bool(shot.converged):
+            return None, RESULTS.shooting_failed
+        times = np.asarray(shot.arcs.times)
+        new = collect_profiles(profiles, layout, times)
+        if np.all(np.diff(times, prepend=0.0) > 0.0):
+            new = _mend(problem, new, shot, scales)
+            if _kinds(new) == _kinds(profiles):
+                return Extremal(plan, shot, scales, singular, layout.real), RESULTS.successful
+        profiles = new
+        course = _course(_assemble(problem, shot.arcs, shot.values))
+    return None, RESULTS.structure_failed
+
+
+def _course(out: _Output) -> _Course:
+    t = np.asarray(out.t).ravel()
+    order = np.argsort(t, kind="stable")
+    rows = (np.asarray(v).reshape(len(t), -1)[order] for v in (out.y, out.u))
+    y, u = rows
+    return _Course(t[order], y, t[order], u)
+
+
+@eqx.filter_jit
+def _tangent(problem: Problem, tangent: Problem, extremal_arrays, scales: Scales, singular: bool):
+    """Change of the dense output when the problem's numbers change; linear in `tangent`.
+
+    The implicit function theorem on the boundary-value problem: J dw = -(dR/dp) dp.
+    """
+    plan, arcs = extremal_arrays
+    values, jacobians = at_points(problem, plan, arcs, scales, singular)
+
+    def residual(problem):
+        values = at_points(problem, plan, arcs, scales, singular)[0]
+        return residuals(problem, plan, arcs, scales, values)
+
+    _, change = eqx.filter_jvp(residual, (problem,), (tangent,))
+    rhs = jax.tree.map(jnp.negative, change)
+    step = newton_step(problem, plan, arcs, scales, values, jacobians, rhs)
+
+    def output(problem, arcs):
+        values = at_points(problem, plan, arcs, scales, singular)[0]
+        return _assemble(problem, arcs, values)
+
+    return eqx.filter_jvp(output, (problem, arcs), (tangent, step))[1]
+
+
+def _failure(result: RESULTS, stats: dict, guess: Guess) -> Solution:
+    """A solution object that says why there is none; its arrays are the last iterate's."""
+    x, u = np.asarray(guess.x), np.asarray(guess.u)
+    k = len(x)
+    nan = np.full
+    m = u.shape[1]
+    return Solution(
+        final_time=np.asarray(guess.final_time),
+        objective=np.array(np.nan),
+        switching_times=np.zeros(0),
+        structure=Structure(np.zeros((0, m), dtype=int), np.zeros(0, dtype=int)),
+        t=np.linspace(0.0, float(guess.final_time), k),
+        x=x,
+        x_rate=nan(x.shape, np.nan),
+        u=np.concatenate([u, u[-1:]]),
+        costate=nan(x.shape, np.nan),
+        switching_function=nan((k, m), np.nan),
+        hamiltonian=nan(k, np.nan),
+        certificate=None,
+        result=result,
+        stats=stats,
+    )
+
+
+def _keep(real: np.ndarray, intervals: int) -> np.ndarray:
+    """Mask of the output grid without the doubled points where an arc was only subdivided."""
+    keep = np.ones((len(real) + 1, intervals + 1), dtype=bool)
+    keep[:-1, -1] = real
+    return keep.ravel()
+
+
+def _solution(problem: Problem, out: _Output, extremal: Extremal, certificate, stats) -> Solution:
+    n = problem.n
+    real = extremal.real
+    keep = np.flatnonzero(_keep(real, extremal.shot.arcs.stage.shape[1]))
+    cuts = np.flatnonzero(real)
+
+    def rows(v):
+        return v.reshape(v.shape[0] * v.shape[1], *v.shape[2:])[keep]
+
+    y, y_rate = rows(out.y), rows(out.y_rate)
+    result = RESULTS.successful if certificate.passed else RESULTS.not_certified
+    return Solution(
+        final_time=out.times[-1],
+        objective=out.objective,
+        switching_times=out.times[cuts],
+        structure=Structure(
+            np.asarray(extremal.plan.kinds)[np.append(cuts, len(real))],
+            np.asarray(extremal.plan.control)[cuts],
+        ),
+        t=rows(out.t),
+        x=y[:, :n],
+        x_rate=y_rate[:, :n],
+        u=rows(out.u),
+        costate=y[:, n:],
+        switching_function=rows(out.switching),
+        hamiltonian=rows(out.hamiltonian),
+        certificate=certificate,
+        result=result,
+        stats=stats,
+    )
+
+
+def _attempt(problem: Problem, solver: Solver, guess: Guess, stats: dict):
+    """One pass from a guess to a certified extremal."""
+    began = time.perf_counter()
+    found = jax.tree.map(np.asarray, _transcribe(problem, solver.transcription, guess))
+    stats["transcription_steps"] += int(found.steps)
+    stats["transcription_s"] += time.perf_counter() - began
+    if not found.converged:
+        reached = found.infeasibility < 1e-3
+        return None, RESULTS.transcription_failed if reached else RESULTS.unreachable, None
+    began = time.perf_counter()
+    extremal, result = _find_extremal(problem, solver, found, stats)
+    stats["shooting_s"] += time.perf_counter() - began
+    if extremal is None:
+        return None, result, None
+    began = time.perf_counter()
+    certificate = certify(problem, extremal)
+    stats["certificate_s"] += time.perf_counter() - began
+    return extremal, RESULTS.successful, certificate
+
+
+def _guesses(problem: Problem, solver: Solver):
+    """The straight line at the given final time, then at others."""
+    guess = straight_line(problem, solver.transcription.intervals)
+    yield guess
+    if problem.is_time_free:
+        bounds = problem.final_time
+        for factor in (2.0, 0.5, 4.0):
+            final_time = guess.final_time * factor
+            if bounds.lower < final_time < bounds.upper:
+                yield guess._replace(final_time=final_time)
+
+
+def _solve(problem: Problem, solver: Solver) -> tuple[Solution, Extremal | None]:
+    problem.check()
+    stats = dict.fromkeys(
+        ("attempts", "transcription_steps", "rounds", "shooting_steps"), 0
+    ) | dict.fromkeys(("transcription_s", "shooting_s", "certificate_s"), 0.0)
+    first = None
+    for guess in _guesses(problem, solver):
+        stats["attempts"] += 1
+        extremal, result, certificate = _attempt(problem, solver, guess, stats)
+        if extremal is not None:
+            out = _assemble(problem, extremal.shot.arcs, extremal.shot.values)
+            return _solution(problem, out, extremal, certificate, stats), extremal
+        first = first if first is not None else (result, guess)
+    return _failure(first[0], stats, first[1]), None
+
+
+def solve(problem: Problem, *, solver: Solver | None = None, throw: bool = True) -> Solution:
+    """Solve an optimal control problem and certify the solution.
+
+    Nothing but the problem is needed: a direct transcription started from a straight line shows
+    which control sits on which bound, multiple shooting with exact switching conditions computes
+    the extremal, and every necessary condition is then measured. The search runs outside `jit`;
+    `jax.grad` and its kin go through `solve` by the implicit function theorem.
+
+    **Arguments:** `problem`; `solver`, default [`Solver`][]`()`; `throw`, whether a failure or an
+    uncertified solution raises.
+
+    **Returns:** a [`Solution`][].
+
+    **Raises:** [`SolveError`][] with the sentence of its `result` when `throw`.
+
+    Source: specs/000b, sections 1 and 2.
+    """
+    solver = Solver() if solver is None else solver
+    arrays, static = eqx.partition(problem, eqx.is_inexact_array)
+    kept = {}
+
+    @jax.custom_jvp
+    def outputs(arrays):
+        solution, extremal = _solve(eqx.combine(arrays, static), solver)
+        kept["solution"], kept["extremal"] = solution, extremal
+        if extremal is None:
+            return None
+        return _assemble(problem, extremal.shot.arcs, extremal.shot.values)
+
+    @outputs.defjvp
+    def outputs_jvp(primals, tangents):
+        (arrays,), (change,) = primals, tangents
+        out = outputs(arrays)
+        extremal = kept["extremal"]
+        if extremal is None:
+            return out, None
+        change = _tangent(
+            eqx.combine(arrays, static),
+            change,
+            (extremal.plan, extremal.shot.arcs),
+            extremal.scales,
+            extremal.singular,
+        )
+        return out, change
+
+    out = outputs(arrays)
+    solution, extremal = kept["solution"], kept["extremal"]
+    if out is not None:
+        solution = _solution(problem, out, extremal, solution.certificate, solution.stats)
+    if throw and solution.result != RESULTS.successful:
+        message = RESULTS[solution.result]
+        if solution.certificate is not None:
+            failed = [c.name for c in solution.certificate.checks if not c.passed]
+            message = f"{message} Failed: {', '.join(failed)}."
+        raise SolveError(message, solution)
+    return solution
