@@ -92,8 +92,12 @@ class Run:
     def stage(self, what: str) -> Iterator[None]:
         """Show `what` while it is being worked on, and afterwards how long it took."""
         start = time.perf_counter()
-        with self._console.status(f"{what} …"):
-            yield
+        try:
+            with self._console.status(f"{what} …"):
+                yield
+        except BaseException:
+            self._console.print(f"[red]✗[/red] {what}")
+            raise
         self.stages[what] = time.perf_counter() - start
         self._console.print(f"[green]✓[/green] {what} [dim]{self.stages[what]:.1f} s[/dim]")
 
@@ -247,7 +251,8 @@ def verdict(run: Run) -> list[str]:
         passed = sum(bool(check.passed) for check in checks)
         colour = "green" if certificate.passed else "red"
         word = "certified" if certificate.passed else "NOT certified"
-        tightest = max(checks, key=lambda check: float(check.value) / float(check.tolerance))
+        measured = [check for check in checks if check.tolerance > 0.0]
+        tightest = max(measured, key=lambda check: check.value / check.tolerance)
         lines.append(
             f"[{colour}]{name}: {word}[/{colour}], {passed} of {len(checks)} checks passed; "
             f"closest to its limit: {tightest.name}, {float(tightest.value):.0e} of "

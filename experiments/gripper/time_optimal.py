@@ -173,7 +173,9 @@ class Config(config.Config):
             "torque_limit": getattr(self.fingers, name).torque_limits,
             "gravity": self.gravity,
         }
-        return jg.models.gripper_finger(name, **{k: np.array(v) for k, v in numbers.items()})
+        # The fingers are the same but for these numbers; bodies of the same name share one
+        # compiled solver.
+        return jg.models.gripper_finger("A", **{k: np.array(v) for k, v in numbers.items()})
 
     @model_validator(mode="after")
     def _holds_its_poses(self) -> "Config":
@@ -201,12 +203,17 @@ def run(settings: Config, run: Run) -> None:
     positions = {}
     for name in FINGERS:
         with run.stage(f"Finger {name}: minimum-time motion"):
-            solution = solve(settings, name)
+            try:
+                solution = solve(settings, name)
+            except jg.ocp.SolveError as error:
+                if error.solution is not None:
+                    run.arrays(name, dataset(settings, name, error.solution))
+                raise jg.ocp.SolveError(f"Finger {name}: {error}", error.solution) from None
             arrays = dataset(settings, name, solution)
         positions[f"finger {name}"] = arrays.position
         record(run, settings, name, solution, arrays)
         with run.stage(f"Finger {name}: pictures"):
-            draw(run, name, solution, arrays)
+            draw(run, settings, name, solution, arrays)
     with run.stage("Motion of both fingers: picture and animation"):
         title = "Both fingers, each in minimum time"
         picture = viz.stroboscope(positions, title)
@@ -318,7 +325,9 @@ def record(
             )
 
 
-def draw(run: Run, name: str, solution: jg.ocp.Solution, arrays: xarray.Dataset) -> None:
+def draw(
+    run: Run, settings: Config, name: str, solution: jg.ocp.Solution, arrays: xarray.Dataset
+) -> None:
     """Hand over the pictures of one finger."""
     times = np.asarray(solution.switching_times)
     switched = np.asarray(solution.structure.switching_controls)
@@ -330,6 +339,7 @@ def draw(run: Run, name: str, solution: jg.ocp.Solution, arrays: xarray.Dataset)
         f"Finger {name}, {duration}: each torque is at a limit, and changes to the other one where "
         "its switching function crosses zero.",
     )
+    limit = float(settings.finger(name).velocity_limit.max())
     angle = np.rad2deg(arrays.angle).assign_attrs(long_name="angle", units="deg")
     run.figure(
         f"states_{name}",
@@ -337,7 +347,7 @@ def draw(run: Run, name: str, solution: jg.ocp.Solution, arrays: xarray.Dataset)
             [angle, arrays.rate],
             f"Finger {name}: motion",
             switching_times=times,
-            limits={"rate": (-65.0, 65.0, "limit of the drives, not imposed")},
+            limits={"rate": (-limit, limit, "limit of the drives, not imposed")},
         ),
         f"Finger {name}: joint angles and rates.",
     )

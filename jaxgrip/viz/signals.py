@@ -164,8 +164,9 @@ def hamiltonian(
         f"largest: {ratio.max():.1e}",
         (0.0, ratio.max()),
         xycoords=("axes fraction", "data"),
-        xytext=(4, 4),
+        xytext=(4, -4),
         textcoords="offset points",
+        va="top",
         color=PALETTE[0],
     )
     axes.set_ylim(1e-17, max(10.0 * tolerance, 10.0 * ratio.max()) * 10.0)
