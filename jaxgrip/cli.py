@@ -139,7 +139,7 @@ def bench(
     root = project_root(Path.cwd())
     if root is None or not (root / "experiments" / "benchmarks" / "__main__.py").is_file():
         _fail("there is no experiments/benchmarks/__main__.py in this folder or in one above it.")
-    command = [sys.executable, str(root / "experiments" / "benchmarks"), *(arguments or ())]
+    command = [sys.executable, "-m", "experiments.benchmarks", *(arguments or ())]
     raise typer.Exit(subprocess.run(command, cwd=root, check=False).returncode)
 
 

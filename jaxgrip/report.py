@@ -143,12 +143,13 @@ class Run:
         self.pictures.append((f"{name}.gif", caption))
 
     def finish(self, error: str | None = None) -> None:
-        """Write summary.json and report.md.
+        """Write summary.json and report.md; nothing can be handed over afterwards.
 
         **Arguments:** `error`, one sentence if the run has failed.
 
         **Raises:** `RunError` if a certificate has not passed.
         """
+        self._clock.stop()
         rejected = _rejected(self.certificates) if error is None else None
         self._write_summary(error or rejected)
         (self.folder / "report.md").write_text(_markdown(self, error or rejected), "utf-8")
@@ -272,6 +273,7 @@ class _Clock:
 
     def __init__(self):
         self._start = time.perf_counter()
+        self._end: float | None = None
         self._spans: list[tuple[float, float]] = []
         jax.monitoring.register_event_duration_secs_listener(self._listen)
 
@@ -280,8 +282,12 @@ class _Clock:
             now = time.perf_counter()
             self._spans.append((now - duration, now))
 
+    def stop(self) -> None:
+        self._end = time.perf_counter()
+        jax.monitoring.unregister_event_duration_listener(self._listen)
+
     def read(self) -> dict[str, float]:
-        total = time.perf_counter() - self._start
+        total = (self._end or time.perf_counter()) - self._start
         compiling, reached = 0.0, -math.inf
         # Tracing a function traces the ones it calls: overlapping spans count once.
         for begin, end in sorted(self._spans):

@@ -10,6 +10,7 @@ import numpy as np
 import xarray
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from mpl_toolkits.mplot3d.axes3d import Axes3D
 from PIL import Image
 
@@ -105,9 +106,14 @@ def animate(
         for pose in (points[0], points[-1]):
             axes.plot(*pose.T, color=GREY, alpha=0.35, linewidth=4.0, solid_capstyle="round")
         (links,) = axes.plot(
-            *points[0].T, "-o", color=PALETTE[index], linewidth=5.0, markersize=8.0, label=name
+            *points[0].T,
+            "-o",
+            color=PALETTE[index % len(PALETTE)],
+            linewidth=5.0,
+            markersize=8.0,
+            label=name,
         )
-        (path,) = axes.plot(*points[:1, -1].T, color=PALETTE[index], linewidth=1.5)
+        (path,) = axes.plot(*points[:1, -1].T, color=PALETTE[index % len(PALETTE)], linewidth=1.5)
         moving += [links, path]
         data.append(points)
     axes.legend(loc="upper right")
@@ -149,7 +155,7 @@ def _space(figure: Figure, chains: Mapping[str, xarray.DataArray]) -> Axes3D:
     axes.set(xlabel="x [mm]", ylabel="y [mm]", zlabel="z [mm]")
     for axis in (axes.xaxis, axes.yaxis, axes.zaxis):
         axis.set_pane_color((0.98, 0.98, 0.98, 1.0))
-        axis.set_major_locator(matplotlib.ticker.MultipleLocator(50.0))
+        axis.set_major_locator(MaxNLocator(5))
     return axes
 
 

@@ -98,8 +98,8 @@ def lines(
             axes.plot(
                 t,
                 signal.values[:, index],
-                color=PALETTE[index],
-                linestyle=DASHES[index],
+                color=PALETTE[index % len(PALETTE)],
+                linestyle=DASHES[index % len(DASHES)],
                 label=f"{component} {label}",
             )
         if limits and signal.name in limits:
