@@ -10,7 +10,7 @@ import numpy as np
 import xarray
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import MaxNLocator, MultipleLocator
 from mpl_toolkits.mplot3d.axes3d import Axes3D
 from PIL import Image
 
@@ -153,9 +153,10 @@ def _space(figure: Figure, chains: Mapping[str, xarray.DataArray]) -> Axes3D:
     axes.set_box_aspect(high - low, zoom=1.12)
     axes.view_init(**_VIEW)
     axes.set(xlabel="x [mm]", ylabel="y [mm]", zlabel="z [mm]")
+    step = np.diff(MaxNLocator(5).tick_values(0.0, np.max(high - low)))[0]
     for axis in (axes.xaxis, axes.yaxis, axes.zaxis):
         axis.set_pane_color((0.98, 0.98, 0.98, 1.0))
-        axis.set_major_locator(MaxNLocator(5))
+        axis.set_major_locator(MultipleLocator(step))
     return axes
 
 
