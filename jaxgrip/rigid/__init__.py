@@ -1,9 +1,18 @@
+from jaxgrip.rigid.articulated import aba as aba
 from jaxgrip.rigid.builders import DHRow as DHRow
 from jaxgrip.rigid.builders import Placement as Placement
 from jaxgrip.rigid.builders import from_dh as from_dh
 from jaxgrip.rigid.builders import from_placements as from_placements
+from jaxgrip.rigid.coriolis import christoffel as christoffel
+from jaxgrip.rigid.coriolis import coriolis_matrix as coriolis_matrix
 from jaxgrip.rigid.dynamics import forward_dynamics as forward_dynamics
 from jaxgrip.rigid.dynamics import solve_mass as solve_mass
+from jaxgrip.rigid.energy import kinetic_energy as kinetic_energy
+from jaxgrip.rigid.energy import potential_energy as potential_energy
+from jaxgrip.rigid.kinematics import Poses as Poses
+from jaxgrip.rigid.kinematics import body_jacobians as body_jacobians
+from jaxgrip.rigid.kinematics import body_point as body_point
+from jaxgrip.rigid.kinematics import forward_kinematics as forward_kinematics
 from jaxgrip.rigid.mass_matrix import crba as crba
 from jaxgrip.rigid.newton_euler import BodyLoads as BodyLoads
 from jaxgrip.rigid.newton_euler import bias_forces as bias_forces
@@ -11,5 +20,7 @@ from jaxgrip.rigid.newton_euler import gravity_forces as gravity_forces
 from jaxgrip.rigid.newton_euler import point_load as point_load
 from jaxgrip.rigid.newton_euler import rnea as rnea
 from jaxgrip.rigid.newton_euler import rnea_bodies as rnea_bodies
+from jaxgrip.rigid.simulation import Motion as Motion
+from jaxgrip.rigid.simulation import simulate as simulate
 from jaxgrip.rigid.state_space import StateSpace as StateSpace
 from jaxgrip.rigid.tree import Tree as Tree

@@ -26,6 +26,7 @@ from jaxgrip.rigid.recursion import (
     each,
     inward,
     joints,
+    opaque_one,
     outward,
     unrolled,
 )
@@ -33,6 +34,7 @@ from jaxgrip.rigid.sparse_factor import factor, solve
 from jaxgrip.rigid.tree import Tree
 from jaxgrip.spatial.components import (
     ZERO,
+    Scalar,
     Vector,
     add,
     cross,
@@ -48,7 +50,8 @@ from jaxgrip.spatial.components import (
 )
 
 
-def _bias_motion(parent: tuple, pose: Pose, joint: Joint) -> tuple[Vector, Vector, Vector]:
+def bias_motion(parent: tuple, pose: Pose, joint: Joint) -> tuple[Vector, Vector, Vector]:
+    """Angular rate, its rate and acceleration of the origin at zero joint acceleration."""
     w0, wd0, vd0 = parent
     z, r = pose.axis, pose.offset
     turn = scale(joint.turn_rate, z)
@@ -58,7 +61,8 @@ def _bias_motion(parent: tuple, pose: Pose, joint: Joint) -> tuple[Vector, Vecto
     return w, wd, vadd(vd, scale(mul(2.0, joint.slide_rate), cross(w0, z)))
 
 
-def _bias_load(body: Body, own: tuple, motion: tuple) -> tuple[Vector, Vector]:
+def bias_load(body: Body, own: tuple, motion: tuple) -> tuple[Vector, Vector]:
+    """Force and moment about the origin that a body needs for its motion, in base axes."""
     com, inertia = own
     w, wd, vd = motion
     force = scale(body.mass, vadd(vadd(cross(wd, com), cross(w, cross(w, com))), vd))
@@ -77,14 +81,14 @@ def _axial(load: tuple, pose: Pose, joint: Joint) -> Any:
     return add(mul(joint.turns, dot(z, moment)), mul(joint.slides, dot(z, force)))
 
 
-def mass_and_bias(tree: Tree, joint: PerBody) -> tuple[list, list]:
+def mass_and_bias(tree: Tree, joint: PerBody, one: Scalar) -> tuple[list, list]:
     """Mass matrix rows and bias of an unrolled tree, in scalars of base axes."""
     body = bodies(tree)
-    pose = poses(tree, body, joint)
+    pose = poses(tree, body, joint, one)
     own = each(tree, masses, body, pose)
     base = (ZERO, ZERO, tuple(neg(g) for g in unstack(tree.gravity)))
-    motion = outward(tree, _bias_motion, base, pose, joint)
-    load = each(tree, _bias_load, body, own, motion)
+    motion = outward(tree, bias_motion, base, pose, joint)
+    load = each(tree, bias_load, body, own, motion)
     load = inward(tree, _collect, (ZERO, ZERO), pose, load)
     axial = each(tree, _axial, load, pose, joint)
     total = inward(tree, composite, NO_MASS, body, pose, own)
@@ -104,16 +108,18 @@ def solve_mass(tree: Tree, q: Float[Array, " n"], tau: Float[Array, " n"]) -> Fl
     if not unrolled(tree):
         return jax.scipy.linalg.cho_solve(jax.scipy.linalg.cho_factor(m), tau)
     rows = [list(unstack(r)) for r in unstack(m)]
-    return stack(solve(factor(rows), list(unstack(tau))), tau)
+    one = opaque_one(q)
+    return stack(solve(factor(rows, one), list(unstack(tau)), one), tau)
 
 
 @jax.custom_jvp
 def _accelerations(tree: Tree, q: Array, qd: Array, tau: Array) -> Array:
     if not unrolled(tree):
         return solve_mass(tree, q, tau - bias_forces(tree, q, qd))
-    m, h = mass_and_bias(tree, joints(tree, q, qd))
+    one = opaque_one(q)
+    m, h = mass_and_bias(tree, joints(tree, q, qd), one)
     rest = [sub(t, b) for t, b in zip(unstack(tau), h, strict=True)]
-    return stack(solve(factor(m), rest), tau)
+    return stack(solve(factor(m, one), rest, one), tau)
 
 
 def _implicit(primals: tuple, tangents: tuple) -> tuple[Array, Array]:

@@ -16,6 +16,8 @@ from jaxgrip.rigid.recursion import (
     each,
     inward,
     joints,
+    kept,
+    opaque_one,
     outward,
     unrolled,
 )
@@ -69,13 +71,14 @@ class Mass(NamedTuple):
 NO_MASS = Mass(0.0, ZERO, (0.0,) * 6)
 
 
-def poses(tree: Tree, body: PerBody, joint: PerBody) -> PerBody:
-    """`Pose` of every body."""
+def poses(tree: Tree, body: PerBody, joint: PerBody, one: Scalar = 1.0) -> PerBody:
+    """`Pose` of every body; `one` from `opaque_one` has each computed once."""
 
     def step(parent: Pose, body: Body, joint: Joint) -> Pose:
         r, s = placement(body, joint)
         offset = matvec(parent.rotation, s)
-        return Pose(matmul(parent.rotation, r), vadd(parent.position, offset), offset)
+        pose = Pose(matmul(parent.rotation, r), vadd(parent.position, offset), offset)
+        return pose if type(one) is float else kept(pose, one)
 
     return outward(tree, step, Pose(IDENTITY, ZERO, ZERO), body, joint)
 
@@ -172,7 +175,7 @@ def crba(tree: Tree, q: Float[Array, " n"]) -> Float[Array, "n n"]:
     Source: 000a section 2.4, with vectors in base axes and moments about the joints.
     """
     body, joint = bodies(tree), joints(tree, q)
-    pose = poses(tree, body, joint)
+    pose = poses(tree, body, joint, opaque_one(q))
     own = each(tree, masses, body, pose)
     total = inward(tree, composite, NO_MASS, body, pose, own)
     load = each(tree, unit_load, total, pose, joint)

@@ -52,6 +52,21 @@ class Joint(NamedTuple):
     slide_accel: Scalar
 
 
+def opaque_one(q: Array) -> Scalar:
+    """A one the compiler cannot see through, of the type and batch of the coordinates `q`."""
+    return lax.stop_gradient(1.0 + 0.0 * lax.index_in_dim(q, 0, keepdims=False)) if len(q) else 1.0
+
+
+def kept(values: Any, one: Scalar) -> Any:
+    """The same scalars, each computed once.
+
+    The CPU compiler copies a chain of cheap operations into every user of its end, which makes
+    work and compile time explode with the depth of a recursion. It never copies a quotient, so
+    a division by a one it cannot see through ends the chain.
+    """
+    return jax.tree.map(lambda x: x if type(x) is float else lax.div(x, one), values)
+
+
 def unrolled(tree: Tree) -> bool:
     """Whether sweeps over this tree are unrolled rather than scanned."""
     return len(tree.parents) <= UNROLL_LIMIT
@@ -101,13 +116,8 @@ def _joint_arrays(tree: Tree, q: Any, qd: Any, qdd: Any) -> Joint:
     kinds = np.array(tree.joint_types)
     turns = jnp.asarray(kinds == "revolute", q.dtype)
     slides = jnp.asarray(kinds == "prismatic", q.dtype)
-    moving = np.array(tree.moving, dtype=int)
-
-    def spread(x: Any) -> Any:
-        zero = jnp.zeros(len(kinds), q.dtype)
-        return zero if x is None else zero.at[moving].set(x)
-
-    x, v, a = spread(q), spread(qd), spread(qdd)
+    zero = jnp.zeros(len(kinds), q.dtype)
+    x, v, a = (zero if y is None else per_joint(tree, y) for y in (q, qd, qdd))
     angle = turns * x
     return Joint(
         jnp.cos(angle),
@@ -120,6 +130,17 @@ def _joint_arrays(tree: Tree, q: Any, qd: Any, qdd: Any) -> Joint:
         turns * a,
         slides * a,
     )
+
+
+def per_joint(tree: Tree, values: Float[Array, " n"]) -> PerBody:
+    """One scalar per body of one per coordinate; fixed joints have zero."""
+    moving = np.array(tree.moving, dtype=int)
+    if not unrolled(tree):
+        return jnp.zeros(len(tree.parents), values.dtype).at[moving].set(values)
+    spread: list = [0.0] * len(tree.parents)
+    for i, x in zip(tree.moving, unstack(values), strict=True):
+        spread[i] = x
+    return tuple(spread)
 
 
 def each(tree: Tree, step: Callable, *per_body: PerBody) -> PerBody:
@@ -140,6 +161,7 @@ def outward(tree: Tree, step: Callable, base: Any, *per_body: PerBody) -> PerBod
         for parent, args in zip(tree.parents, zip(*per_body, strict=True), strict=True):
             out.append(step(base if parent < 0 else out[parent], *args))
         return tuple(out)
+    per_body = _arrays(tree, per_body)
     start, pack, unpack = _packing(tree, base)
     buffer = jnp.zeros((len(tree.parents) + 1, start.shape[0]), start.dtype).at[0].set(start)
 
@@ -169,6 +191,7 @@ def inward(tree: Tree, step: Callable, empty: Any, *per_body: PerBody) -> PerBod
             old = received[tree.parents[i] + 1]
             received[tree.parents[i] + 1] = sent if old is empty else jax.tree.map(_add, old, sent)
         return tuple(out)
+    per_body = _arrays(tree, per_body)
     start, pack, unpack = _packing(tree, empty)
     buffer = jnp.zeros((len(tree.parents) + 1, start.shape[0]), start.dtype)
 
@@ -188,6 +211,11 @@ def _add(a: Scalar, b: Scalar) -> Scalar:
 
 def _indices(tree: Tree) -> np.ndarray:
     return np.arange(1, len(tree.parents) + 1)
+
+
+def _arrays(tree: Tree, per_body: tuple) -> tuple:
+    like = tree.mass
+    return jax.tree.map(lambda x: jnp.full_like(like, x) if type(x) is float else x, per_body)
 
 
 def _packing(tree: Tree, example: Any) -> tuple[Array, Callable, Callable]:

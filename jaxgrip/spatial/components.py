@@ -165,6 +165,43 @@ def steiner(m: Scalar, a: Vector) -> Symmetric:
     )
 
 
+def madd(a: Matrix, b: Matrix) -> Matrix:
+    """Sum of two 3x3 matrices."""
+    return tuple(vadd(x, y) for x, y in zip(a, b, strict=True))
+
+
+def ssub(a: Symmetric, b: Symmetric) -> Symmetric:
+    """Difference of two symmetric matrices."""
+    return tuple(sub(x, y) for x, y in zip(a, b, strict=True))
+
+
+def outer(a: Vector, b: Vector) -> Matrix:
+    """a b^T."""
+    return tuple(scale(x, b) for x in a)
+
+
+def scaled_square(k: Scalar, a: Vector) -> Symmetric:
+    """k a a^T."""
+    x, y, z = a
+    kx, ky, kz = scale(k, a)
+    return mul(kx, x), mul(kx, y), mul(kx, z), mul(ky, y), mul(ky, z), mul(kz, z)
+
+
+def cross_matrix(a: Vector) -> Matrix:
+    """Matrix of the product a x ."""
+    x, y, z = a
+    return (0.0, neg(z), y), (z, 0.0, neg(x)), (neg(y), x, 0.0)
+
+
+def symmetric_part(m: Matrix) -> Symmetric:
+    """(M + M^T) / 2."""
+
+    def mean(j: int, k: int) -> Scalar:
+        return mul(0.5, add(m[j][k], m[k][j]))
+
+    return m[0][0], mean(0, 1), mean(0, 2), m[1][1], mean(1, 2), m[2][2]
+
+
 def unstack(x: Any) -> tuple:
     """Scalars along the first axis of an array."""
     if x.shape[0] == 0:

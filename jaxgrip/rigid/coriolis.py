@@ -1,0 +1,37 @@
+"""Velocity terms in Christoffel form (001 eqs. 13 and 15)."""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from jaxgrip.rigid.mass_matrix import crba
+from jaxgrip.rigid.tree import Tree
+
+
+@jax.jit
+def christoffel(tree: Tree, q: Float[Array, " n"]) -> Float[Array, "n n n"]:
+    """Christoffel symbols of the first kind, Gamma[i, j, k], symmetric in i and j.
+
+    **Arguments:** `tree`; `q`: (n,) joint coordinates.
+
+    **Returns:** (n, n, n), half of dM_kj/dq_i + dM_ki/dq_j - dM_ij/dq_k.
+
+    Source: 001 eq. 13.
+    """
+    dm = jax.jacfwd(crba, argnums=1)(tree, q)
+    return 0.5 * (jnp.einsum("kji->ijk", dm) + jnp.einsum("kij->ijk", dm) - dm)
+
+
+@jax.jit
+def coriolis_matrix(
+    tree: Tree, q: Float[Array, " n"], qd: Float[Array, " n"]
+) -> Float[Array, "n n"]:
+    """Coriolis matrix C with Mdot - 2 C skew and C qd the velocity part of the bias forces.
+
+    **Arguments:** `tree`; `q`, `qd`: (n,) joint coordinates and rates.
+
+    **Returns:** (n, n).
+
+    Source: 001 eq. 15.
+    """
+    return jnp.einsum("ijk,i->kj", christoffel(tree, q), qd)

@@ -1,0 +1,37 @@
+"""Kinetic and potential energy (001 eqs. 1 and 3)."""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from jaxgrip.rigid.kinematics import forward_kinematics
+from jaxgrip.rigid.mass_matrix import crba
+from jaxgrip.rigid.tree import Tree
+
+
+@jax.jit
+def kinetic_energy(tree: Tree, q: Float[Array, " n"], qd: Float[Array, " n"]) -> Float[Array, ""]:
+    """Kinetic energy 1/2 qd^T M(q) qd.
+
+    **Arguments:** `tree`; `q`, `qd`: (n,) joint coordinates and rates.
+
+    **Returns:** scalar [J].
+
+    Source: 001 eq. 1.
+    """
+    return 0.5 * jnp.dot(qd, crba(tree, q) @ qd)
+
+
+@jax.jit
+def potential_energy(tree: Tree, q: Float[Array, " n"]) -> Float[Array, ""]:
+    """Energy in the field of gravity, zero with all mass in the origin of the base frame.
+
+    **Arguments:** `tree`; `q`: (n,) joint coordinates.
+
+    **Returns:** scalar [J].
+
+    Source: 001 eq. 3.
+    """
+    rotation, translation = forward_kinematics(tree, q)
+    centre = jnp.einsum("bij,bj->bi", rotation, tree.com) + translation
+    return -jnp.dot(tree.mass, centre @ tree.gravity)

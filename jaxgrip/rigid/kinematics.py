@@ -1,0 +1,78 @@
+"""Where the bodies are and how they move (000a section 2.2)."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from jaxgrip.rigid.mass_matrix import ancestors, poses
+from jaxgrip.rigid.recursion import bodies, gather, joints
+from jaxgrip.rigid.tree import Tree
+
+
+class Poses(NamedTuple):
+    """Placement of every body frame in the base frame.
+
+    `rotation` (bodies, 3, 3), its columns the body axes; `translation` (bodies, 3) [m].
+    """
+
+    rotation: Float[Array, "bodies 3 3"]
+    translation: Float[Array, "bodies 3"]
+
+
+@jax.jit
+def forward_kinematics(tree: Tree, q: Float[Array, " n"]) -> Poses:
+    """Placement of every body in the base frame.
+
+    **Arguments:** `tree`; `q`: (n,) joint coordinates.
+
+    **Returns:** `Poses`, rotation (bodies, 3, 3) and translation (bodies, 3) [m].
+
+    Source: 000a eq. 2.2.
+    """
+    table = gather(tree, poses(tree, bodies(tree), joints(tree, q)))
+    return Poses(table[:, :9].reshape(-1, 3, 3), table[:, 9:12])
+
+
+def body_point(
+    tree: Tree, q: Float[Array, " n"], body: str, point: Float[Array, "3"]
+) -> Float[Array, "3"]:
+    """Position in the base frame of a point fixed to a body, for instance a finger tip.
+
+    **Arguments:** `tree`; `q`: (n,) joint coordinates; `body`: its name; `point`: (3,) in the
+    body frame [m].
+
+    **Returns:** (3,) [m].
+
+    **Raises:** `ValueError` when there is no such body.
+    """
+    i = tree.body(body)
+    pose = forward_kinematics(tree, q)
+    return pose.rotation[i] @ point + pose.translation[i]
+
+
+@jax.jit
+def body_jacobians(tree: Tree, q: Float[Array, " n"]) -> Float[Array, "bodies 6 n"]:
+    """Jacobians of all bodies: angular velocity and velocity of the origin per joint rate.
+
+    **Arguments:** `tree`; `q`: (n,) joint coordinates.
+
+    **Returns:** (bodies, 6, n), in base axes: rows 0 to 2 give the angular velocity [rad/s],
+    rows 3 to 5 the velocity of the body's origin [m/s].
+    """
+    rotation, position = forward_kinematics(tree, q)
+    moving = np.array(tree.moving, dtype=int)
+    related = np.zeros((len(tree.parents),) * 2)
+    for j, chain in enumerate(ancestors(tree)):
+        related[j, chain] = 1.0
+    kinds = np.array(tree.joint_types)[moving]
+    carries = jnp.asarray(related[:, moving, None], q.dtype)
+    axis = jnp.broadcast_to(rotation[moving, :, 2][None], (len(tree.parents), tree.n, 3))
+    arm = position[:, None, :] - position[moving][None, :, :]
+    turns = jnp.asarray(kinds == "revolute", q.dtype)[None, :, None]
+    slides = jnp.asarray(kinds == "prismatic", q.dtype)[None, :, None]
+    angular = turns * axis * carries
+    linear = (turns * jnp.cross(axis, arm) + slides * axis) * carries
+    return jnp.swapaxes(jnp.concatenate([angular, linear], axis=2), 1, 2)
