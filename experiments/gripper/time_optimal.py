@@ -273,14 +273,9 @@ def dataset(settings: Config, name: str, solution: jg.ocp.Solution) -> xarray.Da
 
 def points(finger: jg.models.Finger, q: np.ndarray) -> np.ndarray:
     """Base, joints and tip (time, 5, 3) [m] of a finger at angles `q` (time, 3) [rad]."""
-
-    @jax.jit
-    @jax.vmap
-    def chain(q):
-        pose = jg.rigid.forward_kinematics(finger.tree, q)
-        return pose.position, pose.position[-1] + pose.rotation[-1] @ finger.tip
-
-    joints, tip = map(np.asarray, chain(q))
+    poses = jax.vmap(jg.rigid.forward_kinematics, in_axes=(None, 0))(finger.tree, q)
+    rotation, joints = np.asarray(poses.rotation), np.asarray(poses.translation)
+    tip = joints[:, -1] + rotation[:, -1] @ np.asarray(finger.tip)
     return np.concatenate([np.zeros_like(joints[:, :1]), joints, tip[:, None]], axis=1)
 
 

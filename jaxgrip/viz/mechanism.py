@@ -153,7 +153,7 @@ def _space(figure: Figure, chains: Mapping[str, xarray.DataArray]) -> Axes3D:
     axes.set_box_aspect(high - low, zoom=1.12)
     axes.view_init(**_VIEW)
     axes.set(xlabel="x [mm]", ylabel="y [mm]", zlabel="z [mm]")
-    step = np.diff(MaxNLocator(5).tick_values(0.0, np.max(high - low)))[0]
+    step = np.diff(MaxNLocator(6, steps=[1, 2, 5, 10]).tick_values(0.0, np.max(high - low)))[0]
     for axis in (axes.xaxis, axes.yaxis, axes.zaxis):
         axis.set_pane_color((0.98, 0.98, 0.98, 1.0))
         axis.set_major_locator(MultipleLocator(step))
