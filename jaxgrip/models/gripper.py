@@ -1,5 +1,7 @@
 """The two-finger gripper (000a section 1)."""
 
+from collections.abc import Sequence
+
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
@@ -56,12 +58,12 @@ class Finger(eqx.Module):
 def gripper_finger(
     finger: str,
     *,
-    link_lengths: ArrayLike = LINK_LENGTHS,
+    link_lengths: ArrayLike | Sequence = LINK_LENGTHS,
     base_height: ArrayLike = BASE_HEIGHT,
-    masses: ArrayLike = MASSES,
-    inertias: ArrayLike = INERTIAS,
-    torque_limit: ArrayLike | None = None,
-    gravity: ArrayLike = GRAVITY,
+    masses: ArrayLike | Sequence = MASSES,
+    inertias: ArrayLike | Sequence = INERTIAS,
+    torque_limit: ArrayLike | Sequence | None = None,
+    gravity: ArrayLike | Sequence = GRAVITY,
 ) -> Finger:
     """Finger "A" or "B" of the gripper; every number may be replaced, also by a traced one.
 
@@ -105,11 +107,11 @@ def gripper_finger(
 
 def two_finger_gripper(
     *,
-    link_lengths: ArrayLike = LINK_LENGTHS,
+    link_lengths: ArrayLike | Sequence = LINK_LENGTHS,
     base_height: ArrayLike = BASE_HEIGHT,
-    masses: ArrayLike = MASSES,
-    inertias: ArrayLike = INERTIAS,
-    gravity: ArrayLike = GRAVITY,
+    masses: ArrayLike | Sequence = MASSES,
+    inertias: ArrayLike | Sequence = INERTIAS,
+    gravity: ArrayLike | Sequence = GRAVITY,
 ) -> Tree:
     """Both fingers on one base, 6 joints: finger A is bodies 1 to 3, finger B bodies 4 to 6.
 
@@ -130,8 +132,8 @@ def _rows(
     first: int,
     lengths: Array,
     base_height: ArrayLike,
-    masses: ArrayLike,
-    inertias: ArrayLike,
+    masses: ArrayLike | Sequence,
+    inertias: ArrayLike | Sequence,
 ) -> list[DHRow]:
     mass = _vector("masses", masses, (3,))
     inertia = _vector("inertias", inertias, (3, 3))
@@ -154,7 +156,7 @@ def _rows(
     ]
 
 
-def _vector(key: str, value: ArrayLike, shape: tuple[int, ...]) -> Array:
+def _vector(key: str, value: ArrayLike | Sequence, shape: tuple[int, ...]) -> Array:
     x = jnp.asarray(value, dtype=float)
     if x.shape != shape:
         raise ValueError(f"The gripper's {key} have shape {x.shape}; it must be {shape}.")

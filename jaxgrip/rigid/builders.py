@@ -56,7 +56,7 @@ class Placement(NamedTuple):
     joint: str = "revolute"
 
 
-def from_dh(rows: Sequence[DHRow], gravity: ArrayLike = GRAVITY) -> Tree:
+def from_dh(rows: Sequence[DHRow], gravity: ArrayLike | Sequence[float] = GRAVITY) -> Tree:
     """Tree from the rows of a Craig DH table.
 
     **Arguments:**
@@ -81,7 +81,9 @@ def from_dh(rows: Sequence[DHRow], gravity: ArrayLike = GRAVITY) -> Tree:
     return _tree(rows, rotation, translation, None, gravity)
 
 
-def from_placements(bodies: Sequence[Placement], gravity: ArrayLike = GRAVITY) -> Tree:
+def from_placements(
+    bodies: Sequence[Placement], gravity: ArrayLike | Sequence[float] = GRAVITY
+) -> Tree:
     """Tree from general joint placements, re-expressed so that joint axes are z axes.
 
     A body whose axis is not z gets a turned frame: R Q instead of R with Q e_z = axis, Q the
@@ -123,7 +125,7 @@ def _tree(
     rotation: list,
     translation: list,
     turns: list | None,
-    gravity: ArrayLike,
+    gravity: ArrayLike | Sequence[float],
 ) -> Tree:
     names = tuple(body.name for body in bodies)
     for body in bodies:

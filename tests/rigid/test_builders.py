@@ -1,0 +1,106 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxgrip as jg
+
+from .conftest import random_placements, random_state
+
+ROW = jg.rigid.DHRow("arm", None, 0.1, 0.2, 1.0, (0.1, 0.0, 0.0), (0.02, 0.03, 0.025))
+TIP = ROW._replace(name="tip", parent="arm")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"mass": -1.0}, "'arm' has the mass -1.0 kg"),
+        ({"mass": 0.0}, "'arm' has the mass 0.0 kg"),
+        ({"mass": float("nan")}, "'arm' has a mass that is not finite"),
+        ({"mass": "heavy"}, "'arm' has a mass that is no number"),
+        ({"com": (0.1, 0.2)}, r"'arm' has a com of shape \(2,\)"),
+        ({"com": (0.1, 0.2, float("inf"))}, "'arm' has a com that is not finite"),
+        ({"inertia": (0.02, 0.03, -0.01)}, "'arm' has an inertia that is not positive definite"),
+        ({"inertia": (0.02, 0.03, 0.06)}, "'arm' has an inertia that no body can have"),
+        ({"inertia": np.eye(2)}, r"'arm' has a inertia of shape \(2, 2\)"),
+        ({"inertia": [[1, 0.5, 0], [0, 1, 0], [0, 0, 1]]}, "not symmetric"),
+        ({"joint": "ball"}, "'arm' has the unknown joint type 'ball'"),
+        ({"parent": "leg"}, "'arm' has the parent 'leg', which is no body"),
+        ({"alpha": (1.0, 2.0)}, r"'arm' has a alpha of shape \(2,\)"),
+    ],
+)
+def test_impossible_rows_name_the_body(change, message):
+    with pytest.raises(ValueError, match=message):
+        jg.rigid.from_dh([ROW._replace(**change)])
+
+
+def test_impossible_trees():
+    with pytest.raises(ValueError, match="parent must come before"):
+        jg.rigid.from_dh([TIP, ROW])
+    with pytest.raises(ValueError, match="parent must come before"):
+        jg.rigid.from_dh([ROW._replace(parent="arm")])
+    with pytest.raises(ValueError, match="Two bodies are called 'arm'"):
+        jg.rigid.from_dh([ROW, ROW])
+    with pytest.raises(ValueError, match="at least one body"):
+        jg.rigid.from_dh([])
+    with pytest.raises(ValueError, match="gravity of shape"):
+        jg.rigid.from_dh([ROW], gravity=(9.81,))
+    with pytest.raises(ValueError, match="No body is called 'leg'"):
+        jg.rigid.from_dh([ROW]).body("leg")
+    placement = jg.rigid.Placement("arm", None, (0.0, 0, 0), 1.0, (0.0, 0, 0), (1.0, 1, 1))
+    with pytest.raises(ValueError, match="'arm' has a joint axis of length zero"):
+        jg.rigid.from_placements([placement._replace(axis=(0.0, 0, 0))])
+    with pytest.raises(ValueError, match="'arm' has a rotation that is no rotation matrix"):
+        jg.rigid.from_placements([placement._replace(rotation=2 * np.eye(3))])
+
+
+def test_numbers_may_be_traced():
+    def potential(mass, a):
+        tree = jg.rigid.from_dh([ROW._replace(mass=mass, a=a), TIP])
+        return jg.rigid.potential_energy(tree, jnp.array([0.3, 0.4]))
+
+    gradient = jax.jit(jax.grad(potential, argnums=(0, 1)))(1.0, 0.1)
+    assert all(bool(jnp.isfinite(g)) for g in gradient)
+
+
+def test_craig_transform():
+    """000a eq. 2.2 written out."""
+    a, alpha, d, theta = 0.3, -0.7, 0.2, 0.4
+    row = ROW._replace(a=a, alpha=alpha, d=d, theta=0.1)
+    pose = jg.rigid.forward_kinematics(jg.rigid.from_dh([row]), jnp.array([theta - 0.1]))
+    ca, sa, ct, st = np.cos(alpha), np.sin(alpha), np.cos(theta), np.sin(theta)
+    rotation = [[ct, -st, 0], [ca * st, ca * ct, -sa], [sa * st, sa * ct, ca]]
+    np.testing.assert_allclose(pose.rotation[0], rotation, atol=1e-15)
+    np.testing.assert_allclose(pose.translation[0], (a, -d * sa, d * ca), atol=1e-15)
+
+
+def test_prismatic_joint_moves_along_its_axis():
+    row = ROW._replace(joint="prismatic", d=0.2)
+    tree = jg.rigid.from_dh([row])
+    moved = jg.rigid.forward_kinematics(tree, jnp.array([0.5])).translation[0]
+    np.testing.assert_allclose(moved, (0.1, -0.7 * np.sin(0.2), 0.7 * np.cos(0.2)), atol=1e-15)
+    np.testing.assert_allclose(jg.rigid.crba(tree, jnp.array([0.5])), [[1.0]], rtol=1e-15)
+
+
+def test_placements_with_turned_axes_describe_the_same_mechanism():
+    """Turning every body frame, axes included, changes no torque."""
+    bodies = random_placements(np.random.default_rng(4), 5)
+    turned = []
+    turn, _ = np.linalg.qr(np.random.default_rng(5).normal(size=(3, 3)))
+    turn *= np.linalg.det(turn)
+    for b in bodies:
+        parent = turn if b.parent else np.eye(3)
+        turned.append(
+            b._replace(
+                translation=parent.T @ b.translation,
+                rotation=parent.T @ b.rotation @ turn,
+                axis=turn.T @ b.axis,
+                com=turn.T @ b.com,
+                inertia=turn.T @ b.inertia @ turn,
+            )
+        )
+    one, other = (jg.rigid.from_placements(x) for x in (bodies, turned))
+    q, qd, qdd, _ = random_state(4, one.n)
+    np.testing.assert_allclose(
+        jg.rigid.rnea(one, q, qd, qdd), jg.rigid.rnea(other, q, qd, qdd), rtol=1e-11
+    )

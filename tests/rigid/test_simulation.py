@@ -1,0 +1,55 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import jaxgrip as jg
+
+from .conftest import random_tree
+
+
+def test_energy_of_free_motion():
+    f = jg.models.gripper_finger("A")
+    times = jnp.linspace(0.0, 5.0, 26)
+    motion = jg.rigid.simulate(f.tree, f.start, jnp.array([1.0, -2.0, 3.0]), times)
+    kinetic = jax.vmap(jg.rigid.kinetic_energy, in_axes=(None, 0, 0))(f.tree, motion.q, motion.qd)
+    potential = jax.vmap(jg.rigid.potential_energy, in_axes=(None, 0))(f.tree, motion.q)
+    total = kinetic + potential
+    assert float(jnp.abs(total - total[0]).max()) < 1e-9 * float(jnp.abs(kinetic).max())
+
+
+def test_power_of_torques():
+    """d(T + U)/dt = qd . tau on a branched tree, as an integral (001, consequences)."""
+    tree = random_tree(7, 5)
+    n = tree.n
+
+    def torque(t, q, qd):
+        return jnp.sin(3 * t) * jnp.ones(n) - 0.4 * qd
+
+    times = jnp.linspace(0.0, 1.0, 801)
+    motion = jg.rigid.simulate(tree, jnp.zeros(n), jnp.zeros(n), times, torque)
+    power = jax.vmap(lambda t, q, qd: qd @ torque(t, q, qd))(*motion)
+    energy = [
+        jg.rigid.kinetic_energy(tree, motion.q[k], motion.qd[k])
+        + jg.rigid.potential_energy(tree, motion.q[k])
+        for k in (0, -1)
+    ]
+    weights = np.ones(801)
+    weights[1:-1:2], weights[2:-1:2] = 4, 2
+    work = float(weights @ power) / 800 / 3
+    np.testing.assert_allclose(energy[1] - energy[0], work, rtol=1e-6)
+
+
+def test_gradient_through_a_motion():
+    f = jg.models.gripper_finger("A")
+    times = jnp.linspace(0.0, 0.02, 3)
+
+    def last(qd0):
+        return jg.rigid.simulate(f.tree, f.start, qd0, times, rtol=1e-9, atol=1e-9).q[-1, 1]
+
+    start = jnp.array([1.0, -2.0, 3.0])
+    gradient = jax.jit(jax.grad(last))(start)
+    value = jax.jit(last)
+    for k in range(3):
+        e = 1e-3 * jnp.eye(3)[k]
+        difference = (value(start + e) - value(start - e)) / 2e-3
+        np.testing.assert_allclose(gradient[k], difference, rtol=1e-5, atol=1e-8)
