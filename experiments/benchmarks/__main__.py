@@ -1,0 +1,43 @@
+"""All benchmarks in one run: `python -m experiments.benchmarks [--peer-python PATH]`."""
+
+import argparse
+import os
+import platform
+import sys
+from importlib.metadata import version
+
+import jax
+import jaxlib
+import numpy as np
+from rich.console import Console
+
+import jaxgrip as jg
+from experiments.benchmarks import optimal_control, rigid_body
+from experiments.benchmarks.table import show
+
+
+def main(peer_python: str | None = None) -> int:
+    """Measure everything against the peers installed in `peer_python`, and print the tables.
+
+    None takes the running interpreter. Returns 0.
+    """
+    jg.enable_x64()
+    # A cached executable would hide what compiling costs.
+    jax.config.update("jax_enable_compilation_cache", False)
+    console = Console()
+    console.print(
+        f"jaxgrip {version('jaxgrip')}, jax {jax.__version__}, jaxlib {jaxlib.__version__}, "
+        f"numpy {np.__version__}, Python {platform.python_version()}, float64, "
+        f"{jax.devices()[0].device_kind}, {len(os.sched_getaffinity(0))} cores",
+        highlight=False,
+    )
+    peer = peer_python or sys.executable
+    show("Rigid bodies", rigid_body.main(peer), console)
+    show("Minimum-time motion of a finger", optimal_control.main(peer), console)
+    return 0
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(prog="python -m experiments.benchmarks", description=__doc__)
+    parser.add_argument("--peer-python", help="interpreter of the environment with the peers")
+    sys.exit(main(parser.parse_args().peer_python))

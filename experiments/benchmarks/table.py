@@ -1,0 +1,95 @@
+"""Rows of the benchmark table, how they are printed, and how a peer is run on its own."""
+
+import json
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+
+@dataclass(frozen=True)
+class Row:
+    """One measurement of ours and of the peer.
+
+    `run_s` and `peer_run_s` are seconds for the same unit of work, compilation and set-up apart;
+    `target` is the ratio `peer_run_s / run_s` asked for; `answer` and `peer_answer` are what came
+    out, where both should agree.
+    """
+
+    what: str
+    run_s: float
+    compile_s: float | None = None
+    peer: str = ""
+    peer_run_s: float | None = None
+    peer_setup_s: float | None = None
+    answer: str = ""
+    peer_answer: str = ""
+    note: str = ""
+    target: float | None = None
+
+    @property
+    def ratio(self) -> float | None:
+        """How many times faster than the peer; None without one."""
+        return None if self.peer_run_s is None else self.peer_run_s / self.run_s
+
+
+def show(title: str, rows: list[Row], console: Console) -> None:
+    """Print the rows as one table, and the notes under it."""
+    notes = list(dict.fromkeys(row.note for row in rows if row.note))
+    columns = {
+        "": [row.what for row in rows],
+        "note": [str(notes.index(row.note) + 1) if row.note else "" for row in rows],
+        "compile": [duration(row.compile_s) for row in rows],
+        "run": [duration(row.run_s) for row in rows],
+        "answer": [row.answer for row in rows],
+        "peer": [row.peer for row in rows],
+        "set-up": [duration(row.peer_setup_s) for row in rows],
+        "peer run": [duration(row.peer_run_s) for row in rows],
+        "peer answer": [row.peer_answer for row in rows],
+        "ratio": ["" if row.ratio is None else f"{row.ratio:.2f}" for row in rows],
+        "asked for": ["" if row.target is None else f"{row.target:g}" for row in rows],
+    }
+    used = {heading: cells for heading, cells in columns.items() if any(cells)}
+    table = Table(title=title, title_justify="left")
+    for heading in used:
+        table.add_column(heading, justify="left" if heading in ("", "peer") else "right")
+    for cells in zip(*used.values(), strict=True):
+        table.add_row(*cells)
+    console.print(table)
+    for number, note in enumerate(notes, start=1):
+        console.print(f"{number}  {note}", markup=False, highlight=False)
+
+
+def duration(seconds: float | None) -> str:
+    """Seconds with a fitting unit, empty for None."""
+    if seconds is None:
+        return ""
+    for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
+        if seconds >= size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds / 1e-9:.3g} ns"
+
+
+def peer_json(peer_python: str, script: str | Path, request: dict[str, Any]) -> dict | str:
+    """Run a script in the peer's interpreter, request and answer as JSON.
+
+    The request goes to the standard input, the answer is the last line of the standard output.
+    A string instead of a dictionary is the reason why there is no answer.
+    """
+    try:
+        done = subprocess.run(
+            [peer_python, str(script)],
+            input=json.dumps(request),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    except OSError as error:
+        return f"{peer_python} does not start: {error.strerror}"
+    if done.returncode != 0:
+        lines = done.stderr.strip().splitlines() or ["no message"]
+        return f"{Path(script).name} failed in {peer_python}: {lines[-1]}"
+    return json.loads(done.stdout.splitlines()[-1])
