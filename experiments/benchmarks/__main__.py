@@ -24,7 +24,8 @@ def main(peer_python: str | None = None) -> int:
     jg.enable_x64()
     # A cached executable would hide what compiling costs.
     jax.config.update("jax_enable_compilation_cache", False)
-    console = Console()
+    # In a log the tables keep their shape.
+    console = Console(width=None if sys.stdout.isatty() else 110)
     console.print(
         f"jaxgrip {version('jaxgrip')}, jax {jax.__version__}, jaxlib {jaxlib.__version__}, "
         f"numpy {np.__version__}, Python {platform.python_version()}, float64, "

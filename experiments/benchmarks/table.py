@@ -3,6 +3,7 @@
 import json
 import subprocess
 from dataclasses import dataclass
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -37,30 +38,28 @@ class Row:
 
 
 def show(title: str, rows: list[Row], console: Console) -> None:
-    """Print the rows as one table, and the notes under it."""
+    """Print ours and each peer on a line of its own, the notes under the table."""
     notes = list(dict.fromkeys(row.note for row in rows if row.note))
-    columns = {
-        "": [row.what for row in rows],
-        "note": [str(notes.index(row.note) + 1) if row.note else "" for row in rows],
-        "compile": [duration(row.compile_s) for row in rows],
-        "run": [duration(row.run_s) for row in rows],
-        "answer": [row.answer for row in rows],
-        "peer": [row.peer for row in rows],
-        "set-up": [duration(row.peer_setup_s) for row in rows],
-        "peer run": [duration(row.peer_run_s) for row in rows],
-        "peer answer": [row.peer_answer for row in rows],
-        "ratio": ["" if row.ratio is None else f"{row.ratio:.2f}" for row in rows],
-        "asked for": ["" if row.target is None else f"{row.target:g}" for row in rows],
-    }
-    used = {heading: cells for heading, cells in columns.items() if any(cells)}
+    headings = ("", "who", "compile, set-up", "run", "answer", "ratio", "asked for")
+    lines = []
+    for number, row in enumerate(rows):
+        if number == 0 or row.what != rows[number - 1].what:
+            mark = f" ({notes.index(row.note) + 1})" if row.note else ""
+            ours = (duration(row.compile_s), duration(row.run_s), row.answer)
+            lines.append((row.what + mark, "jaxgrip", *ours, "", ""))
+        if row.peer_run_s is not None:
+            peer = (duration(row.peer_setup_s), duration(row.peer_run_s), row.peer_answer)
+            target = "" if row.target is None else f"{row.target:g}"
+            lines.append(("", row.peer, *peer, f"{row.ratio:.2f}", target))
+    used = [any(cells) for cells in zip(*lines, strict=True)]
     table = Table(title=title, title_justify="left")
-    for heading in used:
-        table.add_column(heading, justify="left" if heading in ("", "peer") else "right")
-    for cells in zip(*used.values(), strict=True):
-        table.add_row(*cells)
+    for heading in compress(headings, used):
+        table.add_column(heading, justify="left" if heading in ("", "who") else "right")
+    for line in lines:
+        table.add_row(*compress(line, used))
     console.print(table)
     for number, note in enumerate(notes, start=1):
-        console.print(f"{number}  {note}", markup=False, highlight=False)
+        console.print(f"({number}) {note}", markup=False, highlight=False)
 
 
 def duration(seconds: float | None) -> str:
