@@ -19,7 +19,7 @@ from jaxgrip.rigid.tree import Tree
 from jaxgrip.spatial.components import Matrix, Scalar, Symmetric, Vector, stack, unstack
 
 # Above this the program of an unrolled tree takes longer to compile than it saves in running.
-UNROLL_LIMIT = 8
+UNROLL_LIMIT = 6
 
 PerBody = Any  # a tuple of pytrees of scalars, or one pytree of (bodies,) arrays
 

@@ -202,7 +202,7 @@ def test_bad_input():
         jg.models.gripper_finger("C")
     with pytest.raises(ValueError, match="link_lengths have shape"):
         jg.models.gripper_finger("A", link_lengths=(0.1, 0.2))
-    with pytest.raises(ValueError, match="'link2' has the mass -0.1"):
+    with pytest.raises(ValueError, match=r"'link2' has the mass -0\.1"):
         jg.models.gripper_finger("A", masses=(0.08, -0.1, 0.2))
     with pytest.raises(ValueError, match="'link1' has a mass that is not finite"):
         jg.models.two_finger_gripper(masses=(float("nan"), 0.1, 0.2))

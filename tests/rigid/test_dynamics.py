@@ -10,7 +10,7 @@ from jaxgrip.rigid import recursion
 
 from .conftest import random_state, random_tree
 
-TREES = [(1, 4), (2, 7), (3, 12), (4, 20)]
+TREES = [(1, 4), (3, 12), (4, 20)]
 
 
 def close(a, b, tolerance=1e-12):
@@ -66,20 +66,20 @@ def test_unrolled_and_scanned_sweeps_agree(monkeypatch, seed, size):
         close(a, b)
 
 
-@pytest.mark.parametrize(("seed", "size"), TREES[:3])
+@pytest.mark.parametrize(("seed", "size"), TREES[:2])
 def test_passivity(seed, size):
     tree = random_tree(seed, size)
     q, qd, *_ = random_state(seed, tree.n)
     c = jg.rigid.coriolis_matrix(tree, q, qd)
     _, mdot = jax.jvp(lambda x: jg.rigid.crba(tree, x), (q,), (qd,))
     skew = mdot - 2 * c
-    close(skew + skew.T, jnp.zeros_like(c), 1) if not c.any() else close(skew.T, -skew, 1e-11)
+    close(skew.T, -skew, 1e-11)
     close(c @ qd, jg.rigid.bias_forces(tree, q, qd) - jg.rigid.gravity_forces(tree, q), 1e-11)
     gamma = jg.rigid.christoffel(tree, q)
     close(gamma, jnp.swapaxes(gamma, 0, 1))
 
 
-@pytest.mark.parametrize(("seed", "size"), TREES[:3])
+@pytest.mark.parametrize(("seed", "size"), TREES[:2])
 def test_energies(seed, size):
     tree = random_tree(seed, size)
     q, qd, *_ = random_state(seed, tree.n)
@@ -183,13 +183,13 @@ def small_tree():
 
 
 @pytest.mark.parametrize("name", list(functions(None, None, None, None)))
-@pytest.mark.parametrize("at_zero", [False, True])
-def test_derivatives_both_modes(name, at_zero):
+def test_derivatives_both_modes(name):
     """By states and by every number of the model, also at zero angle and velocity."""
     tree = small_tree()
-    q, qd, _, tau = jnp.zeros((4, 3)) if at_zero else random_state(8, 3)
-    function, arguments = functions(tree, q, qd, tau)[name]
-    check_grads(jax.jit(function), arguments, order=1, modes=("fwd", "rev"), rtol=1e-6, atol=1e-6)
+    compiled = jax.jit(functions(tree, *jnp.zeros((3, 3)))[name][0])
+    for q, qd, _, tau in (random_state(8, 3), jnp.zeros((4, 3))):
+        arguments = functions(tree, q, qd, tau)[name][1]
+        check_grads(compiled, arguments, order=1, modes=("fwd", "rev"), rtol=1e-6, atol=1e-6)
 
 
 def test_second_derivatives_of_forward_dynamics():

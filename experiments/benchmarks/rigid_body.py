@@ -1,0 +1,126 @@
+"""Rigid-body throughput against Pinocchio: many states of a six-joint model, float64."""
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import jaxgrip as jg
+from experiments.benchmarks.table import Row, peer_json
+
+BATCH = 16384
+REPEATS = 20
+SEED = 2007
+THREADS = 2
+TARGETS = {"rnea": 2.0, "aba": 1.5, "derivatives": 1.0}
+NAMES = {
+    "rnea": "inverse dynamics",
+    "aba": "forward dynamics",
+    "derivatives": "derivatives of forward dynamics",
+}
+PEERS = {
+    "rnea": "rneaInParallel",
+    "aba": "abaInParallel",
+    "derivatives": "computeABADerivatives",
+}
+STATES = (None, -1, -1, -1)
+
+
+def arm() -> jg.rigid.Tree:
+    """A serial arm of six revolute joints with no symmetry to profit from."""
+    twist = (0.0, -np.pi / 2, 0.0, np.pi / 2, -np.pi / 2, np.pi / 2)
+    return jg.rigid.from_dh(
+        [
+            jg.rigid.DHRow(
+                name=f"link{i + 1}",
+                parent=f"link{i}" if i else None,
+                a=0.3 if i else 0.0,
+                alpha=twist[i],
+                d=0.1 * (i % 2),
+                mass=6.0 - 0.8 * i,
+                com=(0.1, 0.02, -0.03),
+                inertia=(0.02, 0.03, 0.025),
+            )
+            for i in range(6)
+        ]
+    )
+
+
+def jacobians(tree: jg.rigid.Tree, q: jax.Array, qd: jax.Array, tau: jax.Array) -> Any:
+    """Derivatives of forward dynamics by coordinates, rates and torques."""
+    return jax.jacfwd(jg.rigid.forward_dynamics, argnums=(1, 2, 3))(tree, q, qd, tau)
+
+
+def measure(function: Callable, *arguments: Any) -> tuple[float, float, Any]:
+    """Seconds to trace and compile, least seconds of a run, and the result."""
+    start = time.perf_counter()
+    compiled = jax.jit(function).lower(*arguments).compile()
+    compile_s = time.perf_counter() - start
+    out = jax.block_until_ready(compiled(*arguments))
+    times = []
+    for _ in range(REPEATS):
+        start = time.perf_counter()
+        jax.block_until_ready(compiled(*arguments))
+        times.append(time.perf_counter() - start)
+    return compile_s, min(times), out
+
+
+def peer_answer(peer_python: str, tree: jg.rigid.Tree) -> dict | str:
+    """Times and samples of the peer for one tree, or why there are none."""
+    names = ("rotation", "translation", "mass", "com", "inertia", "gravity")
+    numbers = {name: np.asarray(getattr(tree, name)).tolist() for name in names}
+    request = {
+        "tree": numbers | {"parents": tree.parents},
+        "batch": BATCH,
+        "threads": THREADS,
+        "repeats": REPEATS,
+        "seed": SEED,
+    }
+    return peer_json(peer_python, Path(__file__).parent / "pinocchio_rigid.py", request)
+
+
+def main(peer_python: str) -> list[Row]:
+    """Rows of ours against Pinocchio in `peer_python`, seconds per state."""
+    rows = []
+    for model, tree in (("gripper", jg.models.two_finger_gripper()), ("arm", arm())):
+        # Column-major states on both sides: the last axis of ours is the batch.
+        drawn = np.random.default_rng(SEED).normal(size=(3, tree.n, BATCH))
+        q, qd, third = (jnp.asarray(x) for x in drawn)
+        work = {
+            "rnea": jg.rigid.rnea,
+            "aba": jg.rigid.forward_dynamics,
+            "derivatives": jacobians,
+        }
+        ours = {
+            key: measure(jax.vmap(function, in_axes=STATES, out_axes=-1), tree, q, qd, third)
+            for key, function in work.items()
+        }
+        theirs = peer_answer(peer_python, tree)
+        for key, (compile_s, run_s, out) in ours.items():
+            what = f"{model}, {NAMES[key]}"
+            if isinstance(theirs, str):
+                rows.append(Row(what, run_s / BATCH, compile_s, note=theirs))
+                continue
+            sample = np.asarray(out[0][0, :, 0] if key == "derivatives" else out[:, 0])
+            peer = theirs[key]
+            error = np.abs(sample - peer["sample"]).max() / np.abs(peer["sample"]).max()
+            rows.append(
+                Row(
+                    what,
+                    run_s / BATCH,
+                    compile_s,
+                    peer=f"Pinocchio {theirs['version']} {PEERS[key]}",
+                    peer_run_s=peer["run_s"],
+                    target=TARGETS[key],
+                    answer=f"agrees to {error:.0e}",
+                    note=f"Time per state of {BATCH}, float64, {THREADS} threads for Pinocchio "
+                    "(its derivatives: half the time of one thread, called from Python); "
+                    f"{os.cpu_count()} cores.",
+                )
+            )
+    return rows
