@@ -1,3 +1,7 @@
 """Differentiable, batched simulation and certified optimal control of mechanisms."""
 
+from jaxgrip import models as models
+from jaxgrip import ocp as ocp
+from jaxgrip import rigid as rigid
+from jaxgrip import spatial as spatial
 from jaxgrip.precision import enable_x64 as enable_x64

@@ -5,24 +5,13 @@ from typing import NamedTuple
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 from scipy.integrate import solve_ivp
+from scipy.interpolate import BarycentricInterpolator
 
-from jaxgrip.ocp.hamiltonian import flow
+from jaxgrip.ocp.hamiltonian import hamiltonian_flow
 from jaxgrip.ocp.problem import Problem
-from jaxgrip.ocp.shooting import (
-    INTERIOR,
-    LOWER,
-    SINGULAR,
-    UPPER,
-    ArcPlan,
-    Arcs,
-    Scales,
-    ShootingResult,
-    bounds_of,
-    conditions,
-)
+from jaxgrip.ocp.shooting import LOWER, UPPER, ArcPlan, Scales, ShootingResult, radau
 
 
 @dataclass(frozen=True)
@@ -72,37 +61,39 @@ class Extremal(NamedTuple):
 
 
 @eqx.filter_jit
-def _closed_loop(problem: Problem, z, kinds, u, scales: Scales, inner: bool, singular: bool):
-    """Rate of the scaled (x, costate), with the controls that obey their kinds there."""
-    y = z * scales.y
-    bounded = (kinds == UPPER) | (kinds == LOWER)
-    u = jnp.where(bounded, bounds_of(problem, kinds), u)
-    if inner:
-
-        def law(u):
-            return conditions(problem, y, u, kinds, scales, singular).law
-
-        u = jax.lax.fori_loop(
-            0, 4, lambda _, u: u - jnp.linalg.solve(jax.jacfwd(law)(u), law(u)), u
-        )
-    return flow(problem, y, u)[0] / scales.y, u
+def _scaled_flow(problem: Problem, z, u, scales: Scales):
+    return hamiltonian_flow(problem, z * scales.y, u) / scales.y
 
 
-def _reintegrate(problem: Problem, plan: ArcPlan, arcs: Arcs, scales: Scales, singular: bool):
-    """Integrate states and costates anew from the start; scaled (x, costate) at the end."""
-    inner = bool(np.any((plan.kinds == INTERIOR) | (plan.kinds == SINGULAR)))
-    z = np.asarray(arcs.start[0, 0] / scales.y)
-    start = 0.0
-    for kinds, end, u in zip(plan.kinds, np.asarray(arcs.times), arcs.start_u[:, 0], strict=True):
-        kinds = jnp.asarray(kinds)
+def _reintegrate(problem: Problem, extremal: Extremal) -> np.ndarray:
+    """Integrate states and costates anew from the start; scaled (x, costate) at the end.
 
-        def rate(_, z, kinds=kinds, u=u):
-            return np.asarray(_closed_loop(problem, z, kinds, u, scales, inner, singular)[0])
+    The controls are the reported ones: constant on the bounds, else the collocation polynomial.
+    """
+    arcs, scales = extremal.shot.arcs, extremal.scales
+    k, s = arcs.stage_u.shape[1:3]
+    nodes, _ = radau(s)
+    times = np.asarray(arcs.times)
+    starts = np.concatenate([[0.0], times[:-1]])
+    stage_u = np.asarray(arcs.stage_u)
+    kinds = np.asarray(extremal.plan.kinds)
+    z = np.asarray(arcs.initial / scales.y)
+    for kind, start, end, values in zip(kinds, starts, times, stage_u, strict=True):
+        constant = np.all((kind == UPPER) | (kind == LOWER))
+        pieces = 1 if constant else k
+        h = (end - start) / pieces
+        for piece in range(pieces):
+            begin = start + piece * h
+            control = BarycentricInterpolator(nodes, values[piece])
 
-        run = solve_ivp(rate, (start, end), z, method="DOP853", rtol=1e-12, atol=1e-13)
-        if not run.success:
-            return np.full_like(z, np.inf)
-        z, start = run.y[:, -1], end
+            def rate(t, z, begin=begin, h=h, u=values[0, 0], control=control, constant=constant):
+                u = u if constant else control((t - begin) / h)
+                return np.asarray(_scaled_flow(problem, z, u, scales))
+
+            run = solve_ivp(rate, (begin, begin + h), z, method="DOP853", rtol=1e-12, atol=1e-13)
+            if not run.success:
+                return np.full_like(z, np.inf)
+            z = run.y[:, -1]
     return z
 
 
@@ -113,60 +104,39 @@ def certify(problem: Problem, extremal: Extremal) -> Certificate:
 
     **Returns:** a [`Certificate`][]. Source: specs/000b, section 1.
     """
-    plan, shot, scales, singular, _ = extremal
-    arcs, values = shot.arcs, shot.values
+    plan, shot, scales = extremal.plan, extremal.shot, extremal.scales
+    arcs, value = shot.arcs, shot.stages.value
     n = problem.n
-    kinds = np.asarray(plan.kinds)
     times = np.asarray(arcs.times)
     starts = np.concatenate([[0.0], times[:-1]])
-
-    def flat(parts):
-        return np.concatenate([np.asarray(part).reshape(-1, problem.m) for part in parts])
-
-    k, s = arcs.stage.shape[1:3]
-    kind_rows = np.concatenate([np.repeat(kinds, count, axis=0) for count in (k, k * s, 1)])
-    switching = flat(part.switching for part in values) / np.asarray(scales.switching)
-    law_slope = flat(shot.law_slope) * np.asarray(scales.u)
-    bounded = (kind_rows == UPPER) | (kind_rows == LOWER)
-    wrong_sign = np.max(np.where(bounded, kind_rows * switching, 0.0), initial=0.0)
+    kinds = np.asarray(plan.kinds)[:, None, None]
+    bounded = (kinds == UPPER) | (kinds == LOWER)
+    switching = np.asarray(value.switching) / np.asarray(scales.switching)
+    wrong_sign = np.max(np.where(bounded, kinds * switching, 0.0), initial=0.0)
     inside = np.max(np.abs(np.where(bounded, 0.0, switching)), initial=0.0)
-
-    # Order one: (-1)^1 d/du of the second time derivative must not be negative.
-    convexity = np.where(kind_rows == SINGULAR, -law_slope, law_slope)
-
-    u = flat((arcs.start_u, arcs.stage_u, arcs.end_u))
+    concave = np.max(np.where(bounded, 0.0, -np.asarray(shot.stages.convexity)), initial=0.0)
+    u = np.asarray(arcs.stage_u)
     lower, upper = np.asarray(problem.lower), np.asarray(problem.upper)
     out = np.max(np.maximum(lower - u, u - upper) / np.asarray(scales.u))
-
-    nodes = np.concatenate(
-        [
-            np.asarray(arcs.start).reshape(-1, 2 * n),
-            np.asarray(arcs.start)[1:, 0],
-            np.asarray(arcs.end)[None],
-        ]
-    )
-    rates = np.concatenate(
-        [np.asarray(values.start.rate).reshape(-1, 2 * n), np.asarray(values.end.rate)]
-    )
-    h = np.concatenate(
-        [np.asarray(values.start.hamiltonian).ravel(), np.asarray(values.end.hamiltonian)]
-    )
-    term = np.max(np.abs(nodes[:, n:] * rates[:, :n]))
-    end_x = arcs.end[:n]
-    cost_t, cost_x = jax.grad(problem.end_cost, argnums=(0, 1))(arcs.times[-1], end_x)
+    costates = np.asarray(arcs.stage)[..., n:]
+    # Interval ends are where collocation has its full order and what the solution reports.
+    h = np.concatenate([value.hamiltonian[:, :, -1].ravel(), shot.stages.start.hamiltonian])
+    term = np.max(np.abs(costates * np.asarray(value.rate)[..., :n]))
+    end = arcs.stage[-1, -1, -1]
+    cost_t, cost_x = jax.grad(problem.end_cost, argnums=(0, 1))(arcs.times[-1], end[:n])
     target = -float(cost_t) if problem.is_time_free else float(np.mean(h))
     free = np.array([i not in problem.fixed_final for i in range(n)])
     transversality = np.max(
-        np.abs(np.asarray(arcs.end[n:] - cost_x) / np.asarray(scales.y[n:]))[free], initial=0.0
+        np.abs(np.asarray((end[n:] - cost_x) / scales.y[n:]))[free], initial=0.0
     )
-    z = _reintegrate(problem, plan, arcs, scales, singular)
-    z_end = np.asarray(arcs.end / scales.y)
+    z = _reintegrate(problem, extremal)
+    z_end = np.asarray(end / scales.y)
     fixed = np.array(problem.fixed_final, dtype=int)
     goal = np.asarray(problem.final_state)[fixed] / np.asarray(scales.y)[fixed]
     state_miss = max(
         np.max(np.abs(z[fixed] - goal), initial=0.0), np.max(np.abs(z[:n] - z_end[:n]))
     )
-    strongest = np.max(np.abs(nodes[:, n:]))
+    strongest = np.max(np.abs(costates))
     return Certificate(
         (
             Check(
@@ -201,7 +171,7 @@ def certify(problem: Problem, extremal: Extremal) -> Certificate:
             ),
             Check(
                 "Legendre-Clebsch",
-                float(np.max(np.where(bounded, 0.0, -convexity), initial=0.0)),
+                float(concave),
                 1e-9,
                 "H_uu >= 0, on singular arcs its generalisation; negative part, scaled",
             ),

@@ -1,12 +1,26 @@
 """The Hamiltonian H = L + costate . f and its derivatives, which every step of the solver uses."""
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxgrip.ocp.problem import Problem
+
+
+@runtime_checkable
+class SelfExpanding(Protocol):
+    """Dynamics that bring their own second-order expansion, because they know a cheaper one.
+
+    Mechanical systems do: differentiating inverse dynamics and solving with the mass matrix makes
+    a much smaller program than differentiating forward dynamics twice.
+    """
+
+    def expand(
+        self, x: Float[Array, " n"], u: Float[Array, " m"], costate: Float[Array, " n"]
+    ) -> tuple[Float[Array, " n"], Float[Array, "n z"], Float[Array, "z z"]]:
+        """f `(n,)`, its Jacobian `(n, n+m)` in (x, u) and the Hessian of costate . f there."""
 
 
 class Expansion(NamedTuple):
@@ -24,6 +38,18 @@ class Expansion(NamedTuple):
     h_zz: Float[Array, "z z"]
 
 
+def _with_hessian(function, z, weights):
+    """Value, Jacobian and weighted Hessian of a vector function in one sweep."""
+
+    def first_order(z):
+        value, pullback = jax.vjp(function, z)
+        (gradient,) = pullback(weights)
+        return (value, gradient), value
+
+    (jacobian, hessian), value = jax.jacfwd(first_order, has_aux=True)(z)
+    return value, jacobian, hessian
+
+
 def expand(
     problem: Problem,
     x: Float[Array, " n"],
@@ -32,67 +58,57 @@ def expand(
 ) -> Expansion:
     """Expand the Hamiltonian to second order in states and controls.
 
-    One forward sweep over a reverse sweep gives Jacobian and Hessian together, so the dynamics
-    are traced once.
-
     **Arguments:** states `(n,)`, controls `(m,)`, costates `(n,)`.
 
     **Returns:** an [`Expansion`][]. Source: specs/000b, section 1.
     """
     n = problem.n
-
-    def values(z):
-        return problem.dynamics(z[:n], z[n:]), problem.cost_rate(z[:n], z[n:])
-
-    def first_order(z):
-        (f, cost), pullback = jax.vjp(values, z)
-        (h_z,) = pullback((costate, jnp.ones_like(cost)))
-        return (f, cost, h_z), (f, cost, h_z)
-
     z = jnp.concatenate([x, u])
-    (f_z, cost_z, h_zz), (f, cost, h_z) = jax.jacfwd(first_order, has_aux=True)(z)
-    return Expansion(f, cost, f_z, cost_z, h_z, h_zz)
+    if isinstance(problem.dynamics, SelfExpanding):
+        f, f_z, h_zz = problem.dynamics.expand(x, u, costate)
+    else:
+        f, f_z, h_zz = _with_hessian(lambda z: problem.dynamics(z[:n], z[n:]), z, costate)
+    if problem.running_cost is None:
+        cost, cost_z = problem.cost_rate(x, u), jnp.zeros_like(z)
+    else:
+        cost, cost_z, cost_zz = _with_hessian(
+            lambda z: problem.cost_rate(z[:n], z[n:])[None], z, jnp.ones(1)
+        )
+        cost, cost_z, h_zz = cost[0], cost_z[0], h_zz + cost_zz
+    return Expansion(f, cost, f_z, cost_z, cost_z + costate @ f_z, h_zz)
 
 
-def hamiltonian(
-    problem: Problem,
-    x: Float[Array, " n"],
-    costate: Float[Array, " n"],
-    u: Float[Array, " m"],
-) -> Float[Array, ""]:
-    """Hamiltonian L + costate . f at states `(n,)`, costates `(n,)`, controls `(m,)`."""
-    return problem.cost_rate(x, u) + costate @ problem.dynamics(x, u)
-
-
-def flow(
+def hamiltonian_flow(
     problem: Problem, y: Float[Array, " y"], u: Float[Array, " m"]
-) -> tuple[Float[Array, " y"], Float[Array, " m"]]:
-    """Canonical equations and switching functions.
+) -> Float[Array, " y"]:
+    """Canonical equations: rate (f, -H_x) `(2n,)` of y = (x, costate) `(2n,)` at controls `(m,)`.
 
-    **Arguments:** `y` = (x, costate) `(2n,)`, controls `(m,)`.
-
-    **Returns:** the rate of y, (f, -H_x) `(2n,)`, and H_u `(m,)`. Source: specs/000b, section 1.
+    Source: specs/000b, section 1.
     """
     n = problem.n
-    h_x, f, h_u = jax.grad(hamiltonian, argnums=(1, 2, 3))(problem, y[:n], y[n:], u)
-    return jnp.concatenate([f, -h_x]), h_u
+
+    def hamiltonian(x, costate):
+        return problem.cost_rate(x, u) + costate @ problem.dynamics(x, u)
+
+    h_x, f = jax.grad(hamiltonian, argnums=(0, 1))(y[:n], y[n:])
+    return jnp.concatenate([f, -h_x])
 
 
-def switching_derivatives(
+def switching_slope(
     problem: Problem, y: Float[Array, " y"], u: Float[Array, " m"]
-) -> tuple[Float[Array, " m"], Float[Array, " m"]]:
-    """First and second time derivative of the switching functions at constant controls.
-
-    On a singular arc of order one the second contains the control and so determines it.
+) -> Float[Array, " m"]:
+    """Time derivative `(m,)` of the switching functions H_u along the flow at constant controls.
 
     **Arguments:** `y` = (x, costate) `(2n,)`, controls `(m,)`.
 
-    **Returns:** the two derivatives, each `(m,)`. Source: specs/000b, section 1 (generalised
-    Legendre-Clebsch condition).
+    Source: specs/000b, section 1 (singular arcs).
     """
+    n = problem.n
 
-    def along_flow(g):
-        return lambda z: jax.jvp(g, (z,), (flow(problem, z, u)[0],))[1]
+    def switching(y):
+        (cost, _), pullback = jax.vjp(
+            lambda u: (problem.cost_rate(y[:n], u), problem.dynamics(y[:n], u)), u
+        )
+        return pullback((jnp.ones_like(cost), y[n:]))[0]
 
-    slope = along_flow(lambda z: flow(problem, z, u)[1])
-    return jax.jvp(slope, (y,), (flow(problem, y, u)[0],))
+    return jax.jvp(switching, (y,), (hamiltonian_flow(problem, y, u),))[1]

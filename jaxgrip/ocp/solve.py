@@ -17,13 +17,14 @@ from jaxgrip.ocp.shooting import (
     SINGULAR,
     UPPER,
     Arcs,
-    Points,
     Scales,
     Shooting,
     ShootingResult,
-    at_points,
-    gauss,
+    Stages,
+    evaluate_stages,
+    interval_starts,
     newton_step,
+    radau,
     residuals,
     solve_shooting,
 )
@@ -31,6 +32,7 @@ from jaxgrip.ocp.solution import Solution, Structure
 from jaxgrip.ocp.structure import (
     Layout,
     Profile,
+    bracket_singular,
     collect_profiles,
     count_arcs,
     lay_out,
@@ -78,35 +80,25 @@ def _interpolate(t, grid, rows):
     return np.stack([np.interp(t, grid, column) for column in rows.T], axis=-1)
 
 
-def _bounds(problem: Problem, kinds: np.ndarray) -> np.ndarray:
-    lower, upper = np.asarray(problem.lower), np.asarray(problem.upper)
-    return np.where(kinds == UPPER, upper, np.where(kinds == LOWER, lower, 0.0))
+def _stage_times(times: np.ndarray, shooting: Shooting) -> np.ndarray:
+    """Times `(arcs, intervals, s)` of the stages [s]."""
+    k = shooting.intervals
+    nodes, _ = radau(shooting.stages)
+    starts = np.concatenate([[0.0], times[:-1]])
+    h = (times - starts) / k
+    return starts[:, None, None] + h[:, None, None] * (np.arange(k)[:, None] + nodes)
 
 
 def _start_arcs(problem: Problem, layout: Layout, course: _Course, shooting: Shooting) -> Arcs:
     """Unknowns of the shooting, interpolated from a trajectory."""
-    k = shooting.intervals
-    nodes, _, _ = gauss(shooting.stages)
-    starts = np.concatenate([[0.0], layout.times[:-1]])
-    h = (layout.times - starts) / k
-    t_start = starts[:, None] + h[:, None] * np.arange(k)
-    t_stage = t_start[:, :, None] + h[:, None, None] * nodes
-    bound = _bounds(problem, layout.plan.kinds)
-    inner = (layout.plan.kinds == INTERIOR) | (layout.plan.kinds == SINGULAR)
-
-    def control(t):
-        shape = (len(bound),) + (1,) * (t.ndim - 1) + (problem.m,)
-        return np.where(
-            inner.reshape(shape), _interpolate(t, course.t_u, course.u), bound.reshape(shape)
-        )
-
+    t = _stage_times(layout.times, shooting)
+    kinds = layout.plan.kinds[:, None, None]
+    lower, upper = np.asarray(problem.lower), np.asarray(problem.upper)
+    inside = _interpolate(t, course.t_u, course.u)
     return Arcs(
-        _interpolate(t_start, course.t, course.y),
-        control(t_start),
-        _interpolate(layout.times[-1], course.t, course.y),
-        _interpolate(t_stage, course.t, course.y),
-        control(t_stage),
-        control(layout.times),
+        course.y[0],
+        _interpolate(t, course.t, course.y),
+        np.where(kinds == UPPER, upper, np.where(kinds == LOWER, lower, inside)),
         layout.times,
     )
 
@@ -146,7 +138,7 @@ def _position(problem: Problem, u: np.ndarray, span: np.ndarray) -> np.ndarray:
 
 
 class _Output(NamedTuple):
-    """Dense output on the full grid of arcs and interval ends, before repeated points go."""
+    """Dense output: each arc's start and interval ends, axes `(arcs, 1 + intervals)` first."""
 
     objective: jax.Array
     times: jax.Array
@@ -158,52 +150,41 @@ class _Output(NamedTuple):
     hamiltonian: jax.Array
 
 
-def _assemble(problem: Problem, arcs: Arcs, values: Points) -> _Output:
-    n_arcs, k, s, _ = arcs.stage.shape
-    _, weights, _ = gauss(s)
+def _assemble(problem: Problem, arcs: Arcs, stages: Stages) -> _Output:
+    k, s = arcs.stage.shape[1:3]
+    _, a = radau(s)
     begins = jnp.concatenate([jnp.zeros(1), arcs.times[:-1]])
     h = (arcs.times - begins) / k
-    ends = jnp.concatenate([arcs.start[1:, 0], arcs.end[None]])
 
-    def grid(start, end):
-        return jnp.concatenate([start, end[:, None]], axis=1)
+    def rows(start, values):
+        return jnp.concatenate([start[:, None], values[:, :, -1]], axis=1)
 
-    cost = jnp.einsum("a,s,aks->", h, jnp.asarray(weights), values.stage.cost)
+    value, start = stages.value, stages.start
+    cost = jnp.einsum("a,s,aks->", h, jnp.asarray(a[-1]), stages.cost)
     return _Output(
-        cost + problem.end_cost(arcs.times[-1], arcs.end[: problem.n]),
+        cost + problem.end_cost(arcs.times[-1], arcs.stage[-1, -1, -1, : problem.n]),
         arcs.times,
-        grid(begins[:, None] + h[:, None] * jnp.arange(k)[None], arcs.times),
-        grid(arcs.start, ends),
-        grid(values.start.rate, values.end.rate),
-        grid(arcs.start_u, arcs.end_u),
-        grid(values.start.switching, values.end.switching),
-        grid(values.start.hamiltonian, values.end.hamiltonian),
+        begins[:, None] + h[:, None] * jnp.arange(k + 1)[None],
+        rows(interval_starts(arcs)[:, 0], arcs.stage),
+        rows(start.rate, value.rate),
+        rows(stages.start_u, arcs.stage_u),
+        rows(start.switching, value.switching),
+        rows(start.hamiltonian, value.hamiltonian),
     )
 
 
-def _flat(points: Points) -> np.ndarray:
-    """Values at interval starts and stages `(points, m)` in the order of time."""
-    start, stage = np.asarray(points.start), np.asarray(points.stage)
-    return np.concatenate([start[:, :, None], stage], axis=2).reshape(-1, start.shape[-1])
-
-
 def _mend(
-    problem: Problem, profiles: list[Profile], shot: ShootingResult, scales: Scales
+    problem: Problem, profiles: list[Profile], shot: ShootingResult, solver: Solver, scales: Scales
 ) -> list[Profile]:
     """Structure with every breach of the minimum principle written in."""
-    arcs = shot.arcs
-    k, s = arcs.stage.shape[1:3]
-    nodes = np.concatenate([[0.0], gauss(s)[0]])
-    times = np.asarray(arcs.times)
-    begins = np.concatenate([[0.0], times[:-1]])
-    h = (times - begins) / k
-    t = begins[:, None, None] + h[:, None, None] * (np.arange(k)[:, None] + nodes)
-    switching = _flat(Points(*(part.switching for part in shot.values)))
-    u = _flat(Points(arcs.start_u, arcs.stage_u, arcs.end_u))
-    position = _position(problem, u, np.asarray(scales.u))
+    m = problem.m
+    t = _stage_times(np.asarray(shot.arcs.times), solver.shooting).ravel()
+    switching = np.asarray(shot.stages.value.switching).reshape(-1, m)
     switching = switching / np.asarray(scales.switching)
+    u = np.asarray(shot.arcs.stage_u).reshape(-1, m)
+    position = _position(problem, u, np.asarray(scales.u))
     return [
-        mend_profile(profile, t.ravel(), switching[:, j], position[:, j], 1e-8)
+        mend_profile(profile, t, switching[:, j], position[:, j], 1e-8)
         for j, profile in enumerate(profiles)
     ]
 
@@ -232,12 +213,15 @@ def _find_extremal(
         for j in range(problem.m)
     ]
     for _ in range(solver.max_rounds):
+        profiles = [
+            bracket_singular(profile, np.mean(position[:, j])) for j, profile in enumerate(profiles)
+        ]
         n_arcs = solver.arcs
         while n_arcs < count_arcs(profiles):
             n_arcs *= 2
         if n_arcs > solver.max_arcs:
             return None, RESULTS.too_many_arcs
-        layout = lay_out(profiles, profiles[0][-1].end, n_arcs)
+        layout = lay_out(profiles, n_arcs)
         singular = any(SINGULAR in kinds for kinds in _kinds(profiles))
         start = _start_arcs(problem, layout, course, solver.shooting)
         plan, start = jax.tree.map(jnp.asarray, (layout.plan, start))
@@ -249,11 +233,11 @@ def _find_extremal(
         times = np.asarray(shot.arcs.times)
         new = collect_profiles(profiles, layout, times)
         if np.all(np.diff(times, prepend=0.0) > 0.0):
-            new = _mend(problem, new, shot, scales)
+            new = _mend(problem, new, shot, solver, scales)
             if _kinds(new) == _kinds(profiles):
                 return Extremal(plan, shot, scales, singular, layout.real), RESULTS.successful
         profiles = new
-        course = _course(_assemble(problem, shot.arcs, shot.values))
+        course = _course(_assemble(problem, shot.arcs, shot.stages))
     return None, RESULTS.structure_failed
 
 
@@ -272,19 +256,19 @@ def _tangent(problem: Problem, tangent: Problem, extremal_arrays, scales: Scales
     The implicit function theorem on the boundary-value problem: J dw = -(dR/dp) dp.
     """
     plan, arcs = extremal_arrays
-    values, jacobians = at_points(problem, plan, arcs, scales, singular)
+    stages, jacobian = evaluate_stages(problem, plan, arcs, scales, singular)
 
     def residual(problem):
-        values = at_points(problem, plan, arcs, scales, singular)[0]
-        return residuals(problem, plan, arcs, scales, values)
+        stages, _ = evaluate_stages(problem, plan, arcs, scales, singular)
+        return residuals(problem, plan, arcs, scales, stages.value)
 
     _, change = eqx.filter_jvp(residual, (problem,), (tangent,))
     rhs = jax.tree.map(jnp.negative, change)
-    step = newton_step(problem, plan, arcs, scales, values, jacobians, rhs)
+    step = newton_step(problem, plan, arcs, scales, stages.value, jacobian, rhs)
 
     def output(problem, arcs):
-        values = at_points(problem, plan, arcs, scales, singular)[0]
-        return _assemble(problem, arcs, values)
+        stages, _ = evaluate_stages(problem, plan, arcs, scales, singular)
+        return _assemble(problem, arcs, stages)
 
     return eqx.filter_jvp(output, (problem, arcs), (tangent, step))[1]
 
@@ -313,18 +297,14 @@ def _failure(result: RESULTS, stats: dict, guess: Guess) -> Solution:
     )
 
 
-def _keep(real: np.ndarray, intervals: int) -> np.ndarray:
-    """Mask of the output grid without the doubled points where an arc was only subdivided."""
-    keep = np.ones((len(real) + 1, intervals + 1), dtype=bool)
-    keep[:-1, -1] = real
-    return keep.ravel()
-
-
 def _solution(problem: Problem, out: _Output, extremal: Extremal, certificate, stats) -> Solution:
     n = problem.n
     real = extremal.real
-    keep = np.flatnonzero(_keep(real, extremal.shot.arcs.stage.shape[1]))
     cuts = np.flatnonzero(real)
+    # Where an arc was only subdivided, its start repeats the point before.
+    keep = np.ones(out.t.shape, dtype=bool)
+    keep[1:, 0] = real
+    keep = np.flatnonzero(keep)
 
     def rows(v):
         return v.reshape(v.shape[0] * v.shape[1], *v.shape[2:])[keep]
@@ -394,7 +374,7 @@ def _solve(problem: Problem, solver: Solver) -> tuple[Solution, Extremal | None]
         stats["attempts"] += 1
         extremal, result, certificate = _attempt(problem, solver, guess, stats)
         if extremal is not None:
-            out = _assemble(problem, extremal.shot.arcs, extremal.shot.values)
+            out = _assemble(problem, extremal.shot.arcs, extremal.shot.stages)
             return _solution(problem, out, extremal, certificate, stats), extremal
         first = first if first is not None else (result, guess)
     return _failure(first[0], stats, first[1]), None
@@ -427,7 +407,7 @@ def solve(problem: Problem, *, solver: Solver | None = None, throw: bool = True)
         kept["solution"], kept["extremal"] = solution, extremal
         if extremal is None:
             return None
-        return _assemble(problem, extremal.shot.arcs, extremal.shot.values)
+        return _assemble(problem, extremal.shot.arcs, extremal.shot.stages)
 
     @outputs.defjvp
     def outputs_jvp(primals, tangents):

@@ -1,5 +1,6 @@
-"""The switching structure: reading it off a transcription, and mending it from an exact solution."""
+"""The switching structure: read off a transcription, mended from an exact solution."""
 
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -7,11 +8,11 @@ import numpy as np
 from jaxgrip.ocp.shooting import (
     INTERIOR,
     LOWER,
-    RELEASE,
     SATURATION,
     SINGULAR,
     SUBDIVISION,
     SWITCH,
+    TANGENCY,
     UPPER,
     ArcPlan,
 )
@@ -31,7 +32,7 @@ def _runs(labels: np.ndarray) -> list[tuple[int, int, int]]:
     """Runs of equal labels as (label, first, one past the last)."""
     cuts = np.flatnonzero(np.diff(labels)) + 1
     edges = [0, *cuts.tolist(), len(labels)]
-    return [(int(labels[a]), a, b) for a, b in zip(edges[:-1], edges[1:], strict=True)]
+    return [(int(labels[a]), a, b) for a, b in pairwise(edges)]
 
 
 def _join(segments: Profile) -> Profile:
@@ -98,7 +99,16 @@ def count_arcs(profiles: list[Profile]) -> int:
     return 1 + sum(len(profile) - 1 for profile in profiles)
 
 
-def lay_out(profiles: list[Profile], final_time: float, n_arcs: int) -> Layout:
+class _Arc(NamedTuple):
+    kinds: list[int]
+    rule: int
+    control: int
+    entry: float | None
+    start: float
+    end: float
+
+
+def lay_out(profiles: list[Profile], n_arcs: int) -> Layout:
     """Merge the controls' segments into arcs and split the longest until there are `n_arcs`.
 
     Splitting instead of padding makes the spare arcs raise the accuracy, and every structure up to
@@ -110,35 +120,63 @@ def lay_out(profiles: list[Profile], final_time: float, n_arcs: int) -> Layout:
         for index, segment in enumerate(profile[:-1])
     )
     current = [0] * len(profiles)
-    arcs: list[list] = []  # kinds, rule, control, start, end
+    arcs: list[_Arc] = []
     start = 0.0
-    for end, j, index in [*switches, (final_time, -1, -1)]:
+    for end, j, index in switches:
         kinds = [profile[i].kind for profile, i in zip(profiles, current, strict=True)]
-        if j >= 0:
-            before, after = profiles[j][index].kind, profiles[j][index + 1].kind
-            rule = RELEASE if before == SINGULAR else SATURATION if before == INTERIOR else SWITCH
-            if SINGULAR in (before, after) and INTERIOR in (before, after):
-                raise ValueError("a regular interior arc cannot follow a singular one")
-            current[j] = index + 1
+        before = profiles[j][index].kind
+        entry = None
+        if before == SINGULAR:
+            # Where a singular arc ends is fixed by the second condition at its entry.
+            rule, entry = TANGENCY, profiles[j][index - 1].end
         else:
-            rule = SUBDIVISION
-        arcs.append([kinds, rule, max(j, 0), start, end])
+            rule = SATURATION if before == INTERIOR else SWITCH
+        arcs.append(_Arc(kinds, rule, j, entry, start, end))
+        current[j] = index + 1
         start = end
+    kinds = [profile[-1].kind for profile in profiles]
+    arcs.append(_Arc(kinds, SUBDIVISION, 0, None, start, profiles[0][-1].end))
     while len(arcs) < n_arcs:
-        i = max(range(len(arcs)), key=lambda i: arcs[i][4] - arcs[i][3])
-        kinds, rule, control, a, b = arcs[i]
-        middle = 0.5 * (a + b)
-        arcs[i : i + 1] = [[kinds, SUBDIVISION, 0, a, middle], [kinds, rule, control, middle, b]]
-    rule = np.array([arc[1] for arc in arcs[:-1]], dtype=int)
+        i = max(range(len(arcs)), key=lambda i: arcs[i].end - arcs[i].start)
+        arc = arcs[i]
+        middle = 0.5 * (arc.start + arc.end)
+        first = _Arc(arc.kinds, SUBDIVISION, 0, None, arc.start, middle)
+        arcs[i : i + 1] = [first, arc._replace(start=middle)]
+    inner = arcs[:-1]
+    entries = {(arc.control, arc.end): i for i, arc in enumerate(inner) if arc.rule == SWITCH}
+    rule = np.array([arc.rule for arc in inner], dtype=int)
     return Layout(
         ArcPlan(
-            np.array([arc[0] for arc in arcs], dtype=int),
+            np.array([arc.kinds for arc in arcs], dtype=int),
             rule,
-            np.array([arc[2] for arc in arcs[:-1]], dtype=int),
+            np.array([arc.control for arc in inner], dtype=int),
+            np.array(
+                [
+                    i if arc.entry is None else entries[arc.control, arc.entry]
+                    for i, arc in enumerate(inner)
+                ],
+                dtype=int,
+            ),
         ),
-        np.array([arc[4] for arc in arcs]),
+        np.array([arc.end for arc in arcs]),
         rule != SUBDIVISION,
     )
+
+
+def bracket_singular(profile: Profile, position: float) -> Profile:
+    """Give a singular segment at either end of the horizon a short bang segment beyond it.
+
+    Fixed boundary states leave no room for a singular arc there; where the transcription is too
+    coarse to show the bang, the side to which the control leans is the best guess.
+    """
+    kind = UPPER if position > 0.0 else LOWER
+    end = profile[-1].end
+    length = 0.01 * end
+    if profile[0].kind == SINGULAR:
+        profile = [Segment(kind, length), *profile]
+    if profile[-1].kind == SINGULAR:
+        profile = [*profile[:-1], Segment(SINGULAR, end - length), Segment(kind, end)]
+    return profile
 
 
 def _drop_reversed(segments: Profile) -> Profile:
