@@ -1,10 +1,11 @@
 """A tree as the right side of an ordinary differential equation."""
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxgrip.rigid.dynamics import forward_dynamics
+from jaxgrip.rigid.dynamics import forward_dynamics, solve_mass
 from jaxgrip.rigid.newton_euler import bias_forces, rnea
 from jaxgrip.rigid.tree import Tree
 
@@ -20,17 +21,17 @@ class StateSpace(eqx.Module):
 
     tree: Tree
 
-    def __call__(self, x: Float[Array, " 2*n"], u: Float[Array, " n"]) -> Float[Array, " 2*n"]:
+    def __call__(self, x: Float[Array, " x"], u: Float[Array, " n"]) -> Float[Array, " x"]:
         """Rate of change (2n,) of the state `x` (2n,) under the torques `u` (n,)."""
         q, qd = x[: self.tree.n], x[self.tree.n :]
         return jnp.concatenate([qd, forward_dynamics(self.tree, q, qd, u)])
 
     def expand(
         self,
-        x: Float[Array, " 2*n"],
+        x: Float[Array, " x"],
         u: Float[Array, " n"],
-        weights: Float[Array, " 2*n"],
-    ) -> tuple[Float[Array, " 2*n"], Float[Array, "2*n 3*n"], Float[Array, "3*n 3*n"]]:
+        weights: Float[Array, " x"],
+    ) -> tuple[Float[Array, " x"], Float[Array, "x z"], Float[Array, "z z"]]:
         """Rates, their Jacobian and weighted Hessian, cheaper than differentiating twice.
 
         Only inverse dynamics is differentiated: with mu = M^-1 weights_v the Hessian of
