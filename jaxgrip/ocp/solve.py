@@ -43,6 +43,7 @@ from jaxgrip.ocp.transcription import (
     Guess,
     Transcribed,
     Transcription,
+    bent_line,
     solve_transcription,
     straight_line,
 )
@@ -51,13 +52,15 @@ from jaxgrip.ocp.transcription import (
 class Solver(eqx.Module):
     """How [`solve`][] works: a transcription finds the structure, multiple shooting the solution.
 
-    **Arguments:** `transcription`, `shooting`: their configurations; `arcs`: arcs of the compiled
-    shooting code, doubled as far as `max_arcs` where a structure has more; `max_rounds`: how often
-    the structure may be mended.
+    **Arguments:** `transcription`, `shooting`: their configurations; `starts`: number of guesses
+    that are transcribed, the straight line and bent ones, of which the best is kept, since a motion
+    may have several local optima; `arcs`: arcs of the compiled shooting code, doubled as far as
+    `max_arcs` where a structure has more; `max_rounds`: how often the structure may be mended.
     """
 
     transcription: Transcription = Transcription()
     shooting: Shooting = Shooting()
+    starts: int = 4
     arcs: int = 12
     max_arcs: int = 96
     max_rounds: int = 15
@@ -164,7 +167,7 @@ def _assemble(problem: Problem, arcs: Arcs, stages: Stages) -> _Output:
     return _Output(
         cost + problem.end_cost(arcs.times[-1], arcs.stage[-1, -1, -1, : problem.n]),
         arcs.times,
-        begins[:, None] + h[:, None] * jnp.arange(k + 1)[None],
+        begins[:, None] + h[:, None] * jnp.arange(k + 1.0)[None],
         rows(interval_starts(arcs)[:, 0], arcs.stage),
         rows(start.rate, value.rate),
         rows(stages.start_u, arcs.stage_u),
@@ -332,52 +335,69 @@ def _solution(problem: Problem, out: _Output, extremal: Extremal, certificate, s
     )
 
 
-def _attempt(problem: Problem, solver: Solver, guess: Guess, stats: dict):
-    """One pass from a guess to a certified extremal."""
+def _timed(stats: dict, key: str, function, *args):
     began = time.perf_counter()
-    found = jax.tree.map(np.asarray, _transcribe(problem, solver.transcription, guess))
-    stats["transcription_steps"] += int(found.steps)
-    stats["transcription_s"] += time.perf_counter() - began
-    if not found.converged:
-        reached = found.infeasibility < 1e-3
-        return None, RESULTS.transcription_failed if reached else RESULTS.unreachable, None
-    began = time.perf_counter()
-    extremal, result = _find_extremal(problem, solver, found, stats)
-    stats["shooting_s"] += time.perf_counter() - began
-    if extremal is None:
-        return None, result, None
-    began = time.perf_counter()
-    certificate = certify(problem, extremal)
-    stats["certificate_s"] += time.perf_counter() - began
-    return extremal, RESULTS.successful, certificate
+    out = function(*args)
+    stats[f"{key}_s"] += time.perf_counter() - began
+    return out
 
 
-def _guesses(problem: Problem, solver: Solver):
-    """The straight line at the given final time, then at others."""
-    guess = straight_line(problem, solver.transcription.intervals)
-    yield guess
+def _candidates(problem: Problem, solver: Solver, guesses, stats: dict):
+    """Converged transcriptions from several guesses, the best first, and what went wrong."""
+    found, result = [], RESULTS.unreachable
+    for guess in guesses:
+        one = _timed(
+            stats,
+            "transcription",
+            lambda guess=guess: jax.tree.map(
+                np.asarray, _transcribe(problem, solver.transcription, guess)
+            ),
+        )
+        stats["transcriptions"] += 1
+        stats["transcription_steps"] += int(one.steps)
+        if one.converged:
+            found.append(one)
+        elif one.infeasibility < 1e-3:
+            result = RESULTS.transcription_failed
+    # Guesses that end in the same motion agree to the accuracy of the transcription only.
+    found.sort(key=lambda one: float(f"{one.objective:.5g}"))
+    return found, result
+
+
+def _guess_rounds(problem: Problem, solver: Solver):
+    """Guesses to try together; a further round only where the one before led nowhere."""
+    intervals = solver.transcription.intervals
+    straight = straight_line(problem, intervals)
+    yield [straight, *(bent_line(problem, intervals, seed) for seed in range(1, solver.starts))]
     if problem.is_time_free:
-        bounds = problem.final_time
         for factor in (2.0, 0.5, 4.0):
-            final_time = guess.final_time * factor
-            if bounds.lower < final_time < bounds.upper:
-                yield guess._replace(final_time=final_time)
+            final_time = straight.final_time * factor
+            if problem.final_time.lower < final_time < problem.final_time.upper:
+                yield [straight._replace(final_time=final_time)]
 
 
 def _solve(problem: Problem, solver: Solver) -> tuple[Solution, Extremal | None]:
     problem.check()
-    stats = dict.fromkeys(
-        ("attempts", "transcription_steps", "rounds", "shooting_steps"), 0
-    ) | dict.fromkeys(("transcription_s", "shooting_s", "certificate_s"), 0.0)
-    first = None
-    for guess in _guesses(problem, solver):
-        stats["attempts"] += 1
-        extremal, result, certificate = _attempt(problem, solver, guess, stats)
-        if extremal is not None:
+    counts = ("transcriptions", "transcription_steps", "rounds", "shooting_steps")
+    stats = dict.fromkeys(counts, 0)
+    stats |= dict.fromkeys(("transcription_s", "shooting_s", "certificate_s"), 0.0)
+    failure, uncertified = None, None
+    for guesses in _guess_rounds(problem, solver):
+        found, result = _candidates(problem, solver, guesses, stats)
+        for one in found:
+            extremal, result = _timed(
+                stats, "shooting", _find_extremal, problem, solver, one, stats
+            )
+            if extremal is None:
+                continue
+            certificate = _timed(stats, "certificate", certify, problem, extremal)
             out = _assemble(problem, extremal.shot.arcs, extremal.shot.stages)
-            return _solution(problem, out, extremal, certificate, stats), extremal
-        first = first if first is not None else (result, guess)
-    return _failure(first[0], stats, first[1]), None
+            solution = _solution(problem, out, extremal, certificate, stats)
+            if certificate.passed:
+                return solution, extremal
+            uncertified = uncertified or (solution, extremal)
+        failure = failure or result
+    return uncertified or (_failure(failure, stats, straight_line(problem, 2)), None)
 
 
 def solve(problem: Problem, *, solver: Solver | None = None, throw: bool = True) -> Solution:

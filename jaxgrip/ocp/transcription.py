@@ -9,6 +9,7 @@ from typing import NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from jaxgrip.ocp.hamiltonian import Expansion, expand
@@ -41,8 +42,8 @@ class Transcribed(NamedTuple):
     """Solution of the transcribed problem.
 
     `x` `(N+1, n)` and `costate` `(N+1, n)` at the nodes; `u`, `switching_function` (H_u) and
-    `curvature` (diagonal of H_uu), each `(N, m)`, at the midpoints; `final_time` [s]; `converged`;
-    `error` and `infeasibility`, scaled; `steps`.
+    `curvature` (diagonal of H_uu), each `(N, m)`, at the midpoints; `final_time` [s]; `objective`;
+    `converged`; `error` and `infeasibility`, scaled; `steps`.
     """
 
     x: Float[Array, "nodes n"]
@@ -51,6 +52,7 @@ class Transcribed(NamedTuple):
     switching_function: Float[Array, "intervals m"]
     curvature: Float[Array, "intervals m"]
     final_time: Float[Array, ""]
+    objective: Float[Array, ""]
     converged: Bool[Array, ""]
     error: Float[Array, ""]
     infeasibility: Float[Array, ""]
@@ -75,6 +77,14 @@ def straight_line(problem: Problem, intervals: int) -> Guess:
     return Guess(x, jnp.broadcast_to(middle, (intervals, problem.m)), time)
 
 
+def bent_line(problem: Problem, intervals: int, seed: int) -> Guess:
+    """The straight line with each state's course bent at random by as much as the state travels."""
+    guess = straight_line(problem, intervals)
+    bow = np.sin(np.pi * np.linspace(0.0, 1.0, intervals + 1))[:, None]
+    amount = np.random.default_rng(seed).normal(size=problem.n)
+    return guess._replace(x=guess.x + bow * (amount * np.abs(guess.x[-1] - guess.x[0])))
+
+
 class _Iterate(NamedTuple):
     x: Float[Array, "nodes n"]
     u: Float[Array, "intervals m"]
@@ -89,6 +99,7 @@ class _State(NamedTuple):
     iterate: _Iterate
     switching_function: Float[Array, "intervals m"]
     curvature: Float[Array, "intervals m"]
+    objective: Float[Array, ""]
     barrier: Float[Array, ""]
     shift: Float[Array, ""]
     filter: Float[Array, "capacity 2"]
@@ -434,7 +445,7 @@ def solve_transcription(problem: Problem, solver: Transcription, guess: Guess) -
             ),
             max_step(it.time_duals, step.time_duals, has_time_bound, fraction),
         )
-        sizes = primal * 0.5 ** jnp.arange(12)
+        sizes = primal * 0.5 ** jnp.arange(12.0)
         thetas, phis = jax.vmap(
             lambda s: merit(it.x + s * step.x, it.u + s * step.u, it.time + s * step.time, barrier)
         )(jnp.append(sizes, 0.0))
@@ -490,6 +501,7 @@ def solve_transcription(problem: Problem, solver: Transcription, guess: Guess) -
             new,
             ex.h_z[:, n:],
             jnp.diagonal(ex.h_zz[:, n:, n:], axis1=1, axis2=2),
+            h * it.time * jnp.sum(ex.cost) + problem.end_cost(it.time, it.x[-1]),
             barrier,
             shift,
             filter_,
@@ -518,6 +530,7 @@ def solve_transcription(problem: Problem, solver: Transcription, guess: Guess) -
         iterate,
         jnp.zeros((intervals, m)),
         jnp.zeros((intervals, m)),
+        jnp.array(jnp.inf),
         barrier0,
         jnp.zeros(()),
         jnp.full((solver.max_steps, 2), jnp.inf),
@@ -535,6 +548,7 @@ def solve_transcription(problem: Problem, solver: Transcription, guess: Guess) -
         state.switching_function,
         state.curvature,
         it.time,
+        state.objective,
         state.error < solver.tolerance,
         state.error,
         state.infeasibility,
