@@ -37,22 +37,30 @@ def random_tree(rng, size):
     }
 
 
+def depth_first(parents, root=-1):
+    for i in np.flatnonzero(parents == root):
+        yield int(i)
+        yield from depth_first(parents, i)
+
+
 def build(tree):
     model = pin.Model()
     model.gravity.linear = tree["gravity"]
-    places = []
-    for i, parent in enumerate(tree["parents"]):
+    places = {}
+    # Pinocchio wants the joints of a subtree to be neighbours.
+    for i in depth_first(tree["parents"]):
+        parent = tree["parents"][i]
         joint, offset = (0, pin.SE3.Identity()) if parent < 0 else places[parent]
         place = offset * pin.SE3(tree["rotation"][i], tree["translation"][i])
         inertia = pin.Inertia(tree["mass"][i], tree["com"][i], tree["inertia"][i])
         kind = tree["kinds"][i]
         if kind == "fixed":
-            places.append((joint, place))
+            places[i] = (joint, place)
             model.appendBodyToJoint(joint, inertia, place)
             continue
         made = pin.JointModelRZ() if kind == "revolute" else pin.JointModelPZ()
         joint = model.addJoint(joint, made, place, f"j{i}")
-        places.append((joint, pin.SE3.Identity()))
+        places[i] = (joint, pin.SE3.Identity())
         model.appendBodyToJoint(joint, inertia, pin.SE3.Identity())
     return model, places
 
@@ -63,7 +71,6 @@ def main():
     for k, size in enumerate(SIZES):
         tree = random_tree(rng, size)
         model, places = build(tree)
-        # Pinocchio numbers joints depth first, we number them in the order of the bodies.
         moving = [i for i in range(size) if tree["kinds"][i] != "fixed"]
         column = [model.joints[places[i][0]].idx_v for i in moving]
         q, qd, qdd, tau = rng.normal(size=(4, len(moving)))
@@ -85,7 +92,7 @@ def main():
         derivatives = [x.copy() for x in pin.computeABADerivatives(model, data, a, b, d)]
         derivatives[2] = np.triu(derivatives[2]) + np.triu(derivatives[2], 1).T
         pin.forwardKinematics(model, data, a)
-        poses = [data.oMi[joint] * place for joint, place in places]
+        poses = [data.oMi[places[i][0]] * places[i][1] for i in range(size)]
         both = np.ix_(column, column)
         stored |= {f"{key}_{k}": value for key, value in tree.items()}
         stored |= {
