@@ -51,11 +51,6 @@ def arm() -> jg.rigid.Tree:
     )
 
 
-def jacobians(tree: jg.rigid.Tree, q: jax.Array, qd: jax.Array, tau: jax.Array) -> Any:
-    """Derivatives of forward dynamics by coordinates, rates and torques."""
-    return jax.jacfwd(jg.rigid.forward_dynamics, argnums=(1, 2, 3))(tree, q, qd, tau)
-
-
 def measure(function: Callable, *arguments: Any) -> tuple[float, float, Any]:
     """Seconds to trace and compile, least seconds of a run, and the result."""
     start = time.perf_counter()
@@ -92,14 +87,11 @@ def main(peer_python: str) -> list[Row]:
         drawn = np.random.default_rng(SEED).normal(size=(3, tree.n, BATCH))
         q, qd, third = (jnp.asarray(x) for x in drawn)
         work = {
-            "rnea": jg.rigid.rnea,
-            "aba": jg.rigid.forward_dynamics,
-            "derivatives": jacobians,
+            "rnea": jax.vmap(jg.rigid.rnea, in_axes=STATES, out_axes=-1),
+            "aba": jax.vmap(jg.rigid.forward_dynamics, in_axes=STATES, out_axes=-1),
+            "derivatives": jg.rigid.forward_dynamics_derivatives,
         }
-        ours = {
-            key: measure(jax.vmap(function, in_axes=STATES, out_axes=-1), tree, q, qd, third)
-            for key, function in work.items()
-        }
+        ours = {key: measure(function, tree, q, qd, third) for key, function in work.items()}
         theirs = peer_answer(peer_python, tree)
         for key, (compile_s, run_s, out) in ours.items():
             what = f"{model}, {NAMES[key]}"

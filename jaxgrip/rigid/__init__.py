@@ -6,6 +6,7 @@ from jaxgrip.rigid.builders import from_placements as from_placements
 from jaxgrip.rigid.coriolis import christoffel as christoffel
 from jaxgrip.rigid.coriolis import coriolis_matrix as coriolis_matrix
 from jaxgrip.rigid.dynamics import forward_dynamics as forward_dynamics
+from jaxgrip.rigid.dynamics import forward_dynamics_derivatives as forward_dynamics_derivatives
 from jaxgrip.rigid.dynamics import solve_mass as solve_mass
 from jaxgrip.rigid.energy import kinetic_energy as kinetic_energy
 from jaxgrip.rigid.energy import potential_energy as potential_energy

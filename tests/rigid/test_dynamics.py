@@ -270,6 +270,20 @@ def test_large_tree_derivatives_match_small_tree_derivatives(monkeypatch):
         close(a, b, 1e-10)
 
 
+@pytest.mark.parametrize("make", [small_tree, jg.models.two_finger_gripper])
+def test_jacobians_of_many_states(make):
+    tree = make()
+    states = jnp.asarray(np.random.default_rng(6).normal(size=(3, tree.n, 4)))
+    ours = jg.rigid.forward_dynamics_derivatives(tree, *states)
+    each = jax.vmap(
+        jax.jacfwd(jg.rigid.forward_dynamics, argnums=(1, 2, 3)),
+        in_axes=(None, -1, -1, -1),
+        out_axes=-1,
+    )
+    for a, b in zip(ours, jax.jit(each)(tree, *states), strict=True):
+        close(a, b)
+
+
 def test_new_numbers_do_not_recompile():
     tree = random_tree(9, 3)
     q, qd, _, tau = random_state(9, tree.n)
