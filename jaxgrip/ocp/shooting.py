@@ -309,28 +309,40 @@ def newton_step(
     top = jnp.einsum("ij,yw->iyjw", jnp.eye(s), jnp.eye(ny, nw))[None, None] - coupling
     bottom = jnp.einsum("ij,akimw->akimjw", jnp.eye(s), law_w)
     local = jnp.concatenate([top, bottom], axis=3).reshape(n_arcs, k, s * nw, s * nw)
-    # Right sides: the state at the interval's start, the interval's length, the residual.
+    # What depends on `rhs` is kept apart throughout, so that the step is linear in it for JAX too.
+    factors = jax.scipy.linalg.lu_factor(local)
     d_start = jnp.broadcast_to(jnp.eye(nw, ny), (n_arcs, k, s, nw, ny))
     d_length = jnp.pad(jnp.einsum("ij,akjy->akiy", a, rate), ((0, 0), (0, 0), (0, 0), (0, m)))
-    d_one = jnp.concatenate([rhs.stage, rhs.law], axis=3)
-    right = jnp.concatenate([d_start, d_length[..., None], d_one[..., None]], axis=4)
-    response = jnp.linalg.solve(local, right.reshape(n_arcs, k, s * nw, ny + 2))
-    response = response.reshape(n_arcs, k, s, nw, ny + 2)
+    columns = jnp.concatenate([d_start, d_length[..., None]], axis=4)
+    # Stages over (state at the interval's start, its length), and their own share of `rhs`.
+    response = jax.scipy.linalg.lu_solve(factors, columns.reshape(n_arcs, k, s * nw, ny + 1))
+    response = response.reshape(n_arcs, k, s, nw, ny + 1)
+    # Two LAPACK calls at a time can block each other for ever on a machine with two cores, so the
+    # second solve is made to wait for the first.
+    wait = jnp.where(jnp.isfinite(response[-1, -1, -1, -1, -1]), 0.0, jnp.nan)
+    factors = (factors[0] + wait, factors[1])
+    own = jnp.concatenate([rhs.stage, rhs.law], axis=3).reshape(n_arcs, k, s * nw, 1)
+    own = jax.scipy.linalg.lu_solve(factors, own).reshape(n_arcs, k, s, nw)
 
-    def compose(state, interval):
-        """State at an interval's end over (state at the arc's start, length, 1)."""
-        new = jnp.einsum("aij,ajc->aic", interval[:, :, :ny], state)
-        return new.at[:, :, ny:].add(interval[:, :, ny:]), state
+    def chain(interval, before):
+        """A map over (interval's start, length) as one over (arc's start, length)."""
+        after = jnp.einsum("awy,ayc->awc", interval[:, :, :ny], before)
+        return after.at[:, :, ny].add(interval[:, :, ny])
 
-    identity = jnp.broadcast_to(jnp.eye(ny, ny + 2), (n_arcs, ny, ny + 2))
-    total, starts = jax.lax.scan(compose, identity, jnp.swapaxes(response[:, :, -1, :ny], 0, 1))
+    def chain_own(interval, interval_own, before):
+        return jnp.einsum("awy,ay->aw", interval[:, :, :ny], before) + interval_own
 
-    def over_arc(interval, start):
-        """A map over (interval's start, length, 1) as one over (arc's start, length, 1)."""
-        new = jnp.einsum("aij,ajc->aic", interval[:, :, :ny], start)
-        return new.at[:, :, ny:].add(interval[:, :, ny:])
-
-    end_w = over_arc(response[:, -1, -1], starts[-1])
+    by_interval = jnp.swapaxes(response[:, :, -1], 0, 1)
+    own_by_interval = jnp.swapaxes(own[:, :, -1], 0, 1)
+    identity = jnp.broadcast_to(jnp.eye(ny, ny + 1), (n_arcs, ny, ny + 1))
+    _, starts = jax.lax.scan(lambda v, r: (chain(r, v)[:, :ny], v), identity, by_interval)
+    _, own_starts = jax.lax.scan(
+        lambda v, r: (chain_own(r[0], r[1], v)[:, :ny], v),
+        jnp.zeros((n_arcs, ny)),
+        (by_interval, own_by_interval),
+    )
+    end_w = chain(by_interval[-1], starts[-1])
+    own_end_w = chain_own(by_interval[-1], own_by_interval[-1], own_starts[-1])
 
     # Unknowns: (x, costate) at nodes 0..arcs, then the arcs' end times.
     step_scale = scales.time / k
@@ -342,17 +354,15 @@ def newton_step(
     length = (time_eye - jnp.eye(n_arcs, k=-1)) * step_scale
 
     def spread(rows, arc):
-        """Rows over (node, length, 1) of given arcs as rows over all unknowns, and constants."""
+        """Rows over (arc's start, length) of given arcs as rows over all unknowns."""
         over_nodes = rows[:, :, None, :ny] * node_eye[arc][:, None, :, None]
         over_times = rows[:, :, ny, None] * length[arc][:, None, :]
-        wide = jnp.concatenate([over_nodes.reshape(*rows.shape[:2], n_nodes), over_times], axis=2)
-        return wide, rows[:, :, ny + 1]
+        return jnp.concatenate([over_nodes.reshape(*rows.shape[:2], n_nodes), over_times], axis=2)
 
-    flow_rows, flow_one = spread(total, i_arc)
     next_nodes = node_eye[1:, None, :, None] * jnp.eye(ny)[None, :, None, :]
-    continuity = (
-        jnp.pad(next_nodes.reshape(n_arcs, ny, n_nodes), ((0, 0), (0, 0), (0, n_arcs))) - flow_rows
-    )
+    continuity = jnp.pad(
+        next_nodes.reshape(n_arcs, ny, n_nodes), ((0, 0), (0, 0), (0, n_arcs))
+    ) - spread(end_w[:, :ny], i_arc)
 
     j, at = plan.control, plan.at
     end = jax.tree.map(lambda v: v[:, -1, -1], jacobian)
@@ -370,8 +380,9 @@ def newton_step(
         ],
         0.0,
     )
-    rows = jnp.einsum("bw,bwc->bc", row_w * w_scale[None], end_w[at])
-    boundary_rows, boundary_one = (v[:, 0] for v in spread(rows[:, None], at))
+    row_w = row_w * w_scale[None]
+    boundary_rows = spread(jnp.einsum("bw,bwc->bc", row_w, end_w[at])[:, None], at)[:, 0]
+    boundary_own = jnp.einsum("bw,bw->b", row_w, own_end_w[at])
     split = (plan.rule == SUBDIVISION).astype(w_scale.dtype)[:, None] * (
         time_eye[:-1] - 0.5 * (jnp.eye(n_arcs, k=1) + jnp.eye(n_arcs, k=-1))[:-1]
     )
@@ -394,8 +405,9 @@ def newton_step(
     )
     final_rows = jnp.where(is_fixed, at_end[:n], at_end[n:] - cost_x / scales.y[n:, None])
     if problem.is_time_free:
-        row = (end.hamiltonian[-1] * w_scale / scales.hamiltonian)[None] @ end_w[-1]
-        time_row, time_one = (v[0, 0] for v in spread(row[None], i_arc[-1:]))
+        row = end.hamiltonian[-1] * w_scale / scales.hamiltonian
+        time_row = spread((row @ end_w[-1])[None, None], i_arc[-1:])[0, 0]
+        time_own = row @ own_end_w[-1]
         cost_t = (
             jnp.concatenate([jnp.zeros(last), cost_zz[0, 1:], jnp.zeros(size - last - n)])
             .at[-1]
@@ -403,7 +415,7 @@ def newton_step(
         )
         time_row = time_row + cost_t / scales.hamiltonian
     else:
-        time_row, time_one = jnp.eye(size)[-1], 0.0
+        time_row, time_own = jnp.eye(size)[-1], jnp.zeros(())
     matrix = jnp.concatenate(
         [
             continuity.reshape(n_arcs * ny, size),
@@ -415,27 +427,22 @@ def newton_step(
     )
     vector = jnp.concatenate(
         [
-            flow_one.ravel(),
-            rhs.boundary - boundary_one,
+            own_end_w[:, :ny].ravel(),
+            rhs.boundary - boundary_own,
             rhs.initial,
             rhs.final,
-            (rhs.time - time_one)[None],
+            (rhs.time - time_own)[None],
         ]
     )
-    solved = jnp.linalg.solve(matrix, vector)
+    solved = jax.scipy.linalg.lu_solve(jax.scipy.linalg.lu_factor(matrix), vector)
     nodes = solved[:n_nodes].reshape(n_arcs + 1, ny)
     d_times = solved[n_nodes:]
-    arc_vector = jnp.concatenate(
-        [nodes[:-1], (length @ d_times)[:, None], jnp.ones((n_arcs, 1))], axis=1
+    d_length = (length @ d_times)[:, None]
+    start = own_starts + jnp.einsum(
+        "kayc,ac->kay", starts, jnp.concatenate([nodes[:-1], d_length], axis=1)
     )
-    interval_vector = jnp.concatenate(
-        [
-            jnp.einsum("kayc,ac->aky", starts, arc_vector),
-            jnp.broadcast_to(arc_vector[:, None, ny:], (n_arcs, k, 2)),
-        ],
-        axis=2,
-    )
-    w = jnp.einsum("akswc,akc->aksw", response, interval_vector)
+    start = jnp.concatenate([start, jnp.broadcast_to(d_length, (k, n_arcs, 1))], axis=2)
+    w = own + jnp.einsum("akswc,kac->aksw", response, start)
     return Arcs(
         nodes[0] * scales.y,
         w[..., :ny] * _lift(scales.y, w),

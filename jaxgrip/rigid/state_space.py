@@ -51,7 +51,9 @@ class StateSpace(eqx.Module):
         mu = inverse_mass @ weights[n:]
 
         def first_order(z):
-            torque, pullback = jax.vjp(lambda z: rnea(self.tree, z[:n], z[n : 2 * n], z[2 * n :]), z)
+            torque, pullback = jax.vjp(
+                lambda z: rnea(self.tree, z[:n], z[n : 2 * n], z[2 * n :]), z
+            )
             return torque, pullback(mu)[0]
 
         by_z, hessian = jax.jacfwd(first_order)(jnp.concatenate([q, qd, qdd]))
