@@ -88,10 +88,10 @@ def gripper_finger(
     if finger not in _FINGERS:
         raise ValueError(f"There is no finger {finger!r}; the gripper has fingers 'A' and 'B'.")
     data = _FINGERS[finger]
-    first = 1 if finger == "A" else 4
     lengths = _vector("link_lengths", link_lengths, (3,))
     torque = data["torque"] if torque_limit is None else torque_limit
-    rows = _rows(first, lengths, base_height, masses, inertias)
+    # The same body names for either finger: they are static, so others would compile anew.
+    rows = _rows(1, lengths, base_height, masses, inertias)
     radians = {k: jnp.asarray(np.deg2rad(data[k])) for k in ("position", "start", "end")}
     return Finger(
         tree=from_dh(rows, gravity),

@@ -70,30 +70,32 @@ def _reintegrate(problem: Problem, extremal: Extremal) -> np.ndarray:
 
     The controls are the reported ones: constant on the bounds, else the collocation polynomial.
     """
-    arcs, scales = extremal.shot.arcs, extremal.scales
+    arcs, scales, kinds = extremal.shot.arcs, extremal.scales, np.asarray(extremal.plan.kinds)
     k, s = arcs.stage_u.shape[1:3]
     nodes, _ = radau(s)
-    times = np.asarray(arcs.times)
-    starts = np.concatenate([[0.0], times[:-1]])
+    ends = np.asarray(arcs.times)
     stage_u = np.asarray(arcs.stage_u)
-    kinds = np.asarray(extremal.plan.kinds)
+    bang = np.all((kinds == UPPER) | (kinds == LOWER), axis=1)
     z = np.asarray(arcs.initial / scales.y)
-    for kind, start, end, values in zip(kinds, starts, times, stage_u, strict=True):
-        constant = np.all((kind == UPPER) | (kind == LOWER))
-        pieces = 1 if constant else k
+    start = 0.0
+    for arc, end in enumerate(ends):
+        if bang[arc] and arc + 1 < len(ends) and np.array_equal(kinds[arc], kinds[arc + 1]):
+            continue
+        pieces = 1 if bang[arc] else k
         h = (end - start) / pieces
         for piece in range(pieces):
             begin = start + piece * h
-            control = BarycentricInterpolator(nodes, values[piece])
+            control = BarycentricInterpolator(nodes, stage_u[arc, piece])
 
-            def rate(t, z, begin=begin, h=h, u=values[0, 0], control=control, constant=constant):
-                u = u if constant else control((t - begin) / h)
+            def rate(t, z, begin=begin, h=h, arc=arc, control=control):
+                u = stage_u[arc, 0, 0] if bang[arc] else control((t - begin) / h)
                 return np.asarray(_scaled_flow(problem, z, u, scales))
 
             run = solve_ivp(rate, (begin, begin + h), z, method="DOP853", rtol=1e-12, atol=1e-13)
             if not run.success:
                 return np.full_like(z, np.inf)
             z = run.y[:, -1]
+        start = end
     return z
 
 

@@ -94,6 +94,18 @@ def hamiltonian_flow(
     return jnp.concatenate([f, -h_x])
 
 
+def switching(problem: Problem, y: Float[Array, " y"], u: Float[Array, " m"]) -> Float[Array, " m"]:
+    """Switching functions H_u `(m,)` at y = (x, costate) `(2n,)` and controls `(m,)`.
+
+    Source: specs/000b, section 1.
+    """
+    n = problem.n
+    (cost, _), pullback = jax.vjp(
+        lambda u: (problem.cost_rate(y[:n], u), problem.dynamics(y[:n], u)), u
+    )
+    return pullback((jnp.ones_like(cost), y[n:]))[0]
+
+
 def switching_slope(
     problem: Problem, y: Float[Array, " y"], u: Float[Array, " m"]
 ) -> Float[Array, " m"]:
@@ -103,12 +115,5 @@ def switching_slope(
 
     Source: specs/000b, section 1 (singular arcs).
     """
-    n = problem.n
-
-    def switching(y):
-        (cost, _), pullback = jax.vjp(
-            lambda u: (problem.cost_rate(y[:n], u), problem.dynamics(y[:n], u)), u
-        )
-        return pullback((jnp.ones_like(cost), y[n:]))[0]
-
-    return jax.jvp(switching, (y,), (hamiltonian_flow(problem, y, u),))[1]
+    rate = hamiltonian_flow(problem, y, u)
+    return jax.jvp(lambda y: switching(problem, y, u), (y,), (rate,))[1]

@@ -124,7 +124,7 @@ class Problem(eqx.Module):
         self.check()
 
     def check(self):
-        """Raise `ValueError` where numbers contradict each other; traced numbers are passed over."""
+        """Raise `ValueError` where numbers contradict each other; traced ones are passed over."""
         time = self.final_time
         times = (time.guess, time.lower, time.upper) if isinstance(time, Free) else (time,)
         numbers = (self.initial_state, self.final_state, self.lower, self.upper, *times)

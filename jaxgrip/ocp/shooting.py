@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 from scipy.special import roots_jacobi
 
-from jaxgrip.ocp.hamiltonian import expand, switching_slope
+from jaxgrip.ocp.hamiltonian import expand, hamiltonian_flow, switching, switching_slope
 from jaxgrip.ocp.problem import Problem
 
 LOWER, INTERIOR, UPPER, SINGULAR = -1, 0, 1, 2
@@ -134,6 +134,25 @@ def bounds_of(problem: Problem, kinds: Int[Array, " m"]) -> Float[Array, " m"]:
     return jnp.where(kinds == UPPER, problem.upper, jnp.where(kinds == LOWER, problem.lower, 0.0))
 
 
+def _law(problem: Problem, u, kinds, scales: Scales, switching, slope):
+    """Zero where each control obeys its kind; scaled to order one."""
+    return jnp.select(
+        [(kinds == UPPER) | (kinds == LOWER), kinds == SINGULAR],
+        [(u - bounds_of(problem, kinds)) / scales.u, slope * scales.time / scales.switching],
+        switching / scales.switching,
+    )
+
+
+def _values(problem: Problem, y, u, kinds, scales: Scales, singular: bool):
+    """Conditions, cost and a blank convexity at one stage, from first derivatives alone."""
+    n = problem.n
+    rate, h_u = hamiltonian_flow(problem, y, u), switching(problem, y, u)
+    slope = switching_slope(problem, y, u) if singular else jnp.zeros_like(u)
+    cost = problem.cost_rate(y[:n], u)
+    law = _law(problem, u, kinds, scales, h_u, slope)
+    return Conditions(rate, law, h_u, slope, cost + y[n:] @ rate[:n]), None, cost, jnp.zeros_like(u)
+
+
 def _evaluate(problem: Problem, y, u, kinds, scales: Scales, singular: bool):
     """Conditions, their Jacobians, cost and convexity at one stage."""
     n, m = problem.n, problem.m
@@ -156,16 +175,12 @@ def _evaluate(problem: Problem, y, u, kinds, scales: Scales, singular: bool):
             jnp.concatenate([-h_xx, -f_x.T, -h_xu], axis=1),
         ]
     )
-    switching = ex.h_z[n:]
+    h_u = ex.h_z[n:]
     switching_w = jnp.concatenate([h_xu.T, f_u.T, h_uu], axis=1)
     bounded = (kinds == UPPER) | (kinds == LOWER)
     is_singular = kinds == SINGULAR
-    on_bound = (u - bounds_of(problem, kinds)) / scales.u
     control_w = jnp.concatenate([jnp.zeros((m, 2 * n)), jnp.diag(1.0 / scales.u)], axis=1)
     slope_size = scales.switching / scales.time
-    law = jnp.select(
-        [bounded, is_singular], [on_bound, slope / slope_size], switching / scales.switching
-    )
     law_w = jnp.select(
         [bounded[:, None], is_singular[:, None]],
         [control_w, slope_w / slope_size[:, None]],
@@ -176,8 +191,8 @@ def _evaluate(problem: Problem, y, u, kinds, scales: Scales, singular: bool):
     convexity = jnp.where(is_singular, bend * scales.time**2, jnp.diagonal(h_uu))
     value = Conditions(
         jnp.concatenate([ex.f, -ex.h_z[:n]]),
-        law,
-        switching,
+        _law(problem, u, kinds, scales, h_u, slope),
+        h_u,
         slope,
         ex.cost + costate @ ex.f,
     )
@@ -192,17 +207,24 @@ def _evaluate(problem: Problem, y, u, kinds, scales: Scales, singular: bool):
 
 
 def evaluate_stages(
-    problem: Problem, plan: ArcPlan, arcs: Arcs, scales: Scales, singular: bool
-) -> tuple[Stages, Conditions]:
+    problem: Problem,
+    plan: ArcPlan,
+    arcs: Arcs,
+    scales: Scales,
+    singular: bool,
+    with_jacobian: bool = True,
+) -> tuple[Stages, Conditions | None]:
     """Evaluate every stage in one vectorised call.
 
     **Returns:** [`Stages`][], and the Jacobians of its conditions with respect to (x, costate, u).
+    Without them it needs first derivatives of the dynamics only, and `convexity` is blank.
     """
     n_arcs, k, s, ny = arcs.stage.shape
     nodes, _ = radau(s)
     to_start = jnp.asarray([np.prod([c / (c - b) for c in nodes if c != b]) for b in nodes])
     start_u = jnp.einsum("s,asm->am", to_start, arcs.stage_u[:, 0])
-    out = jax.vmap(lambda y, u, kind: _evaluate(problem, y, u, kind, scales, singular))(
+    evaluate = _evaluate if with_jacobian else _values
+    out = jax.vmap(lambda y, u, kind: evaluate(problem, y, u, kind, scales, singular))(
         jnp.concatenate([arcs.stage.reshape(-1, ny), interval_starts(arcs)[:, 0]]),
         jnp.concatenate([arcs.stage_u.reshape(-1, problem.m), start_u]),
         jnp.concatenate([jnp.repeat(plan.kinds, k * s, axis=0), plan.kinds]),

@@ -16,7 +16,9 @@ from jaxgrip.ocp.shooting import (
     LOWER,
     SINGULAR,
     UPPER,
+    ArcPlan,
     Arcs,
+    Conditions,
     Scales,
     Shooting,
     ShootingResult,
@@ -40,7 +42,6 @@ from jaxgrip.ocp.structure import (
     read_profile,
 )
 from jaxgrip.ocp.transcription import (
-    Guess,
     Transcribed,
     Transcription,
     bent_line,
@@ -66,8 +67,24 @@ class Solver(eqx.Module):
     max_rounds: int = 15
 
 
-_transcribe = eqx.filter_jit(solve_transcription)
-_shoot = eqx.filter_jit(solve_shooting)
+# Fusing as the CPU compiler does by default costs it minutes on programs of this kind.
+_COMPILER = {"xla_cpu_use_fusion_emitters": False}
+_transcribe = eqx.filter_jit(solve_transcription, compiler_options=_COMPILER)
+_shoot = eqx.filter_jit(solve_shooting, compiler_options=_COMPILER)
+
+
+_expand_stages = eqx.filter_jit(evaluate_stages, compiler_options=_COMPILER)
+
+
+class _Linearised(NamedTuple):
+    """An extremal with the Jacobians of its conditions."""
+
+    plan: ArcPlan
+    arcs: Arcs
+    scales: Scales
+    singular: bool
+    value: Conditions
+    jacobian: Conditions
 
 
 class _Course(NamedTuple):
@@ -199,7 +216,11 @@ def _kinds(profiles: list[Profile]) -> list[list[int]]:
 def _find_extremal(
     problem: Problem, solver: Solver, found: Transcribed, stats: dict
 ) -> tuple[Extremal | None, RESULTS]:
-    """Read the structure off the transcription, shoot, mend until nothing is wrong."""
+    """Read the structure off the transcription, shoot, mend until nothing is wrong.
+
+    Where a stretch inside the bounds turns out not to be a singular arc, it is read once more as a
+    blurred switch.
+    """
     scales = _shooting_scales(problem, found)
     span = np.asarray(scales.u)
     grid = np.linspace(0.0, float(found.final_time), len(found.x))
@@ -211,13 +232,37 @@ def _find_extremal(
     )
     bent = np.max(np.abs(found.curvature), axis=0) * span > 1e-6 * np.asarray(scales.switching)
     position = _position(problem, found.u, span)
-    profiles = [
-        read_profile(position[:, j], grid[-1], INTERIOR if bent[j] else SINGULAR)
-        for j in range(problem.m)
-    ]
+    for longest_switch in (2, len(position)):
+        profiles = [
+            read_profile(
+                position[:, j], grid[-1], INTERIOR if bent[j] else SINGULAR, longest_switch
+            )
+            for j in range(problem.m)
+        ]
+        extremal, result = _shoot_and_mend(
+            problem, solver, profiles, course, scales, np.mean(position, axis=0), stats
+        )
+        if extremal is not None or not _has_singular(profiles):
+            break
+    return extremal, result
+
+
+def _has_singular(profiles: list[Profile]) -> bool:
+    return any(segment.kind == SINGULAR for profile in profiles for segment in profile)
+
+
+def _shoot_and_mend(
+    problem: Problem,
+    solver: Solver,
+    profiles: list[Profile],
+    course: _Course,
+    scales: Scales,
+    lean: np.ndarray,
+    stats: dict,
+) -> tuple[Extremal | None, RESULTS]:
     for _ in range(solver.max_rounds):
         profiles = [
-            bracket_singular(profile, np.mean(position[:, j])) for j, profile in enumerate(profiles)
+            bracket_singular(profile, side) for profile, side in zip(profiles, lean, strict=True)
         ]
         n_arcs = solver.arcs
         while n_arcs < count_arcs(profiles):
@@ -225,9 +270,9 @@ def _find_extremal(
         if n_arcs > solver.max_arcs:
             return None, RESULTS.too_many_arcs
         layout = lay_out(profiles, n_arcs)
-        singular = any(SINGULAR in kinds for kinds in _kinds(profiles))
         start = _start_arcs(problem, layout, course, solver.shooting)
         plan, start = jax.tree.map(jnp.asarray, (layout.plan, start))
+        singular = _has_singular(profiles)
         shot = _shoot(problem, solver.shooting, plan, start, scales, singular)
         stats["rounds"] += 1
         stats["shooting_steps"] += int(shot.steps)
@@ -253,41 +298,39 @@ def _course(out: _Output) -> _Course:
 
 
 @eqx.filter_jit
-def _tangent(problem: Problem, tangent: Problem, extremal_arrays, scales: Scales, singular: bool):
+def _tangent(problem: Problem, tangent: Problem, extremal: _Linearised):
     """Change of the dense output when the problem's numbers change; linear in `tangent`.
 
     The implicit function theorem on the boundary-value problem: J dw = -(dR/dp) dp.
     """
-    plan, arcs = extremal_arrays
-    stages, jacobian = evaluate_stages(problem, plan, arcs, scales, singular)
+    plan, arcs, scales, singular, value, jacobian = extremal
+    numbers, rest = eqx.partition(problem, eqx.is_inexact_array)
 
-    def residual(problem):
-        stages, _ = evaluate_stages(problem, plan, arcs, scales, singular)
-        return residuals(problem, plan, arcs, scales, stages.value)
+    def conditions(numbers, arcs):
+        problem = eqx.combine(numbers, rest)
+        stages, _ = evaluate_stages(problem, plan, arcs, scales, singular, with_jacobian=False)
+        residual = residuals(problem, plan, arcs, scales, stages.value)
+        return residual, _assemble(problem, arcs, stages)
 
-    _, change = eqx.filter_jvp(residual, (problem,), (tangent,))
+    _, push = jax.linearize(conditions, numbers, arcs)
+    change, direct = push(tangent, jax.tree.map(jnp.zeros_like, arcs))
     rhs = jax.tree.map(jnp.negative, change)
-    step = newton_step(problem, plan, arcs, scales, stages.value, jacobian, rhs)
-
-    def output(problem, arcs):
-        stages, _ = evaluate_stages(problem, plan, arcs, scales, singular)
-        return _assemble(problem, arcs, stages)
-
-    return eqx.filter_jvp(output, (problem, arcs), (tangent, step))[1]
+    step = newton_step(problem, plan, arcs, scales, value, jacobian, rhs)
+    _, through = push(jax.tree.map(jnp.zeros_like, numbers), step)
+    return jax.tree.map(jnp.add, direct, through)
 
 
-def _failure(result: RESULTS, stats: dict, guess: Guess) -> Solution:
-    """A solution object that says why there is none; its arrays are the last iterate's."""
-    x, u = np.asarray(guess.x), np.asarray(guess.u)
-    k = len(x)
+def _failure(result: RESULTS, stats: dict, last: Transcribed) -> Solution:
+    """A solution object that says why there is none, with the transcription's last states."""
+    x, u = last.x, last.u
+    k, m = len(x), u.shape[1]
     nan = np.full
-    m = u.shape[1]
     return Solution(
-        final_time=np.asarray(guess.final_time),
+        final_time=last.final_time,
         objective=np.array(np.nan),
         switching_times=np.zeros(0),
         structure=Structure(np.zeros((0, m), dtype=int), np.zeros(0, dtype=int)),
-        t=np.linspace(0.0, float(guess.final_time), k),
+        t=np.linspace(0.0, float(last.final_time), k),
         x=x,
         x_rate=nan(x.shape, np.nan),
         u=np.concatenate([u, u[-1:]]),
@@ -343,8 +386,8 @@ def _timed(stats: dict, key: str, function, *args):
 
 
 def _candidates(problem: Problem, solver: Solver, guesses, stats: dict):
-    """Converged transcriptions from several guesses, the best first, and what went wrong."""
-    found, result = [], RESULTS.unreachable
+    """Transcriptions from several guesses: the converged ones, best first; all; what went wrong."""
+    every, result = [], RESULTS.unreachable
     for guess in guesses:
         one = _timed(
             stats,
@@ -355,13 +398,13 @@ def _candidates(problem: Problem, solver: Solver, guesses, stats: dict):
         )
         stats["transcriptions"] += 1
         stats["transcription_steps"] += int(one.steps)
-        if one.converged:
-            found.append(one)
-        elif one.infeasibility < 1e-3:
+        every.append(one)
+        if not one.converged and one.infeasibility < 1e-3:
             result = RESULTS.transcription_failed
     # Guesses that end in the same motion agree to the accuracy of the transcription only.
+    found = [one for one in every if one.converged]
     found.sort(key=lambda one: float(f"{one.objective:.5g}"))
-    return found, result
+    return found, every, result
 
 
 def _guess_rounds(problem: Problem, solver: Solver):
@@ -383,7 +426,7 @@ def _solve(problem: Problem, solver: Solver) -> tuple[Solution, Extremal | None]
     stats |= dict.fromkeys(("transcription_s", "shooting_s", "certificate_s"), 0.0)
     failure, uncertified = None, None
     for guesses in _guess_rounds(problem, solver):
-        found, result = _candidates(problem, solver, guesses, stats)
+        found, every, result = _candidates(problem, solver, guesses, stats)
         for one in found:
             extremal, result = _timed(
                 stats, "shooting", _find_extremal, problem, solver, one, stats
@@ -396,8 +439,8 @@ def _solve(problem: Problem, solver: Solver) -> tuple[Solution, Extremal | None]
             if certificate.passed:
                 return solution, extremal
             uncertified = uncertified or (solution, extremal)
-        failure = failure or result
-    return uncertified or (_failure(failure, stats, straight_line(problem, 2)), None)
+        failure = failure or _failure(result, stats, every[0])
+    return uncertified or (failure, None)
 
 
 def solve(problem: Problem, *, solver: Solver | None = None, throw: bool = True) -> Solution:
@@ -436,13 +479,10 @@ def solve(problem: Problem, *, solver: Solver | None = None, throw: bool = True)
         extremal = kept["extremal"]
         if extremal is None:
             return out, None
-        change = _tangent(
-            eqx.combine(arrays, static),
-            change,
-            (extremal.plan, extremal.shot.arcs),
-            extremal.scales,
-            extremal.singular,
-        )
+        problem = eqx.combine(arrays, static)
+        where = (extremal.plan, extremal.shot.arcs, extremal.scales, extremal.singular)
+        stages, jacobian = _expand_stages(problem, *where)
+        change = _tangent(problem, change, _Linearised(*where, stages.value, jacobian))
         return out, change
 
     out = outputs(arrays)
