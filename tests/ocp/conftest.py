@@ -1,0 +1,258 @@
+"""Problems whose answers are known, each solved once a session."""
+
+import json
+from pathlib import Path
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxgrip as jg
+
+
+class Solved(NamedTuple):
+    problem: jg.ocp.Problem
+    solution: jg.ocp.Solution
+
+
+def solved(problem, **kwargs):
+    return Solved(problem, jg.ocp.solve(problem, **kwargs))
+
+
+def double_integrator(x, u):
+    return jnp.stack([x[1], u[0]])
+
+
+def triple_integrator(x, u):
+    return jnp.stack([x[1], x[2], u[0]])
+
+
+def two_link(x, u):
+    """Two-link arm of van Willigenburg, reference-problems.md 3.3."""
+    q2, w1, w2 = x[1], x[2], x[3]
+    m11, m12, m22 = 5.775 + 2.7 * jnp.cos(q2), 0.815 + 1.35 * jnp.cos(q2), 0.815
+    det = m11 * m22 - m12**2
+    a = u[0] + 1.35 * jnp.sin(q2) * (w2**2 + 2.0 * w1 * w2)
+    b = u[1] - 1.35 * jnp.sin(q2) * w1**2
+    return jnp.stack([w1, w2, (m22 * a - m12 * b) / det, (m11 * b - m12 * a) / det])
+
+
+def cops_robot(x, u):
+    """Robot arm of the COPS collection, L = 5."""
+    rho, phi = x[0], x[2]
+    about_phi = ((5.0 - rho) ** 3 + rho**3) / 3.0
+    about_theta = about_phi * jnp.sin(phi) ** 2
+    return jnp.stack([x[3], x[4], x[5], u[0] / 5.0, u[1] / about_theta, u[2] / about_phi])
+
+
+def effort(x, u):
+    return 0.5 * jnp.sum(u**2)
+
+
+def minimum_time(start, end, bound=1.0, guess=1.0, **time):
+    bound = jnp.asarray(bound, dtype=float)[None]
+    return jg.ocp.Problem(
+        double_integrator,
+        initial_state=start,
+        final_state=end,
+        final_time=jg.ocp.Free(guess, **time),
+        control_bounds=(-bound, bound),
+    )
+
+
+def minimum_effort(start, end, bound):
+    return jg.ocp.Problem(
+        double_integrator,
+        running_cost=effort,
+        initial_state=start,
+        final_state=end,
+        final_time=1.0,
+        control_bounds=(np.array([-bound]), np.array([bound])),
+    )
+
+
+def finger_motion(name, start=None, end=None, guess=0.13, upper=np.inf, **model):
+    """Minimum-time motion of a finger, rest to rest; angles [rad], the published ones when None."""
+    finger = jg.models.gripper_finger(name, **model)
+    rest = jnp.zeros(3)
+    start = finger.start if start is None else jnp.asarray(start)
+    end = finger.end if end is None else jnp.asarray(end)
+    return jg.ocp.Problem(
+        jg.rigid.StateSpace(finger.tree),
+        initial_state=jnp.concatenate([start, rest]),
+        final_state=jnp.concatenate([end, rest]),
+        final_time=jg.ocp.Free(guess, upper=upper),
+        control_bounds=(-finger.torque_limit, finger.torque_limit),
+    )
+
+
+def finger_rate(x, u):
+    """Rate of the state of a finger in closed form, specs/000a 2.6: a model of its own."""
+    m1, m2, m3 = 0.08, 0.16, 0.20
+    l1, l2, l3 = 0.02, 0.06, 0.07
+    z1, z2, z3 = 19 / 6 * 1e-6, 4.9e-5, 995 / 12 * 1e-6
+    x2, x3, g = 2.0e-6, 2.5e-6, 9.81
+    q, w = x[:3], x[3:]
+    c2, c23, c3 = np.cos(q[1]), np.cos(q[1] + q[2]), np.cos(q[2])
+    s2, s23, s3 = np.sin(q[1]), np.sin(q[1] + q[2]), np.sin(q[2])
+    r2, r3 = l1 + l2 / 2 * c2, l1 + l2 * c2 + l3 / 2 * c23
+    m11 = z1 + m1 * l1**2 / 4 + m2 * r2**2 + m3 * r3**2
+    m11 += x2 * s2**2 + z2 * c2**2 + x3 * s23**2 + z3 * c23**2
+    m22 = z2 + m2 * l2**2 / 4 + z3 + m3 * (l2**2 + l3**2 / 4 + l2 * l3 * c3)
+    m23, m33 = z3 + m3 * (l3**2 / 4 + l2 * l3 * c3 / 2), z3 + m3 * l3**2 / 4
+    a2 = -m2 * r2 * l2 * s2 - 2 * m3 * r3 * (l2 * s2 + l3 / 2 * s23)
+    a2 += 2 * (x2 - z2) * s2 * c2 + 2 * (x3 - z3) * s23 * c23
+    a3 = -m3 * r3 * l3 * s23 + 2 * (x3 - z3) * s23 * c23
+    b, weight3 = m3 * l2 * l3 * s3 / 2, g * m3 * l3 / 2 * c23
+    f1 = u[0] - w[0] * (a2 * w[1] + a3 * w[2])
+    f2 = u[1] + a2 * w[0] ** 2 / 2 + b * (2 * w[1] * w[2] + w[2] ** 2)
+    f2 += g * (m2 * l2 / 2 + m3 * l2) * c2 + weight3
+    f3 = u[2] + a3 * w[0] ** 2 / 2 - b * w[1] ** 2 + weight3
+    det = m22 * m33 - m23**2
+    return np.array([*w, f1 / m11, (m33 * f2 - m23 * f3) / det, (m22 * f3 - m23 * f2) / det])
+
+
+def load_random_tasks():
+    path = Path(__file__).parents[1] / "reference" / "random_tasks.json"
+    return json.loads(path.read_text())["tasks"]
+
+
+@pytest.fixture(scope="session")
+def finger_problem():
+    """Function that states a motion of a finger."""
+    return finger_motion
+
+
+@pytest.fixture(scope="session")
+def closed_form_rate():
+    """Function x, u -> x' of a finger, independent of the library."""
+    return finger_rate
+
+
+@pytest.fixture(scope="session")
+def time_problem():
+    """Function that states a minimum-time motion of the double integrator."""
+    return minimum_time
+
+
+@pytest.fixture(scope="session")
+def effort_problem():
+    """Function that states a minimum-effort motion of the double integrator in one second."""
+    return minimum_effort
+
+
+@pytest.fixture(scope="session")
+def brake():
+    """Double integrator from (-1, 0) to the origin in minimum time."""
+    return solved(minimum_time((-1.0, 0.0), (0.0, 0.0)))
+
+
+@pytest.fixture(scope="session")
+def jerk():
+    """Triple integrator from rest to rest over the distance one in minimum time."""
+    return solved(
+        jg.ocp.Problem(
+            triple_integrator,
+            initial_state=(0.0, 0.0, 0.0),
+            final_state=(1.0, 0.0, 0.0),
+            final_time=jg.ocp.Free(2.0),
+            control_bounds=(-np.ones(1), np.ones(1)),
+        )
+    )
+
+
+@pytest.fixture(scope="session")
+def free_speed():
+    """Double integrator over the distance one, final velocity free."""
+    return solved(minimum_time((0.0, 0.0), (1.0, None)))
+
+
+@pytest.fixture(scope="session")
+def soft_target():
+    """Effort plus 3 (x - 1)^2 at the end, nothing prescribed there."""
+    return solved(
+        jg.ocp.Problem(
+            double_integrator,
+            running_cost=effort,
+            terminal_cost=lambda t, x: 3.0 * (x[0] - 1.0) ** 2,
+            initial_state=(0.0, 0.0),
+            final_state=(None, None),
+            final_time=1.0,
+            control_bounds=(np.full(1, -np.inf), np.full(1, np.inf)),
+        )
+    )
+
+
+@pytest.fixture(scope="session")
+def priced_time():
+    """Effort plus 9/8 of the final time, which is free."""
+    return solved(
+        jg.ocp.Problem(
+            double_integrator,
+            running_cost=effort,
+            terminal_cost=lambda t, x: 1.125 * t,
+            initial_state=(0.0, 0.0),
+            final_state=(1.0, 0.0),
+            final_time=jg.ocp.Free(1.0),
+            control_bounds=(np.full(1, -np.inf), np.full(1, np.inf)),
+        )
+    )
+
+
+@pytest.fixture(scope="session")
+def turnpike():
+    """Integrate x^2 along x' = u: a singular arc on x = 0."""
+    return solved(
+        jg.ocp.Problem(
+            lambda x, u: u,
+            running_cost=lambda x, u: x[0] ** 2,
+            initial_state=(1.0,),
+            final_state=(0.5,),
+            final_time=2.0,
+            control_bounds=(-np.ones(1), np.ones(1)),
+        )
+    )
+
+
+@pytest.fixture(scope="session")
+def arm():
+    return solved(
+        jg.ocp.Problem(
+            two_link,
+            initial_state=(0.0, 0.0, 0.0, 0.0),
+            final_state=(1.5, 0.0, 0.0, 0.0),
+            final_time=jg.ocp.Free(1.0),
+            control_bounds=(np.array([-25.0, -9.0]), np.array([25.0, 9.0])),
+        )
+    )
+
+
+@pytest.fixture(scope="session")
+def robot():
+    return solved(
+        jg.ocp.Problem(
+            cops_robot,
+            initial_state=(4.5, 0.0, np.pi / 4, 0.0, 0.0, 0.0),
+            final_state=(4.5, 2 * np.pi / 3, np.pi / 4, 0.0, 0.0, 0.0),
+            final_time=jg.ocp.Free(9.0),
+            control_bounds=(-np.ones(3), np.ones(3)),
+        )
+    )
+
+
+@pytest.fixture(scope="session")
+def fingers():
+    """Finger name to its published motion."""
+    return {name: solved(finger_motion(name)) for name in "AB"}
+
+
+@pytest.fixture(scope="session")
+def random_tasks():
+    """Pairs of what an independent code found for a random motion, and our solution of it."""
+    pairs = []
+    for task in load_random_tasks():
+        start, end = np.deg2rad(task["start_deg"]), np.deg2rad(task["end_deg"])
+        problem = finger_motion(task["finger"], start, end)
+        pairs.append((task, jg.ocp.solve(problem, throw=False)))
+    return pairs
