@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated
 
 import rich.console
+import threadpoolctl
 import typer
 
 app = typer.Typer(
@@ -154,6 +155,10 @@ def _prepare_jax(device: Device | None) -> None:
     from jaxgrip.precision import enable_x64
 
     enable_x64()
+    if "OPENBLAS_NUM_THREADS" not in os.environ:
+        # On matrices of a hundred rows OpenBLAS's threads fight with XLA's for the cores, a
+        # hundredfold slowdown under load. It is loaded by now and no longer reads its variable.
+        threadpoolctl.threadpool_limits(1, user_api="blas")
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
         cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
         jax.config.update("jax_compilation_cache_dir", str(Path(cache) / "jaxgrip" / "jax"))

@@ -1,3 +1,9 @@
+import os
+
+# On matrices of a hundred rows OpenBLAS's threads fight with XLA's for the cores: a hundredfold
+# slowdown under load. It reads this once, when jax loads it.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 import jax
 import pytest
 

@@ -210,7 +210,7 @@ def run(settings: Config, run: Run) -> None:
                     run.arrays(name, dataset(settings, name, error.solution))
                 raise jg.ocp.SolveError(f"Finger {name}: {error}", error.solution) from None
             arrays = dataset(settings, name, solution)
-        positions[f"finger {name}"] = arrays.position
+        positions[f"finger {name}"] = viz.refine(arrays).position
         record(run, settings, name, solution, arrays)
         with run.stage(f"Finger {name}: pictures"):
             draw(run, settings, name, solution, arrays)
@@ -327,19 +327,21 @@ def draw(
     times = np.asarray(solution.switching_times)
     switched = np.asarray(solution.structure.switching_controls)
     of_joint = [times[switched == control] for control in range(3)]
+    # Interpolated for the eye only; numbers and the Hamiltonian are those of the solver's points.
+    smooth = viz.refine(arrays)
     duration = f"{1e3 * float(solution.final_time):.2f} ms"
     run.figure(
         f"controls_{name}",
-        viz.controls(arrays.torque, arrays.switching_function, of_joint, f"Finger {name}: torques"),
+        viz.controls(smooth.torque, smooth.switching_function, of_joint, f"Finger {name}: torques"),
         f"Finger {name}, {duration}: each torque is at a limit, and changes to the other one where "
         "its switching function crosses zero.",
     )
     limit = float(settings.finger(name).velocity_limit.max())
-    angle = np.rad2deg(arrays.angle).assign_attrs(long_name="angle", units="deg")
+    angle = np.rad2deg(smooth.angle).assign_attrs(long_name="angle", units="deg")
     run.figure(
         f"states_{name}",
         viz.lines(
-            [angle, arrays.rate],
+            [angle, smooth.rate],
             f"Finger {name}: motion",
             switching_times=times,
             limits={"rate": (-limit, limit, "limit of the drives, not imposed")},
@@ -349,7 +351,7 @@ def draw(
     run.figure(
         f"costates_{name}",
         viz.lines(
-            [arrays.costate_angle, arrays.costate_rate],
+            [smooth.costate_angle, smooth.costate_rate],
             f"Finger {name}: costates",
             switching_times=times,
         ),

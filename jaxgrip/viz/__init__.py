@@ -3,6 +3,7 @@
 from jaxgrip.viz.mechanism import Animation as Animation
 from jaxgrip.viz.mechanism import animate as animate
 from jaxgrip.viz.mechanism import stroboscope as stroboscope
+from jaxgrip.viz.sampling import refine as refine
 from jaxgrip.viz.signals import controls as controls
 from jaxgrip.viz.signals import hamiltonian as hamiltonian
 from jaxgrip.viz.signals import lines as lines

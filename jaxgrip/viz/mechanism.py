@@ -104,7 +104,9 @@ def animate(
     for index, (name, chain) in enumerate(chains.items()):
         points = 1e3 * _at(chain, times)
         for pose in (points[0], points[-1]):
-            axes.plot(*pose.T, color=GREY, alpha=0.35, linewidth=4.0, solid_capstyle="round")
+            (rest,) = axes.plot(
+                *pose.T, color=GREY, alpha=0.35, linewidth=4.0, solid_capstyle="round"
+            )
         (links,) = axes.plot(
             *points[0].T,
             "-o",
@@ -116,6 +118,7 @@ def animate(
         (path,) = axes.plot(*points[:1, -1].T, color=PALETTE[index % len(PALETTE)], linewidth=1.5)
         moving += [links, path]
         data.append(points)
+    rest.set_label("start and end")
     axes.legend(loc="upper right")
     clock = figure.text(0.02, 0.03, "")
     for artist in [*moving, clock]:

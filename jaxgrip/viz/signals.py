@@ -38,12 +38,12 @@ def controls(
         axes.fill_between(t, u, color=PALETTE[0], alpha=0.18, linewidth=0)
         (left,) = axes.plot(t, u, color=PALETTE[0], label=_name(control))
         _symmetric(axes, u, 1.5)
-        axes.set_ylabel(f"{component} {label}\n[{control.attrs['units']}]", color=PALETTE[0])
+        axes.set_ylabel(f"{component} {label}\n{_unit(control)}", color=PALETTE[0])
         twin = axes.twinx()
         twin.grid(visible=False)
         (right,) = twin.plot(t, s, color=PALETTE[1], label=_name(switching_function))
         _symmetric(twin, s, 1.5)
-        twin.set_ylabel(f"[{switching_function.attrs['units']}]", color=PALETTE[1])
+        twin.set_ylabel(_unit(switching_function), color=PALETTE[1])
         axes.axhline(0.0, color=GREY, linewidth=0.8)
         zeros = 1e3 * np.asarray(switching_times[index])
         (dots,) = twin.plot(
@@ -108,15 +108,14 @@ def lines(
                 axes.axhline(bound, color="black", linewidth=1.0, linestyle=(0, (6, 3)))
             axes.annotate(
                 meaning,
-                (1.0, bounds[1]),
+                (0.0, bounds[1]),
                 xycoords=("axes fraction", "data"),
-                xytext=(-3, 3),
+                xytext=(3, 3),
                 textcoords="offset points",
-                ha="right",
                 fontsize=9,
             )
             axes.margins(y=0.14)
-        axes.set_ylabel(f"{_name(signal)}\n[{signal.attrs['units']}]")
+        axes.set_ylabel(f"{_name(signal)}\n{_unit(signal)}")
         axes.yaxis.set_major_locator(MaxNLocator(6))
     handles, labels = panels[0].get_legend_handles_labels()
     if len(switching_times):
@@ -181,6 +180,10 @@ def _milliseconds(signal: xarray.DataArray) -> np.ndarray:
 
 def _name(signal: xarray.DataArray) -> str:
     return signal.attrs.get("long_name", signal.name)
+
+
+def _unit(signal: xarray.DataArray) -> str:
+    return f"[{signal.attrs['units'].replace('^2', '²')}]"
 
 
 def _symmetric(axes: Axes, values: np.ndarray, room: float) -> None:
