@@ -14,6 +14,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from jaxgrip.ocp.hamiltonian import Expansion, expand
 from jaxgrip.ocp.problem import Problem
+from jaxgrip.ocp.riccati import LinearQuadratic, sweep
 
 
 class Transcription(eqx.Module):
@@ -66,11 +67,9 @@ def straight_line(problem: Problem, intervals: int) -> Guess:
     fixed = jnp.array(problem.fixed_final, dtype=int)
     end = start.at[fixed].set(problem.final_state[fixed])
     x = start[None] * (1.0 - s) + end[None] * s
-    lower = jnp.where(jnp.isfinite(problem.lower), problem.lower, -jnp.inf)
-    finite = jnp.isfinite(lower) & jnp.isfinite(problem.upper)
     middle = jnp.where(
-        finite,
-        0.5 * (lower + problem.upper),
+        jnp.isfinite(problem.lower) & jnp.isfinite(problem.upper),
+        0.5 * (problem.lower + problem.upper),
         jnp.clip(0.0, problem.lower + 1.0, problem.upper - 1.0),
     )
     time = problem.final_time.guess if problem.is_time_free else problem.final_time
@@ -85,20 +84,26 @@ def bent_line(problem: Problem, intervals: int, seed: int) -> Guess:
     return guess._replace(x=guess.x + bow * (amount * np.abs(guess.x[-1] - guess.x[0])))
 
 
+class _Bounded(NamedTuple):
+    """One value for each bound: lower and upper of the controls `(N, m)`, of the time `()`."""
+
+    lower: Array
+    upper: Array
+    earliest: Array
+    latest: Array
+
+
 class _Iterate(NamedTuple):
     x: Float[Array, "nodes n"]
     u: Float[Array, "intervals m"]
     time: Float[Array, ""]
     costate: Float[Array, "nodes n"]
-    lower_dual: Float[Array, "intervals m"]
-    upper_dual: Float[Array, "intervals m"]
-    time_duals: Float[Array, "2"]
+    duals: _Bounded
 
 
 class _State(NamedTuple):
     iterate: _Iterate
-    switching_function: Float[Array, "intervals m"]
-    curvature: Float[Array, "intervals m"]
+    expansion: Expansion
     objective: Float[Array, ""]
     barrier: Float[Array, ""]
     shift: Float[Array, ""]
@@ -137,10 +142,300 @@ def _scales(problem: Problem, guess: Guess) -> _Scales:
     return _Scales(state, span, guess.final_time, objective)
 
 
-def _slack(value, bound, sign):
-    """Distance to a bound; one where the bound is infinite, so that nothing divides by infinity."""
-    return jnp.where(
-        jnp.isfinite(bound), sign * (value - jnp.where(jnp.isfinite(bound), bound, 0.0)), 1.0
+def _largest(tree) -> Float[Array, ""]:
+    return jnp.max(jnp.stack([jnp.max(jnp.abs(v), initial=0.0) for v in jax.tree.leaves(tree)]))
+
+
+class _Program(eqx.Module):
+    """The transcribed problem as a nonlinear program in states, controls and the final time.
+
+    The barrier of a stage is weighted by its length, so that it does not depend on the grid.
+    """
+
+    problem: Problem
+    scales: _Scales
+    intervals: int = eqx.field(static=True)
+
+    @property
+    def h(self) -> float:
+        """Length of a stage relative to the final time."""
+        return 1.0 / self.intervals
+
+    @property
+    def fixed(self) -> Int[Array, " fixed"]:
+        """Indices of the fixed components of the final state."""
+        return jnp.array(self.problem.fixed_final, dtype=int)
+
+    @property
+    def bounds(self) -> _Bounded:
+        """The bounds themselves, infinite where there is none."""
+        problem = self.problem
+        shape = (self.intervals, problem.m)
+        times = (-jnp.array(jnp.inf), jnp.array(jnp.inf))
+        if problem.is_time_free:
+            times = (problem.final_time.lower, problem.final_time.upper)
+        controls = (jnp.broadcast_to(bound, shape) for bound in (problem.lower, problem.upper))
+        return _Bounded(*controls, *times)
+
+    def masked(self, values: _Bounded) -> _Bounded:
+        """The values, zero where there is no bound."""
+        return jax.tree.map(
+            lambda value, bound: jnp.where(jnp.isfinite(bound), value, 0.0), values, self.bounds
+        )
+
+    def slacks(self, u: Array, time: Array) -> _Bounded:
+        """Distances to the bounds; one where there is none, so that nothing divides by infinity."""
+        low, high, first, last = self.bounds
+        distances = _Bounded(u - low, high - u, time - first, last - time)
+        return jax.tree.map(lambda d: jnp.where(jnp.isfinite(d), d, 1.0), distances)
+
+    def slack_changes(self, u: Array, time: Array) -> _Bounded:
+        """Changes of the distances when controls and time change."""
+        return self.masked(_Bounded(u, -u, time, -time))
+
+    def defects(self, x: Array, time: Array, f: Array) -> tuple[Array, Array]:
+        """Midpoint defects `(N, n)` and end-state error, in units of the state scales."""
+        scale, fixed = self.scales.state, self.fixed
+        gap = (x[:-1] + self.h * time * f - x[1:]) / scale[None]
+        return gap, (x[-1][fixed] - self.problem.final_state[fixed]) / scale[fixed]
+
+    def merit(self, x: Array, u: Array, time: Array, barrier: Array) -> tuple[Array, Array]:
+        """Infeasibility (scaled, summed) and barrier objective."""
+        problem, h = self.problem, self.h
+        f, cost = jax.vmap(lambda x, u: (problem.dynamics(x, u), problem.cost_rate(x, u)))(
+            0.5 * (x[1:] + x[:-1]), u
+        )
+        gap, end = self.defects(x, time, f)
+        logs = jax.tree.map(lambda slack: jnp.sum(jnp.log(slack)), self.slacks(u, time))
+        logs = h * (logs.lower + logs.upper) + logs.earliest + logs.latest
+        objective = h * time * jnp.sum(cost) + problem.end_cost(time, x[-1])
+        return jnp.sum(jnp.abs(gap)) + jnp.sum(jnp.abs(end)), objective - barrier * logs
+
+    def expand(self, it: _Iterate) -> Expansion:
+        """Expansion of the Hamiltonian at every midpoint."""
+        return jax.vmap(lambda x, u, costate: expand(self.problem, x, u, costate))(
+            0.5 * (it.x[1:] + it.x[:-1]), it.u, it.costate[1:]
+        )
+
+    def objective(self, it: _Iterate, ex: Expansion) -> Array:
+        """Objective without the barrier."""
+        return self.h * it.time * jnp.sum(ex.cost) + self.problem.end_cost(it.time, it.x[-1])
+
+    def optimality(self, it: _Iterate, ex: Expansion, barrier: Array) -> tuple[Array, Array]:
+        """Scaled error of the conditions at a barrier parameter, and the infeasibility."""
+        n, h, scales = self.problem.n, self.h, self.scales
+        hx = h * it.time * ex.h_z[:, :n]
+        by_x = it.costate[2:] - it.costate[1:-1] + 0.5 * (hx[1:] + hx[:-1])
+        by_u = ex.h_z[:, n:] * it.time - it.duals.lower + it.duals.upper
+        by_time = (
+            h * jnp.sum(ex.cost + jnp.sum(it.costate[1:] * ex.f, axis=1))
+            + jax.grad(self.problem.end_cost)(it.time, it.x[-1])
+            - it.duals.earliest
+            + it.duals.latest
+        )
+        gaps = jax.tree.map(lambda s, z: s * z - barrier, self.slacks(it.u, it.time), it.duals)
+        stationarity = (by_x * scales.state[None] / h, by_u * scales.control[None])
+        if self.problem.is_time_free:
+            stationarity = (*stationarity, by_time * scales.time)
+        infeasibility = _largest(self.defects(it.x, it.time, ex.f))
+        # Multipliers may be far larger than the objective; scaling by them keeps the test fair.
+        size = jnp.maximum(
+            scales.objective, 0.01 * jnp.mean(jnp.abs(it.costate[1:]) * scales.state[None])
+        )
+        error = _largest((stationarity, self.masked(gaps))) / size
+        return jnp.maximum(error, infeasibility), infeasibility
+
+    def newton(self, it: _Iterate, ex: Expansion, barrier: Array, shift: Array):
+        """Newton step on the barrier problem.
+
+        **Returns:** the step, the slope of the barrier objective along it, and whether the reduced
+        Hessian, raised by `shift`, is positive definite.
+        """
+        problem, scales, h = self.problem, self.scales, self.h
+        n, m, intervals = problem.n, problem.m, self.intervals
+        weight = h * it.time
+        slacks = self.slacks(it.u, it.time)
+        stiff = self.masked(jax.tree.map(jnp.divide, it.duals, slacks))
+        push = self.masked(jax.tree.map(lambda s: barrier / s, slacks))
+        relative = shift * scales.objective
+        metric = jnp.concatenate([jnp.ones(n) / scales.state**2, jnp.ones(m) / scales.control**2])
+        raised = relative * metric[None] + jnp.pad(stiff.lower + stiff.upper, ((0, 0), (n, 0)))
+        hess = weight * ex.h_zz + h * jax.vmap(jnp.diag)(raised)
+        grad = weight * ex.cost_z + h * jnp.pad(push.upper - push.lower, ((0, 0), (n, 0)))
+        # Quadratic model of a stage in (x at the midpoint, u, time, 1).
+        cross = h * ex.h_z
+        by_time = (h * ex.cost)[:, None, None]
+        zero = jnp.zeros_like(by_time)
+        model = jnp.concatenate(
+            [
+                jnp.concatenate([hess, cross[:, :, None], grad[:, :, None]], axis=2),
+                jnp.concatenate([cross[:, None, :], zero, by_time], axis=2),
+                jnp.concatenate([grad[:, None, :], by_time, zero], axis=2),
+            ],
+            axis=1,
+        )
+        # Linearised midpoint rule, solved for the next state, as a map of (x, u, time, 1).
+        eye = jnp.eye(n)[None]
+        half = 0.5 * weight * ex.f_z[:, :, :n]
+        defect = it.x[:-1] + weight * ex.f - it.x[1:]
+        right = [eye + half, weight * ex.f_z[:, :, n:], h * ex.f[:, :, None], defect[:, :, None]]
+        move = jnp.linalg.solve(eye - half, jnp.concatenate(right, axis=2))
+        width = n + m + 2
+        identity = jnp.eye(width)
+        midpoint = 0.5 * (move + identity[None, :n])
+        others = jnp.broadcast_to(identity[n:], (intervals, width - n, width))
+        to_model = jnp.concatenate([midpoint, others], axis=1)
+        stage = jnp.einsum("kia,kij,kjb->kab", to_model, model, to_model)
+        n_fixed = len(problem.fixed_final)
+        lq = LinearQuadratic(
+            jnp.pad(stage, ((0, 0), (0, n_fixed), (0, n_fixed))),
+            jnp.pad(move, ((0, 0), (0, 0), (0, n_fixed))),
+            self._end_model(it, push, stiff, relative),
+        )
+        solved = sweep(lq, is_time_free=problem.is_time_free)
+        dx, du, dt = solved.x, solved.u, solved.parameters[0]
+        # The midpoint rule weighs the next state in its own stage, so the multiplier of the defect
+        # is the gradient of the cost to go plus half the stage's gradient.
+        dx_mid = 0.5 * (dx[1:] + dx[:-1])
+        point = jnp.concatenate(
+            [dx_mid, du, jnp.broadcast_to(solved.parameters[:2], (intervals, 2))], axis=1
+        )
+        stage_x = jnp.einsum("kij,kj->ki", model[:, :n], point)
+        costate = jnp.linalg.solve(
+            jnp.swapaxes(eye - half, 1, 2), (solved.value_x + 0.5 * stage_x)[:, :, None]
+        )[:, :, 0]
+        costate = jnp.concatenate([costate[:1], costate])
+        duals = jax.tree.map(
+            lambda z, s, ds: (barrier - z * ds) / s - z,
+            it.duals,
+            slacks,
+            self.slack_changes(du, dt),
+        )
+        cost_t, cost_x = jax.grad(problem.end_cost, argnums=(0, 1))(it.time, it.x[-1])
+        slope = (
+            jnp.sum(grad * jnp.concatenate([dx_mid, du], axis=1))
+            + dt * (h * jnp.sum(ex.cost) + push.latest - push.earliest + cost_t)
+            + cost_x @ dx[-1]
+        )
+        step = _Iterate(dx, du, dt, costate - it.costate, self.masked(duals))
+        return step, slope, solved.ok & jnp.isfinite(slope)
+
+    def _end_model(self, it: _Iterate, push: _Bounded, stiff: _Bounded, relative: Array) -> Array:
+        """Quadratic model of the end in (x, time, 1, multipliers of the end conditions)."""
+        problem, fixed = self.problem, self.fixed
+        n, n_fixed = problem.n, len(problem.fixed_final)
+        z = jnp.concatenate([it.x[-1], it.time[None]])
+
+        def end_cost(z):
+            return problem.end_cost(z[n], z[:n])
+
+        linear = jax.grad(end_cost)(z).at[n].add(push.latest - push.earliest)
+        hess = jax.hessian(end_cost)(z)
+        hess = hess.at[n, n].add(stiff.earliest + stiff.latest + relative / self.scales.time**2)
+        error = it.x[-1][fixed] - problem.final_state[fixed]
+        # A penalty on the end state changes no solution but keeps the sweep's pivots positive.
+        penalty = 1e2 * self.scales.objective / self.scales.state[fixed] ** 2
+        hess = hess.at[fixed, fixed].add(penalty)
+        linear = linear.at[fixed].add(penalty * error)
+        select = jnp.eye(n + 1)[fixed]
+        zero = jnp.zeros((1, 1))
+        return jnp.block(
+            [
+                [hess, linear[:, None], select.T],
+                [linear[None], zero, error[None]],
+                [select, error[:, None], jnp.zeros((n_fixed, n_fixed))],
+            ]
+        )
+
+
+def _longest_step(values: _Bounded, changes: _Bounded, fraction: Array) -> Array:
+    """Largest step up to one that keeps a share of every value."""
+    ratios = jax.tree.map(
+        lambda v, d: jnp.min(jnp.where(d < 0.0, -fraction * v / d, 1.0), initial=1.0),
+        values,
+        changes,
+    )
+    return jnp.min(jnp.stack(ratios))
+
+
+def _advance(program: _Program, solver: Transcription, state: _State) -> _State:
+    """One Newton step with a filter line search (Waechter and Biegler 2006, simplified)."""
+    scales, it = program.scales, state.iterate
+    barrier_end = solver.barrier * scales.objective
+    ex = program.expand(it)
+    error, _ = program.optimality(it, ex, state.barrier)
+    reduce = (error < 10.0 * state.barrier / scales.objective) & (state.barrier > barrier_end)
+    relative = state.barrier / scales.objective
+    lower = jnp.minimum(0.2 * relative, relative**1.5) * scales.objective
+    barrier = jnp.where(reduce, jnp.maximum(barrier_end, lower), state.barrier)
+    filter_ = jnp.where(reduce, jnp.inf, state.filter)
+
+    def raise_shift(carry):
+        _, _, _, shift, tries = carry
+        shift = jnp.where(tries == 0, shift, jnp.maximum(8.0 * shift, 1e-6))
+        return *program.newton(it, ex, barrier, shift), shift, tries + 1
+
+    # After a failed line search a larger shift turns the step towards feasibility.
+    shift = jnp.where(state.stuck > 0, jnp.maximum(state.shift * 10.0, 1e-4), 0.0)
+    blank = jax.tree.map(jnp.zeros_like, it)
+    step, slope, ok, shift, _ = jax.lax.while_loop(
+        lambda c: ~c[2] & (c[4] < 25),
+        raise_shift,
+        (blank, jnp.zeros(()), jnp.array(False), shift, 0),
+    )
+    fraction = jnp.maximum(0.99, 1.0 - barrier / scales.objective)
+    slacks = program.slacks(it.u, it.time)
+    longest = _longest_step(slacks, program.slack_changes(step.u, step.time), fraction)
+    # A final time that collapses or explodes in one step loses the way back.
+    longest = jnp.minimum(longest, 0.3 * it.time / (jnp.abs(step.time) + 1e-300))
+    dual_size = _longest_step(it.duals, step.duals, fraction)
+
+    sizes = longest * 0.5 ** jnp.arange(12.0)
+    thetas, phis = jax.vmap(
+        lambda s: program.merit(
+            it.x + s * step.x, it.u + s * step.u, it.time + s * step.time, barrier
+        )
+    )(jnp.append(sizes, 0.0))
+    theta, phi, thetas, phis = thetas[-1], phis[-1], thetas[:-1], phis[:-1]
+    margin = 1e-5 * scales.objective
+    progress = (thetas <= (1.0 - 1e-5) * theta) | (phis <= phi - margin * theta)
+    descent = (slope < 0.0) & (sizes * jnp.abs(slope / scales.objective) ** 2.3 > theta**1.1)
+    armijo = phis <= phi + 1e-4 * sizes * slope + 1e-13 * jnp.abs(phi)
+    allowed = jnp.all(
+        (thetas[:, None] < (1.0 - 1e-5) * filter_[None, :, 0])
+        | (phis[:, None] < filter_[None, :, 1] - margin * filter_[None, :, 0]),
+        axis=1,
+    )
+    accept = jnp.where(descent & (theta < 1e-2), armijo, progress) & allowed
+    accept &= jnp.isfinite(thetas) & jnp.isfinite(phis)
+    # Near the solution rounding hides the decrease; a full step that stays feasible is right.
+    accept |= (thetas < 1e-9) & (jnp.abs(phis - phi) < 1e-9 * scales.objective)
+    found = jnp.any(accept) & ok
+    chosen = jnp.argmax(accept)
+    size = jnp.where(found, sizes[chosen], 0.0)
+    dual_size = jnp.where(found, dual_size, 0.0)
+    augment = found & ~(descent[chosen] & armijo[chosen])
+    slot = jnp.where(augment, state.step, solver.max_steps)
+    new = jax.tree.map(lambda v, d: v + size * d, it, step)
+    duals = jax.tree.map(lambda v, d: v + dual_size * d, it.duals, step.duals)
+    # Far-off duals would spoil the primal-dual model; keep them near the central path.
+    duals = jax.tree.map(
+        lambda z, s: jnp.clip(z, barrier / s / 1e8, barrier / s * 1e8),
+        duals,
+        program.slacks(new.u, new.time),
+    )
+    error, infeasibility = program.optimality(it, ex, barrier_end)
+    return _State(
+        new._replace(duals=program.masked(duals)),
+        ex,
+        program.objective(it, ex),
+        barrier,
+        shift,
+        filter_.at[slot].set(jnp.stack([theta, phi]), mode="drop"),
+        state.step + 1,
+        jnp.where(jnp.isfinite(error), error, jnp.inf),
+        infeasibility,
+        jnp.where(found, 0, state.stuck + 1),
     )
 
 
@@ -152,386 +447,24 @@ def solve_transcription(problem: Problem, solver: Transcription, guess: Guess) -
     **Returns:** [`Transcribed`][], with `converged` False where the iteration did not reach the
     tolerance.
     """
-    n, m, intervals = problem.n, problem.m, solver.intervals
-    free = problem.is_time_free
-    h = 1.0 / intervals
-    fixed = jnp.array(problem.fixed_final, dtype=int)
-    n_fixed = fixed.shape[0]
+    n = problem.n
     scales = _scales(problem, guess)
-    has_lower, has_upper = jnp.isfinite(problem.lower), jnp.isfinite(problem.upper)
-    if free:
-        time_bounds = jnp.stack([problem.final_time.lower, problem.final_time.upper])
-    else:
-        time_bounds = jnp.stack([-jnp.inf, jnp.inf])
-    time_signs = jnp.array([1.0, -1.0])
-    has_time_bound = jnp.isfinite(time_bounds)
-    barrier_end = solver.barrier * scales.objective
-
-    def slacks(u, time):
-        return (
-            _slack(u, problem.lower[None], 1.0),
-            _slack(u, problem.upper[None], -1.0),
-            _slack(time[None], time_bounds, time_signs),
-        )
-
-    def stage_values(x, u):
-        return jax.vmap(lambda xm, um: (problem.dynamics(xm, um), problem.cost_rate(xm, um)))(
-            0.5 * (x[1:] + x[:-1]), u
-        )
-
-    def defects(x, time, f):
-        """Midpoint defects `(N, n)` and end-state error, in units of the state scales."""
-        gap = (x[:-1] + h * time * f - x[1:]) / scales.state[None]
-        end = (x[-1][fixed] - problem.final_state[fixed]) / scales.state[fixed]
-        return gap, end
-
-    def merit(x, u, time, barrier):
-        """Infeasibility and barrier objective."""
-        f, cost = stage_values(x, u)
-        gap, end = defects(x, time, f)
-        low, high, ends = slacks(u, time)
-        logs = (
-            h * jnp.sum(jnp.where(has_lower[None], jnp.log(low), 0.0))
-            + h * jnp.sum(jnp.where(has_upper[None], jnp.log(high), 0.0))
-            + jnp.sum(jnp.where(has_time_bound, jnp.log(ends), 0.0))
-        )
-        objective = h * time * jnp.sum(cost) + problem.end_cost(time, x[-1])
-        return jnp.sum(jnp.abs(gap)) + jnp.sum(jnp.abs(end)), objective - barrier * logs
-
-    def evaluate(it: _Iterate) -> Expansion:
-        return jax.vmap(lambda xm, um, lam: expand(problem, xm, um, lam))(
-            0.5 * (it.x[1:] + it.x[:-1]), it.u, it.costate[1:]
-        )
-
-    def optimality(it: _Iterate, ex: Expansion, barrier):
-        """Scaled error of the conditions at a barrier parameter, and the infeasibility."""
-        weight = h * it.time
-        hx = weight * ex.h_z[:, :n]
-        dx = it.costate[2:] - it.costate[1:-1] + 0.5 * (hx[1:] + hx[:-1])
-        du = ex.h_z[:, n:] * it.time - it.lower_dual + it.upper_dual
-        low, high, ends = slacks(it.u, it.time)
-        complementarity = jnp.max(
-            jnp.abs(
-                jnp.concatenate(
-                    [
-                        jnp.where(has_lower[None], low * it.lower_dual - barrier, 0.0).ravel(),
-                        jnp.where(has_upper[None], high * it.upper_dual - barrier, 0.0).ravel(),
-                        jnp.where(has_time_bound, ends * it.time_duals - barrier, 0.0),
-                    ]
-                )
-            )
-        )
-        time_cost = jax.grad(problem.end_cost, argnums=0)(it.time, it.x[-1])
-        dt = (
-            h * jnp.sum(ex.cost + jnp.sum(it.costate[1:] * ex.f, axis=1))
-            + time_cost
-            - it.time_duals[0]
-            + it.time_duals[1]
-        )
-        dual = jnp.maximum(
-            jnp.max(jnp.abs(dx) * scales.state[None]) / h,
-            jnp.max(jnp.abs(du) * scales.control[None]),
-        )
-        if free:
-            dual = jnp.maximum(dual, jnp.abs(dt) * scales.time)
-        gap, end = defects(it.x, it.time, ex.f)
-        infeasibility = jnp.maximum(jnp.max(jnp.abs(gap)), jnp.max(jnp.abs(end), initial=0.0))
-        # Multipliers may be far larger than the objective; IPOPT's scaling keeps the test fair.
-        size = jnp.maximum(
-            scales.objective, 0.01 * jnp.mean(jnp.abs(it.costate[1:]) * scales.state[None])
-        )
-        return jnp.maximum(jnp.maximum(dual, complementarity) / size, infeasibility), infeasibility
-
-    n_theta = 1 + 1 + n_fixed  # the constant one, the change of the final time, end multipliers
-
-    def direction(it: _Iterate, ex: Expansion, barrier, shift):
-        """Newton step by a Riccati sweep; `ok` is False where the reduced Hessian is indefinite."""
-        weight = h * it.time
-        low, high, ends = slacks(it.u, it.time)
-        curvature = jnp.where(has_lower[None], it.lower_dual / low, 0.0) + jnp.where(
-            has_upper[None], it.upper_dual / high, 0.0
-        )
-        push = jnp.where(has_lower[None], -barrier / low, 0.0) + jnp.where(
-            has_upper[None], barrier / high, 0.0
-        )
-        relative = shift * scales.objective
-        metric = jnp.concatenate([jnp.ones(n) / scales.state**2, jnp.ones(m) / scales.control**2])
-        diagonal = h * (relative * metric[None] + jnp.pad(curvature, ((0, 0), (n, 0))))
-        hess = weight * ex.h_zz + jax.vmap(jnp.diag)(diagonal)
-        # Quadratic model in (xm, u, time, 1).
-        cross = h * ex.h_z
-        grad = weight * ex.cost_z + h * jnp.pad(push, ((0, 0), (n, 0)))
-        zero = jnp.zeros((intervals, 1, 1))
-        grad_time = (h * ex.cost)[:, None, None]
-        model = jnp.concatenate(
-            [
-                jnp.concatenate([hess, cross[:, :, None], grad[:, :, None]], axis=2),
-                jnp.concatenate([cross[:, None, :], zero, grad_time], axis=2),
-                jnp.concatenate([grad[:, None, :], grad_time, zero], axis=2),
-            ],
-            axis=1,
-        )
-        # Linearised midpoint rule, solved for the next state, as a map of (x, u, time, 1).
-        a, b = ex.f_z[:, :, :n], ex.f_z[:, :, n:]
-        eye = jnp.eye(n)[None]
-        residual = it.x[:-1] + weight * ex.f - it.x[1:]
-        rhs = jnp.concatenate(
-            [eye + 0.5 * weight * a, weight * b, h * ex.f[:, :, None], residual[:, :, None]], axis=2
-        )
-        implicit = eye - 0.5 * weight * a
-        move = jnp.linalg.solve(implicit, rhs)
-        k = n + m + 2
-        identity = jnp.eye(k)
-        mid = 0.5 * (move + identity[None, :n, :])
-        to_model = jnp.concatenate(
-            [mid, jnp.broadcast_to(identity[n:], (intervals, k - n, k))], axis=1
-        )
-        stage = jnp.einsum("kia,kij,kjb->kab", to_model, model, to_model)
-        # Order of the sweep's variables: x (n), u (m), time, 1, end multipliers.
-        pad = ((0, 0), (0, n_fixed), (0, n_fixed))
-        stage = jnp.pad(stage, pad)
-        move = jnp.pad(move, ((0, 0), (0, 0), (0, n_fixed)))
-
-        size = n + n_theta
-        end_hess = jax.hessian(lambda y: problem.end_cost(y[0], y[1:]))(
-            jnp.concatenate([it.time[None], it.x[-1]])
-        )
-        end_grad = jax.grad(lambda y: problem.end_cost(y[0], y[1:]))(
-            jnp.concatenate([it.time[None], it.x[-1]])
-        )
-        i_time, i_one = n, n + 1
-        value = jnp.zeros((size, size))
-        order = jnp.concatenate([jnp.array([i_time]), jnp.arange(n)])
-        value = value.at[order[:, None], order[None, :]].add(end_hess)
-        value = value.at[order, i_one].add(end_grad).at[i_one, order].add(end_grad)
-        i_nu = n + 2 + jnp.arange(n_fixed)
-        error = it.x[-1][fixed] - problem.final_state[fixed]
-        value = value.at[fixed, i_nu].add(1.0).at[i_nu, fixed].add(1.0)
-        value = value.at[i_nu, i_one].add(error).at[i_one, i_nu].add(error)
-        # A penalty on the end state changes no solution but keeps the sweep's pivots positive.
-        penalty = 1e2 * scales.objective / scales.state[fixed] ** 2
-        value = value.at[fixed, fixed].add(penalty)
-        value = value.at[fixed, i_one].add(penalty * error).at[i_one, fixed].add(penalty * error)
-        barrier_time = jnp.where(has_time_bound, it.time_duals / ends, 0.0)
-        value = value.at[i_time, i_time].add(jnp.sum(barrier_time) + relative / scales.time**2)
-        push_time = jnp.sum(jnp.where(has_time_bound, -barrier * time_signs / ends, 0.0))
-        value = value.at[i_time, i_one].add(push_time).at[i_one, i_time].add(push_time)
-
-        keep = jnp.concatenate([jnp.arange(n), n + m + jnp.arange(n_theta)])
-        controls = n + jnp.arange(m)
-        embed = jnp.zeros((n_theta, n + m + n_theta)).at[:, n + m :].set(jnp.eye(n_theta))
-
-        def backward(value, inputs):
-            stage_k, move_k = inputs
-            full = jnp.concatenate([move_k, embed], axis=0)
-            q = stage_k + full.T @ value @ full
-            quu = q[controls[:, None], controls[None, :]]
-            qux = q[controls[:, None], keep[None, :]]
-            factor = jnp.linalg.cholesky(quu)
-            gain = -jax.scipy.linalg.cho_solve((factor, True), qux)
-            new = q[keep[:, None], keep[None, :]] + qux.T @ gain
-            return 0.5 * (new + new.T), (gain, value[:n])
-
-        first, (gains, costate_rows) = jax.lax.scan(backward, value, (stage, move), reverse=True)
-        tail = first[n:, n:]
-        unknown = jnp.array(([0] if free else []) + [2 + i for i in range(n_fixed)], dtype=int)
-        system = tail[unknown[:, None], unknown[None, :]]
-        solved = jnp.linalg.solve(system, -tail[unknown, 1])
-        theta = jnp.zeros(n_theta).at[1].set(1.0).at[unknown].set(solved)
-        nu_block = tail[2:, 2:]
-        nu_factor = jnp.linalg.cholesky(-nu_block)
-        ok = jnp.all(jnp.isfinite(gains)) & jnp.all(jnp.isfinite(nu_factor))
-        if free:
-            coupling = tail[2:, 0]
-            schur = tail[0, 0] + coupling @ jax.scipy.linalg.cho_solve((nu_factor, True), coupling)
-            ok &= schur > 0.0
-
-        def forward(dx, inputs):
-            gain_k, move_k = inputs
-            du = gain_k @ jnp.concatenate([dx, theta])
-            new = move_k @ jnp.concatenate([dx, du, theta])
-            return new, (du, new)
-
-        _, (du, dx) = jax.lax.scan(forward, jnp.zeros(n), (gains, move))
-        dx = jnp.concatenate([jnp.zeros((1, n)), dx])
-        dt = theta[0]
-        # The midpoint rule weighs the next state in its own stage, so the multiplier of the defect
-        # is the gradient of the value function plus half the stage's gradient.
-        value_x = jnp.einsum(
-            "kij,kj->ki",
-            costate_rows,
-            jnp.concatenate([dx[1:], jnp.broadcast_to(theta, (intervals, n_theta))], axis=1),
-        )
-        point = jnp.concatenate(
-            [
-                0.5 * (dx[1:] + dx[:-1]),
-                du,
-                jnp.broadcast_to(jnp.stack([dt, jnp.ones(())]), (intervals, 2)),
-            ],
-            axis=1,
-        )
-        stage_x = jnp.einsum("kij,kj->ki", model[:, :n], point)
-        costate = jnp.linalg.solve(
-            jnp.swapaxes(implicit, 1, 2), (value_x + 0.5 * stage_x)[:, :, None]
-        )[:, :, 0]
-        costate = jnp.concatenate([costate[:1], costate])
-        dlow = jnp.where(has_lower[None], (barrier - it.lower_dual * du) / low - it.lower_dual, 0.0)
-        dhigh = jnp.where(
-            has_upper[None], (barrier + it.upper_dual * du) / high - it.upper_dual, 0.0
-        )
-        dends = jnp.where(
-            has_time_bound,
-            (barrier - time_signs * it.time_duals * dt) / ends - it.time_duals,
-            0.0,
-        )
-        slope = (
-            jnp.sum(grad * jnp.concatenate([0.5 * (dx[1:] + dx[:-1]), du], axis=1))
-            + dt * (h * jnp.sum(ex.cost) + push_time + end_grad[0])
-            + end_grad[1:] @ dx[-1]
-        )
-        step = _Iterate(dx, du, dt, costate - it.costate, dlow, dhigh, dends)
-        return step, slope, ok & jnp.isfinite(slope)
-
-    def max_step(values, changes, mask, fraction):
-        ratio = jnp.where(mask & (changes < 0.0), -fraction * values / changes, 1.0)
-        return jnp.min(ratio, initial=1.0)
-
-    def body(state: _State) -> _State:
-        it = state.iterate
-        ex = evaluate(it)
-
-        def lower_barrier(carry):
-            barrier, _ = carry
-            return jnp.maximum(
-                barrier_end,
-                jnp.minimum(0.2 * barrier, (barrier / scales.objective) ** 1.5 * scales.objective),
-            ), True
-
-        at_barrier, _ = optimality(it, ex, state.barrier)
-        reduce = (at_barrier < 10.0 * state.barrier / scales.objective) & (
-            state.barrier > barrier_end
-        )
-        barrier = jnp.where(reduce, lower_barrier((state.barrier, False))[0], state.barrier)
-        filter_ = jnp.where(reduce, jnp.inf, state.filter)
-
-        def search(carry):
-            _, _, _, shift, tries = carry
-            shift = jnp.where(tries == 0, shift, jnp.maximum(8.0 * shift, 1e-6))
-            step, slope, ok = direction(it, ex, barrier, shift)
-            return step, slope, ok, shift, tries + 1
-
-        start_shift = jnp.where(state.stuck > 0, jnp.maximum(state.shift * 10.0, 1e-4), 0.0)
-        blank = jax.tree.map(jnp.zeros_like, it)
-        step, slope, ok, shift, _ = jax.lax.while_loop(
-            lambda c: ~c[2] & (c[4] < 25),
-            search,
-            (blank, jnp.zeros(()), jnp.array(False), start_shift, 0),
-        )
-        low, high, ends = slacks(it.u, it.time)
-        fraction = jnp.maximum(0.99, 1.0 - barrier / scales.objective)
-        primal = jnp.minimum(
-            jnp.minimum(
-                max_step(low, step.u, has_lower[None], fraction),
-                max_step(high, -step.u, has_upper[None], fraction),
-            ),
-            max_step(ends, time_signs * step.time, has_time_bound, fraction),
-        )
-        # A final time that collapses or explodes in one step loses the way back.
-        primal = jnp.minimum(primal, 0.3 * it.time / (jnp.abs(step.time) + 1e-300))
-        dual = jnp.minimum(
-            jnp.minimum(
-                max_step(it.lower_dual, step.lower_dual, has_lower[None], fraction),
-                max_step(it.upper_dual, step.upper_dual, has_upper[None], fraction),
-            ),
-            max_step(it.time_duals, step.time_duals, has_time_bound, fraction),
-        )
-        sizes = primal * 0.5 ** jnp.arange(12.0)
-        thetas, phis = jax.vmap(
-            lambda s: merit(it.x + s * step.x, it.u + s * step.u, it.time + s * step.time, barrier)
-        )(jnp.append(sizes, 0.0))
-        theta, phi, thetas, phis = thetas[-1], phis[-1], thetas[:-1], phis[:-1]
-        noise = 1e-13 * jnp.abs(phi)
-        progress = (thetas <= (1.0 - 1e-5) * theta) | (
-            phis <= phi - 1e-5 * scales.objective * theta
-        )
-        descent = (slope < 0.0) & (sizes * jnp.abs(slope / scales.objective) ** 2.3 > theta**1.1)
-        armijo = phis <= phi + 1e-4 * sizes * slope + noise
-        allowed = jnp.all(
-            (thetas[:, None] < (1.0 - 1e-5) * filter_[None, :, 0])
-            | (phis[:, None] < filter_[None, :, 1] - 1e-5 * scales.objective * filter_[None, :, 0]),
-            axis=1,
-        )
-        accept = jnp.where(descent & (theta < 1e-2), armijo, progress) & allowed
-        accept &= jnp.isfinite(thetas) & jnp.isfinite(phis)
-        # Near the solution rounding hides the decrease; a full step that stays feasible is right.
-        accept |= (thetas < 1e-9) & (jnp.abs(phis - phi) < 1e-9 * scales.objective)
-        found = jnp.any(accept) & ok
-        chosen = jnp.argmax(accept)
-        size = jnp.where(found, sizes[chosen], 0.0)
-        dual = jnp.where(found, dual, 0.0)
-        augment = ~(descent[chosen] & armijo[chosen])
-        slot = jnp.where(found & augment, state.step, solver.max_steps)
-        filter_ = filter_.at[slot].set(jnp.stack([theta, phi]), mode="drop")
-        new = _Iterate(
-            it.x + size * step.x,
-            it.u + size * step.u,
-            it.time + size * step.time,
-            it.costate + size * step.costate,
-            it.lower_dual + dual * step.lower_dual,
-            it.upper_dual + dual * step.upper_dual,
-            it.time_duals + dual * step.time_duals,
-        )
-        # Far-off duals would spoil the primal-dual model; keep them near the central path.
-        low, high, ends = slacks(new.u, new.time)
-        new = new._replace(
-            lower_dual=jnp.where(
-                has_lower[None],
-                jnp.clip(new.lower_dual, barrier / low / 1e8, barrier / low * 1e8),
-                0.0,
-            ),
-            upper_dual=jnp.where(
-                has_upper[None],
-                jnp.clip(new.upper_dual, barrier / high / 1e8, barrier / high * 1e8),
-                0.0,
-            ),
-        )
-        error, infeasibility = optimality(it, ex, barrier_end)
-        error = jnp.where(jnp.isfinite(error), error, jnp.inf)
-        return _State(
-            new,
-            ex.h_z[:, n:],
-            jnp.diagonal(ex.h_zz[:, n:, n:], axis1=1, axis2=2),
-            h * it.time * jnp.sum(ex.cost) + problem.end_cost(it.time, it.x[-1]),
-            barrier,
-            shift,
-            filter_,
-            state.step + 1,
-            error,
-            infeasibility,
-            jnp.where(found, 0, state.stuck + 1),
-        )
-
-    def unfinished(state: _State):
-        done = (state.error < solver.tolerance) & (state.barrier <= barrier_end)
-        return ~done & (state.step < solver.max_steps) & (state.stuck < 12)
-
-    barrier0 = 0.1 * scales.objective
-    low, high, ends = slacks(guess.u, guess.final_time)
+    program = _Program(problem, scales, solver.intervals)
+    barrier = 0.1 * scales.objective
+    slacks = program.slacks(guess.u, guess.final_time)
     iterate = _Iterate(
         guess.x,
         guess.u,
         guess.final_time,
-        jnp.zeros((intervals + 1, n)),
-        jnp.where(has_lower[None], barrier0 / low, 0.0),
-        jnp.where(has_upper[None], barrier0 / high, 0.0),
-        jnp.where(has_time_bound, barrier0 / ends, 0.0),
+        jnp.zeros_like(guess.x),
+        program.masked(jax.tree.map(lambda s: barrier / s, slacks)),
     )
+    outline = jax.eval_shape(lambda: program.expand(iterate))
     state = _State(
         iterate,
-        jnp.zeros((intervals, m)),
-        jnp.zeros((intervals, m)),
+        jax.tree.map(lambda v: jnp.zeros(v.shape, v.dtype), outline),
         jnp.array(jnp.inf),
-        barrier0,
+        barrier,
         jnp.zeros(()),
         jnp.full((solver.max_steps, 2), jnp.inf),
         jnp.array(0),
@@ -539,14 +472,21 @@ def solve_transcription(problem: Problem, solver: Transcription, guess: Guess) -
         jnp.array(jnp.inf),
         jnp.array(0),
     )
-    state = jax.lax.while_loop(unfinished, body, state)
-    it = state.iterate
+
+    def unfinished(state: _State):
+        done = (state.error < solver.tolerance) & (
+            state.barrier <= solver.barrier * scales.objective
+        )
+        return ~done & (state.step < solver.max_steps) & (state.stuck < 12)
+
+    state = jax.lax.while_loop(unfinished, lambda s: _advance(program, solver, s), state)
+    it, ex = state.iterate, state.expansion
     return Transcribed(
         it.x,
         it.u,
         it.costate,
-        state.switching_function,
-        state.curvature,
+        ex.h_z[:, n:],
+        jnp.diagonal(ex.h_zz[:, n:, n:], axis1=1, axis2=2),
         it.time,
         state.objective,
         state.error < solver.tolerance,

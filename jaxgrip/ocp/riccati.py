@@ -1,0 +1,89 @@
+"""Linear-quadratic problems over stages with parameters, by one backward and one forward sweep."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+
+class LinearQuadratic(NamedTuple):
+    r"""Minimise $\frac12 \sum_k w_k^T Q_k w_k + \frac12 e^T V e$, $x_{k+1} = A_k w_k$, $x_0 = 0$.
+
+    w = (x, u, p) with states `(n,)`, controls `(m,)` and parameters p `(q,)`; e = (x_N, p). The
+    parameters are (time, 1, multipliers): the constant one carries the linear terms, the
+    multipliers of the end conditions are maximised over.
+
+    `stage` Q `(N, n+m+q, n+m+q)`; `move` A `(N, n, n+m+q)`; `end` V `(n+q, n+q)`.
+    """
+
+    stage: Float[Array, "N w w"]
+    move: Float[Array, "N n w"]
+    end: Float[Array, "e e"]
+
+
+class Sweep(NamedTuple):
+    """Solution of a [`LinearQuadratic`][]: `x` `(N+1, n)`, `u` `(N, m)`, parameters `(q,)`, the
+    gradient `value_x` `(N, n)` of the cost to go at each next state; `ok` is False where the
+    reduced Hessian is not positive definite and the solution therefore no minimum.
+    """
+
+    x: Float[Array, "nodes n"]
+    u: Float[Array, "N m"]
+    parameters: Float[Array, " q"]
+    value_x: Float[Array, "N n"]
+    ok: Bool[Array, ""]
+
+
+def sweep(lq: LinearQuadratic, *, is_time_free: bool) -> Sweep:
+    """Solve a [`LinearQuadratic`][] in time linear in the number of stages.
+
+    **Arguments:** `lq`; `is_time_free`, whether the first parameter is an unknown or zero.
+
+    **Returns:** a [`Sweep`][].
+    """
+    n, width = lq.move.shape[1:]
+    q = lq.end.shape[0] - n
+    m = width - n - q
+    parameters_only = jnp.eye(q, width, k=n + m)
+
+    def backward(value, inputs):
+        stage, move = inputs
+        forward_map = jnp.concatenate([move, parameters_only])
+        hess = stage + forward_map.T @ value @ forward_map
+        by_u = hess[n : n + m]
+        by_rest = jnp.concatenate([by_u[:, :n], by_u[:, n + m :]], axis=1)
+        factor = jnp.linalg.cholesky(by_u[:, n : n + m])
+        gain = -jax.scipy.linalg.cho_solve((factor, True), by_rest)
+        rest = jnp.concatenate([hess[:n], hess[n + m :]])
+        rest = jnp.concatenate([rest[:, :n], rest[:, n + m :]], axis=1)
+        new = rest + by_rest.T @ gain
+        return 0.5 * (new + new.T), (gain, value[:n])
+
+    first, (gains, value_rows) = jax.lax.scan(backward, lq.end, (lq.stage, lq.move), reverse=True)
+    saddle = first[n:, n:]
+    unknown = jnp.array([i for i in range(q) if i != 1 and (i != 0 or is_time_free)], dtype=int)
+    solved = jnp.linalg.solve(saddle[unknown[:, None], unknown[None]], -saddle[unknown, 1])
+    parameters = jnp.zeros(q).at[1].set(1.0).at[unknown].set(solved)
+    concave = jnp.linalg.cholesky(-saddle[2:, 2:])
+    ok = jnp.all(jnp.isfinite(gains)) & jnp.all(jnp.isfinite(concave))
+    if is_time_free:
+        coupling = saddle[2:, 0]
+        by_time = coupling @ jax.scipy.linalg.cho_solve((concave, True), coupling)
+        ok &= saddle[0, 0] + by_time > 0.0
+
+    def forward(x, inputs):
+        gain, move = inputs
+        u = gain @ jnp.concatenate([x, parameters])
+        new = move @ jnp.concatenate([x, u, parameters])
+        return new, (u, new)
+
+    _, (u, x) = jax.lax.scan(forward, jnp.zeros(n), (gains, lq.move))
+    ends = jnp.concatenate([x, jnp.broadcast_to(parameters, (len(x), q))], axis=1)
+    return Sweep(
+        jnp.concatenate([jnp.zeros((1, n)), x]),
+        u,
+        parameters,
+        jnp.einsum("kie,ke->ki", value_rows, ends),
+        ok,
+    )
