@@ -1,0 +1,164 @@
+"""Bad statements get a sentence, failed solves a result that says what to try."""
+
+import logging
+import subprocess
+import sys
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxgrip as jg
+from jaxgrip.ocp import RESULTS, Free
+
+
+def drift(x, u):
+    return jnp.stack([x[1], u[0]])
+
+
+def state(**changes):
+    given = {
+        "initial_state": (0.0, 0.0),
+        "final_state": (1.0, 0.0),
+        "final_time": Free(1.0),
+        "control_bounds": (-np.ones(1), np.ones(1)),
+    }
+    return jg.ocp.Problem(given.pop("dynamics", drift), **{**given, **changes})
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"final_state": (1.0,)}, "final_state has 1 entries, initial_state has 2"),
+        ({"initial_state": (0.0, None)}, "initial_state must fix every component"),
+        ({"initial_state": (0.0, np.nan)}, r"initial_state\[1\] is nan"),
+        ({"final_state": (np.inf, 0.0)}, r"final_state\[0\] is inf"),
+        ({"initial_state": np.zeros((2, 1))}, "initial_state must be a vector"),
+        ({"initial_state": (0.0, 0.0, 0.0), "final_state": np.ones(3)}, "dynamics must return"),
+        ({"control_bounds": (np.ones(1), -np.ones(1))}, "of control 0: lower bound 1.0"),
+        ({"control_bounds": (np.ones(1), np.ones(1))}, "of control 0"),
+        ({"control_bounds": (np.full(1, np.nan), np.ones(1))}, "of control 0"),
+        ({"control_bounds": (np.ones(1), np.ones(2))}, "two vectors of one length"),
+        ({"control_bounds": (-1.0, 1.0)}, "two vectors of one length"),
+        ({"final_time": 1.0}, "Minimum time needs final_time=Free"),
+        ({"final_time": Free(1.0, upper=0.5)}, "guess 1.0 must lie between"),
+        ({"final_time": Free(1.0, lower=2.0)}, "guess 1.0 must lie between"),
+        ({"final_time": Free(1.0, lower=3.0, upper=2.0)}, "0 <= lower < upper"),
+        ({"final_time": Free(-1.0, lower=-2.0)}, "0 <= lower < upper"),
+        ({"final_time": Free(np.nan)}, "guess nan"),
+        ({"final_time": -1.0, "running_cost": lambda x, u: u[0] ** 2}, "positive number, not -1"),
+        ({"final_time": np.nan, "running_cost": lambda x, u: u[0] ** 2}, "positive number"),
+    ],
+)
+def test_contradictions(changes, sentence):
+    with pytest.raises(ValueError, match=sentence) as caught:
+        state(**changes)
+    message = str(caught.value)
+    assert message.endswith(".")
+    assert "\n" not in message
+
+
+def test_numbers_replaced_later_are_checked_too(brake):
+    bad = eqx.tree_at(lambda p: p.initial_state, brake.problem, jnp.array([jnp.nan, 0.0]))
+    with pytest.raises(ValueError, match=r"initial_state\[0\] is nan"):
+        jg.ocp.solve(bad)
+
+
+def test_single_precision_is_refused():
+    program = """
+import numpy as np, jaxgrip as jg
+try:
+    jg.ocp.Problem(lambda x, u: u, initial_state=(0.0,), final_state=(1.0,),
+                   final_time=jg.ocp.Free(1.0), control_bounds=(-np.ones(1), np.ones(1)))
+except RuntimeError as error:
+    print(error)
+"""
+    run = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True
+    )
+    assert "Optimal control needs 64-bit" in run.stdout
+    assert "enable_x64()" in run.stdout
+    assert run.stdout.count("\n") == 1
+
+
+def assert_fails(problem, results):
+    solution = jg.ocp.solve(problem, throw=False)
+    assert solution.result in results
+    sentence = RESULTS[solution.result]
+    assert sentence.endswith(".")
+    assert ":" in sentence
+    assert solution.certificate is None
+    assert solution.t.shape[0] == solution.x.shape[0] == solution.u.shape[0]
+    return solution
+
+
+@pytest.mark.parametrize("change", ["too_weak", "too_short", "not_a_number"])
+def test_motions_that_do_not_exist(finger_problem, fingers, change):
+    if change == "too_weak":
+        # Against 0.31 N m of gravity in joint 2 with the links stretched out.
+        problem = finger_problem(
+            "A", start=(0.0, -1.5, 0.0), end=(0.0, 0.0, 0.0), torque_limit=(0.25, 0.02, 0.02)
+        )
+    elif change == "too_short":
+        problem = finger_problem("A", guess=0.05, upper=0.1)
+    else:
+        problem = eqx.tree_at(
+            lambda p: p.dynamics.tree.gravity, fingers["A"].problem, jnp.full(3, jnp.nan)
+        )
+    solution = assert_fails(problem, (RESULTS.unreachable, RESULTS.transcription_failed))
+    assert solution.stats["transcriptions"] >= 1
+
+
+def test_failure_raises_its_sentence(time_problem):
+    """The double integrator needs two seconds for this distance."""
+    problem = time_problem((0.0, 0.0), (1.0, 0.0), guess=1.0, upper=1.9)
+    solution = assert_fails(problem, (RESULTS.unreachable,))
+    with pytest.raises(jg.ocp.SolveError) as caught:
+        jg.ocp.solve(problem)
+    assert isinstance(caught.value, RuntimeError)
+    assert str(caught.value) == RESULTS[solution.result]
+    assert caught.value.solution.result == solution.result
+
+
+def test_final_time_at_its_lower_bound_is_not_taken_for_free(time_problem):
+    """Below an active bound H(t_F) = 0 does not hold; two seconds would do."""
+    solution = jg.ocp.solve(
+        time_problem((0.0, 0.0), (1.0, 0.0), guess=3.0, lower=2.5), throw=False
+    )
+    if solution.result == RESULTS.successful:
+        assert float(solution.final_time) >= 2.5
+
+
+@pytest.fixture
+def compiled(caplog):
+    """Function that runs another and returns the names of all programs compiled meanwhile."""
+
+    def watch(function):
+        caplog.clear()
+        with caplog.at_level(logging.WARNING), jax.log_compiles():
+            function()
+        return [r.getMessage() for r in caplog.records if r.getMessage().startswith("Compiling")]
+
+    return watch
+
+
+def test_other_numbers_do_not_compile_again(fingers, finger_problem, compiled):
+    assert compiled(lambda: jax.jit(lambda x: x + 1.25)(jnp.ones(3)))
+    others = [
+        finger_problem("A", start=(0.1, -0.5, -0.4), end=(1.2, -1.0, -1.1)),
+        finger_problem("B", torque_limit=(0.3, 0.4, 0.5), masses=(0.1, 0.2, 0.15), guess=0.2),
+        finger_problem("A", link_lengths=(0.03, 0.05, 0.06), gravity=(0.0, 0.0, -1.62)),
+    ]
+    solutions = []
+    messages = compiled(lambda: solutions.extend(jg.ocp.solve(p, throw=False) for p in others))
+    for solution in solutions:
+        assert solution.result == RESULTS.successful
+    programs = ("solve_transcription", "solve_shooting", "_scaled_flow", "hamiltonian")
+    assert not [m for m in messages if any(name in m for name in programs)]
+
+
+def test_other_costs_do_not_compile_again(time_problem, brake, compiled):
+    messages = compiled(lambda: jg.ocp.solve(time_problem((0.3, -0.2), (1.0, 0.4), 0.7)))
+    assert not [m for m in messages if "solve_transcription" in m or "solve_shooting" in m]

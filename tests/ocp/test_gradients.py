@@ -1,0 +1,154 @@
+"""Derivatives of converged solutions, by the implicit function theorem."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.test_util import check_grads
+
+import jaxgrip as jg
+
+ONE_START = jg.ocp.Solver(starts=1)
+
+
+def rest_to_rest_time(time_problem, distance, bound):
+    problem = time_problem((0.0, 0.0), (distance, 0.0), bound)
+    return jg.ocp.solve(problem, solver=ONE_START).final_time
+
+
+def test_closed_form(time_problem):
+    """t_F = 2 sqrt(d / u)."""
+    distance, bound = jnp.array(1.7), jnp.array(0.6)
+    value, gradient = jax.value_and_grad(
+        lambda d, u: rest_to_rest_time(time_problem, d, u), argnums=(0, 1)
+    )(distance, bound)
+    np.testing.assert_allclose(value, 2.0 * (1.7 / 0.6) ** 0.5, rtol=1e-12)
+    expected = (1.0 / (1.7 * 0.6) ** 0.5, -((1.7 / 0.6**3) ** 0.5))
+    np.testing.assert_allclose(gradient, expected, rtol=1e-11)
+    _, forward = jax.jvp(
+        lambda d, u: rest_to_rest_time(time_problem, d, u), (distance, bound), (1.0, 2.0)
+    )
+    np.testing.assert_allclose(forward, expected[0] + 2.0 * expected[1], rtol=1e-11)
+
+
+def test_both_modes_against_differences(time_problem):
+    def outputs(distance, bound):
+        problem = time_problem((-distance, 0.1), (0.2, 0.3), bound)
+        sol = jg.ocp.solve(problem, solver=ONE_START)
+        return sol.final_time, sol.switching_times, sol.x[5], sol.costate[0]
+
+    check_grads(
+        outputs, (jnp.array(1.3), jnp.array(0.9)), order=1, modes=("fwd", "rev"), atol=1e-7,
+        rtol=1e-7, eps=1e-4,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "name", ["free_speed", "soft_target", "priced_time", "turnpike", "effort", "finger"]
+)
+def test_costates_are_sensitivities(request, fingers, effort_problem, name):
+    """The derivative of the optimal cost by the initial state is the costate there, by the final
+    state minus the costate there.
+    """
+    if name == "effort":
+        problem = effort_problem((-1.0, 0.2), (0.0, 0.0), 5.0)
+    else:
+        problem = (fingers["B"] if name == "finger" else request.getfixturevalue(name)).problem
+
+    def cost(start, end):
+        moved = [end[i] if i in problem.fixed_final else None for i in range(problem.n)]
+        moved = jg.ocp.Problem(
+            problem.dynamics,
+            running_cost=problem.running_cost,
+            terminal_cost=problem.terminal_cost,
+            initial_state=start,
+            final_state=moved,
+            final_time=problem.final_time,
+            control_bounds=(problem.lower, problem.upper),
+        )
+        sol = jg.ocp.solve(moved, solver=ONE_START)
+        return sol.objective, sol.costate
+
+    gradient, costate = jax.grad(cost, argnums=(0, 1), has_aux=True)(
+        problem.initial_state, problem.final_state
+    )
+    scale = np.abs(costate).max(axis=0)
+    fixed = [i in problem.fixed_final for i in range(problem.n)]
+    np.testing.assert_allclose(gradient[0] / scale, costate[0] / scale, atol=1e-8)
+    np.testing.assert_allclose(
+        gradient[1] / scale, np.where(fixed, -costate[-1], 0.0) / scale, atol=1e-8
+    )
+
+
+def test_singular_arc(turnpike):
+    """Switches at x(0) and T - x(T), cost x(0)^3 / 3 + x(T)^3 / 3."""
+    problem = turnpike.problem
+
+    def outputs(start, end, time):
+        moved = jg.ocp.Problem(
+            problem.dynamics,
+            running_cost=problem.running_cost,
+            initial_state=[start],
+            final_state=[end],
+            final_time=time,
+            control_bounds=(problem.lower, problem.upper),
+        )
+        sol = jg.ocp.solve(moved, solver=ONE_START)
+        return sol.objective, *sol.switching_times
+
+    rows = jax.jacrev(outputs, argnums=(0, 1, 2))(jnp.array(1.0), jnp.array(0.5), jnp.array(2.0))
+    expected = [(1.0, 0.25, 0.0), (1.0, 0.0, 0.0), (0.0, -1.0, 1.0)]
+    np.testing.assert_allclose(rows, expected, atol=1e-8)
+
+
+def finger_time(finger_problem, lengths, masses, torque):
+    problem = finger_problem(
+        "A",
+        link_lengths=jnp.array([0.02, 0.06, 0.07]) * lengths,
+        masses=jnp.array([0.08, 0.16, 0.20]) * masses,
+        torque_limit=jnp.array([0.25, 0.50, 0.40]) * torque,
+    )
+    return jg.ocp.solve(problem, solver=ONE_START).final_time
+
+
+def test_finger_against_solving_again(finger_problem):
+    """Link lengths, masses and torque limits; relative changes, fourth-order differences."""
+    model = (jnp.ones(3), jnp.ones(3), jnp.ones(3))
+    value, gradient = jax.value_and_grad(
+        lambda *model: finger_time(finger_problem, *model), argnums=(0, 1, 2)
+    )(*model)
+    np.testing.assert_allclose(value, 0.11997468651, atol=2e-11)
+    h = 1e-4
+    for kind in range(3):
+        for link in range(3):
+
+            def at(step, kind=kind, link=link):
+                moved = [m.at[link].add(step) if k == kind else m for k, m in enumerate(model)]
+                return float(finger_time(finger_problem, *moved))
+
+            quotient = (8.0 * (at(h) - at(-h)) - (at(2 * h) - at(-2 * h))) / (12.0 * h)
+            np.testing.assert_allclose(gradient[kind][link], quotient, rtol=1e-6)
+    direction = (jnp.array([0.1, -0.2, 0.3]), jnp.array([1.0, 0.5, 0.2]), jnp.array([0.3, 1.0, -1]))
+    _, forward = jax.jvp(lambda *model: finger_time(finger_problem, *model), model, direction)
+    backward = sum(jnp.vdot(g, d) for g, d in zip(gradient, direction, strict=True))
+    np.testing.assert_allclose(forward, backward, rtol=1e-9)
+
+
+def test_finger_time_is_homogeneous(finger_problem):
+    """Masses, inertias and torques times c leave the motion unchanged; gravity scales with mass.
+
+    Euler's theorem: the gradient is orthogonal to that direction.
+    """
+    inertias = jnp.array(jg.models.gripper.INERTIAS)
+
+    def final_time(factor):
+        problem = finger_problem(
+            "B",
+            masses=jnp.array([0.08, 0.16, 0.20]) * factor,
+            inertias=inertias * factor,
+            torque_limit=jnp.array([0.20, 0.47, 0.35]) * factor,
+        )
+        return jg.ocp.solve(problem, solver=ONE_START).final_time
+
+    slope = jax.grad(final_time)(jnp.array(1.0))
+    np.testing.assert_allclose(slope, 0.0, atol=1e-11)
