@@ -5,6 +5,10 @@ import os
 import platform
 import sys
 from importlib.metadata import version
+from pathlib import Path
+
+# OpenBLAS's threads on small matrices fight with XLA's for the cores; it reads this when loaded.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import jax
 import jaxlib
@@ -25,17 +29,28 @@ def main(peer_python: str | None = None) -> int:
     # A cached executable would hide what compiling costs.
     jax.config.update("jax_enable_compilation_cache", False)
     # In a log the tables keep their shape.
-    console = Console(width=None if sys.stdout.isatty() else 110)
+    console = Console(width=None if sys.stdout.isatty() else 125)
     console.print(
         f"jaxgrip {version('jaxgrip')}, jax {jax.__version__}, jaxlib {jaxlib.__version__}, "
         f"numpy {np.__version__}, Python {platform.python_version()}, float64, "
-        f"{jax.devices()[0].device_kind}, {len(os.sched_getaffinity(0))} cores",
+        f"{processor()}, {len(os.sched_getaffinity(0))} cores, "
+        f"load {os.getloadavg()[0]:.1f} at the start",
         highlight=False,
     )
     peer = peer_python or sys.executable
     show("Rigid bodies", rigid_body.main(peer), console)
     show("Minimum-time motion of a finger", optimal_control.main(peer), console)
     return 0
+
+
+def processor() -> str:
+    """Model of the CPU, or of the accelerator where JAX has found one."""
+    kind = jax.devices()[0].device_kind
+    information = Path("/proc/cpuinfo")
+    if kind != "cpu" or not information.exists():
+        return kind
+    models = [line for line in information.read_text().splitlines() if "model name" in line]
+    return models[0].partition(":")[2].strip() if models else kind
 
 
 if __name__ == "__main__":

@@ -66,6 +66,8 @@ def duration(seconds: float | None) -> str:
     """Seconds with a fitting unit, empty for None."""
     if seconds is None:
         return ""
+    if seconds == 0.0:
+        return "0 s"
     for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
         if seconds >= size:
             return f"{seconds / size:.3g} {unit}"

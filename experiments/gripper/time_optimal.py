@@ -363,7 +363,7 @@ def draw(
             arrays.hamiltonian,
             arrays.hamiltonian.attrs["scale"],
             HAMILTONIAN_TOLERANCE,
-            f"Finger {name}: Hamiltonian",
+            f"Finger {name}: Hamiltonian, ideally zero",
             switching_times=times,
         ),
         f"Finger {name}: minimum time demands a Hamiltonian of zero all the way.",

@@ -148,7 +148,9 @@ def hamiltonian(
     # An exact zero has no logarithm; draw it at the resolution of a double.
     ratio = np.maximum(np.abs(value.values) / scale, 1e-17)
     for switch in switching_times:
-        axes.axvline(1e3 * switch, color=GREY, linewidth=0.8, linestyle=":")
+        line = axes.axvline(1e3 * switch, color=GREY, linewidth=0.8, linestyle=":")
+    if len(switching_times):
+        figure.legend([line], ["a control switches"], loc="outside upper right")
     axes.semilogy(t, ratio, color=PALETTE[0], linewidth=1.0)
     axes.axhline(tolerance, color=PALETTE[1], linestyle="--")
     axes.annotate(
