@@ -312,11 +312,10 @@ def _tangent(problem: Problem, tangent: Problem, extremal: _Linearised):
         residual = residuals(problem, plan, arcs, scales, stages.value)
         return residual, _assemble(problem, arcs, stages)
 
-    _, push = jax.linearize(conditions, numbers, arcs)
-    change, direct = push(tangent, jax.tree.map(jnp.zeros_like, arcs))
+    change, direct = jax.jvp(lambda p: conditions(p, arcs), (numbers,), (tangent,))[1]
     rhs = jax.tree.map(jnp.negative, change)
     step = newton_step(problem, plan, arcs, scales, value, jacobian, rhs)
-    _, through = push(jax.tree.map(jnp.zeros_like, numbers), step)
+    _, through = jax.jvp(lambda w: conditions(numbers, w), (arcs,), (step,))[1]
     return jax.tree.map(jnp.add, direct, through)
 
 
