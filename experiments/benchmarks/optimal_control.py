@@ -61,7 +61,8 @@ def main(peer_python: str) -> list[Row]:
         return [Row(task["name"], *ours[task["name"]], note=reply) for task in TASKS]
     note = NOTE.format(casadi=reply["casadi"], repeats=REPEATS)
     rows = []
-    for result in reply["results"]:
+    names = [task["name"] for task in TASKS]
+    for result in sorted(reply["results"], key=lambda result: names.index(result["task"])):
         failed = "" if result["converged"] else " not converged"
         run_s, compile_s, answer = ours[result["task"]]
         rows.append(

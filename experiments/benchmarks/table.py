@@ -17,12 +17,13 @@ class Row:
 
     `run_s` and `peer_run_s` are seconds for the same unit of work, compilation and set-up apart;
     `target` is the ratio `peer_run_s / run_s` asked for; `answer` and `peer_answer` are what came
-    out, where both should agree.
+    out, where both should agree; `who` tells several measurements of ours apart.
     """
 
     what: str
     run_s: float
     compile_s: float | None = None
+    who: str = "jaxgrip"
     peer: str = ""
     peer_run_s: float | None = None
     peer_setup_s: float | None = None
@@ -38,19 +39,28 @@ class Row:
 
 
 def show(title: str, rows: list[Row], console: Console) -> None:
-    """Print ours and each peer on a line of its own, the notes under the table."""
+    """Print ours and each peer on a line of its own, the notes under the table.
+
+    The ratio stands with the peer; where ours was measured in another way too, with that line.
+    """
     notes = list(dict.fromkeys(row.note for row in rows if row.note))
     headings = ("", "who", "compile, set-up", "run", "answer", "ratio", "asked for")
-    lines = []
-    for number, row in enumerate(rows):
-        if number == 0 or row.what != rows[number - 1].what:
+    lines, last = [], None
+    for row in rows:
+        new = last is None or row.what != last.what
+        again = not new and row.who != last.who
+        ours = (row.who, duration(row.compile_s), duration(row.run_s), row.answer)
+        ratio = "" if row.ratio is None else f"{row.ratio:.2f}"
+        target = "" if row.target is None else f"{row.target:g}"
+        if new:
             mark = f" ({notes.index(row.note) + 1})" if row.note else ""
-            ours = (duration(row.compile_s), duration(row.run_s), row.answer)
-            lines.append((row.what + mark, "jaxgrip", *ours, "", ""))
-        if row.peer_run_s is not None:
-            peer = (duration(row.peer_setup_s), duration(row.peer_run_s), row.peer_answer)
-            target = "" if row.target is None else f"{row.target:g}"
-            lines.append(("", row.peer, *peer, f"{row.ratio:.2f}", target))
+            lines.append((row.what + mark, *ours, "", ""))
+        if again:
+            lines.append(("", *ours, ratio, target))
+        elif row.peer_run_s is not None:
+            peer = (row.peer, duration(row.peer_setup_s), duration(row.peer_run_s))
+            lines.append(("", *peer, row.peer_answer, ratio, target))
+        last = row
     used = [any(cells) for cells in zip(*lines, strict=True)]
     table = Table(title=title, title_justify="left")
     for heading in compress(headings, used):
