@@ -152,7 +152,7 @@ def test_two_link_arm(arm):
         signs = [sign.translate(str.maketrans("+-", "-+")) for sign in signs[::-1]]
         lengths = lengths[::-1]
         costate = sol.costate[-1] * np.array([1.0, 1.0, -1.0, -1.0])
-    assert signs == "-+ ++ +- -- -+".split()
+    assert signs == ["-+", "++", "+-", "--", "-+"]
     published = (0.06347156, 0.40734994, 0.20405868, 0.36756956, 0.18036749)
     np.testing.assert_allclose(lengths, published, atol=1e-7)
     np.testing.assert_allclose(costate, (-0.20219, -0.108867, -0.207429, -0.08043), atol=5e-6)
@@ -164,7 +164,7 @@ def test_cops_robot_arm(robot):
     np.testing.assert_allclose(sol.final_time, 9.140911745915, rtol=1e-12)
     half = (2.28522794, 0.51081527, 1.77441266)
     signs, lengths = arcs(sol)
-    assert signs == "-+- ++- +++ +-+ +-- ---".split()
+    assert signs == ["-+-", "++-", "+++", "+-+", "+--", "---"]
     np.testing.assert_allclose(lengths, (*half, *half[::-1]), atol=1e-7)
     np.testing.assert_allclose(
         sol.costate[0], (1.200071, -1.368581, 3.482556, 1.837411, -6.255039, 6.729005), atol=1e-6

@@ -68,7 +68,8 @@ def test_numbers_replaced_later_are_checked_too(brake):
 
 def test_single_precision_is_refused():
     program = """
-import numpy as np, jaxgrip as jg
+import numpy as np
+import jaxgrip as jg
 try:
     jg.ocp.Problem(lambda x, u: u, initial_state=(0.0,), final_state=(1.0,),
                    final_time=jg.ocp.Free(1.0), control_bounds=(-np.ones(1), np.ones(1)))
@@ -122,15 +123,6 @@ def test_failure_raises_its_sentence(time_problem):
     assert caught.value.solution.result == solution.result
 
 
-def test_final_time_at_its_lower_bound_is_not_taken_for_free(time_problem):
-    """Below an active bound H(t_F) = 0 does not hold; two seconds would do."""
-    solution = jg.ocp.solve(
-        time_problem((0.0, 0.0), (1.0, 0.0), guess=3.0, lower=2.5), throw=False
-    )
-    if solution.result == RESULTS.successful:
-        assert float(solution.final_time) >= 2.5
-
-
 @pytest.fixture
 def compiled(caplog):
     """Function that runs another and returns the names of all programs compiled meanwhile."""
@@ -149,7 +141,7 @@ def test_other_numbers_do_not_compile_again(fingers, finger_problem, compiled):
     others = [
         finger_problem("A", start=(0.1, -0.5, -0.4), end=(1.2, -1.0, -1.1)),
         finger_problem("B", torque_limit=(0.3, 0.4, 0.5), masses=(0.1, 0.2, 0.15), guess=0.2),
-        finger_problem("A", link_lengths=(0.03, 0.05, 0.06), gravity=(0.0, 0.0, -1.62)),
+        finger_problem("A", link_lengths=(0.02, 0.055, 0.072), gravity=(0.0, 0.0, -9.0)),
     ]
     solutions = []
     messages = compiled(lambda: solutions.extend(jg.ocp.solve(p, throw=False) for p in others))
@@ -159,6 +151,6 @@ def test_other_numbers_do_not_compile_again(fingers, finger_problem, compiled):
     assert not [m for m in messages if any(name in m for name in programs)]
 
 
-def test_other_costs_do_not_compile_again(time_problem, brake, compiled):
+def test_other_boundary_values_do_not_compile_again(time_problem, brake, compiled):
     messages = compiled(lambda: jg.ocp.solve(time_problem((0.3, -0.2), (1.0, 0.4), 0.7)))
     assert not [m for m in messages if "solve_transcription" in m or "solve_shooting" in m]

@@ -43,17 +43,12 @@ def test_both_modes_against_differences(time_problem):
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "name", ["free_speed", "soft_target", "priced_time", "turnpike", "effort", "finger"]
-)
-def test_costates_are_sensitivities(request, fingers, effort_problem, name):
+@pytest.mark.parametrize("name", ["free_speed", "soft_target", "priced_time", "turnpike"])
+def test_costates_are_sensitivities(request, name):
     """The derivative of the optimal cost by the initial state is the costate there, by the final
     state minus the costate there.
     """
-    if name == "effort":
-        problem = effort_problem((-1.0, 0.2), (0.0, 0.0), 5.0)
-    else:
-        problem = (fingers["B"] if name == "finger" else request.getfixturevalue(name)).problem
+    problem = request.getfixturevalue(name).problem
 
     def cost(start, end):
         moved = [end[i] if i in problem.fixed_final else None for i in range(problem.n)]
@@ -101,54 +96,69 @@ def test_singular_arc(turnpike):
     np.testing.assert_allclose(rows, expected, atol=1e-8)
 
 
-def finger_time(finger_problem, lengths, masses, torque):
-    problem = finger_problem(
-        "A",
-        link_lengths=jnp.array([0.02, 0.06, 0.07]) * lengths,
-        masses=jnp.array([0.08, 0.16, 0.20]) * masses,
-        torque_limit=jnp.array([0.25, 0.50, 0.40]) * torque,
-    )
-    return jg.ocp.solve(problem, solver=ONE_START).final_time
+@pytest.fixture(scope="module")
+def finger_gradient(finger_problem):
+    """Minimum time of finger A as a function of relative changes, where it is, its gradient."""
+    start, end = finger_problem("A").initial_state[:3], finger_problem("A").final_state[:3]
+    inertia = jnp.array(jg.models.gripper.INERTIAS)
 
-
-def test_finger_against_solving_again(finger_problem):
-    """Link lengths, masses and torque limits; relative changes, fourth-order differences."""
-    model = (jnp.ones(3), jnp.ones(3), jnp.ones(3))
-    value, gradient = jax.value_and_grad(
-        lambda *model: finger_time(finger_problem, *model), argnums=(0, 1, 2)
-    )(*model)
-    np.testing.assert_allclose(value, 0.11997468651, atol=2e-11)
-    h = 1e-4
-    for kind in range(3):
-        for link in range(3):
-
-            def at(step, kind=kind, link=link):
-                moved = [m.at[link].add(step) if k == kind else m for k, m in enumerate(model)]
-                return float(finger_time(finger_problem, *moved))
-
-            quotient = (8.0 * (at(h) - at(-h)) - (at(2 * h) - at(-2 * h))) / (12.0 * h)
-            np.testing.assert_allclose(gradient[kind][link], quotient, rtol=1e-6)
-    direction = (jnp.array([0.1, -0.2, 0.3]), jnp.array([1.0, 0.5, 0.2]), jnp.array([0.3, 1.0, -1]))
-    _, forward = jax.jvp(lambda *model: finger_time(finger_problem, *model), model, direction)
-    backward = sum(jnp.vdot(g, d) for g, d in zip(gradient, direction, strict=True))
-    np.testing.assert_allclose(forward, backward, rtol=1e-9)
-
-
-def test_finger_time_is_homogeneous(finger_problem):
-    """Masses, inertias and torques times c leave the motion unchanged; gravity scales with mass.
-
-    Euler's theorem: the gradient is orthogonal to that direction.
-    """
-    inertias = jnp.array(jg.models.gripper.INERTIAS)
-
-    def final_time(factor):
+    def final_time(model):
         problem = finger_problem(
-            "B",
-            masses=jnp.array([0.08, 0.16, 0.20]) * factor,
-            inertias=inertias * factor,
-            torque_limit=jnp.array([0.20, 0.47, 0.35]) * factor,
+            "A",
+            start=start + model["start"],
+            end=end + model["end"],
+            link_lengths=jnp.array([0.02, 0.06, 0.07]) * model["length"],
+            masses=jnp.array([0.08, 0.16, 0.20]) * model["mass"],
+            inertias=inertia * model["inertia"],
+            torque_limit=jnp.array([0.25, 0.50, 0.40]) * model["torque"],
         )
-        return jg.ocp.solve(problem, solver=ONE_START).final_time
+        solution = jg.ocp.solve(problem, solver=ONE_START)
+        return solution.final_time, solution.costate
 
-    slope = jax.grad(final_time)(jnp.array(1.0))
-    np.testing.assert_allclose(slope, 0.0, atol=1e-11)
+    model = {name: jnp.ones(3) for name in ("length", "mass", "torque")}
+    model |= {"start": jnp.zeros(3), "end": jnp.zeros(3), "inertia": jnp.ones(())}
+    (value, costate), gradient = jax.value_and_grad(final_time, has_aux=True)(model)
+    np.testing.assert_allclose(value, 0.11997468651, atol=2e-11)
+    return final_time, model, gradient, costate
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["length", "mass", "torque"])
+def test_finger_against_solving_again(finger_gradient, name):
+    """Fourth-order differences of solutions found anew."""
+    final_time, model, gradient, _ = finger_gradient
+    h = 1e-4
+    for link in range(3):
+
+        def at(step, link=link):
+            moved = model | {name: model[name].at[link].add(step)}
+            return float(final_time(moved)[0])
+
+        quotient = (8.0 * (at(h) - at(-h)) - (at(2 * h) - at(-2 * h))) / (12.0 * h)
+        np.testing.assert_allclose(gradient[name][link], quotient, rtol=1e-6)
+
+
+def test_finger_costates_are_sensitivities(finger_gradient):
+    _, _, gradient, costate = finger_gradient
+    np.testing.assert_allclose(gradient["start"], costate[0, :3], rtol=1e-8)
+    np.testing.assert_allclose(gradient["end"], -costate[-1, :3], rtol=1e-8)
+
+
+def test_finger_time_is_homogeneous(finger_gradient):
+    """Masses, inertias and torques times one factor, which is Euler's theorem: no change."""
+    _, _, gradient, _ = finger_gradient
+    terms = np.array([*gradient["mass"], gradient["inertia"], *gradient["torque"]])
+    assert abs(terms.sum()) <= 1e-9 * np.abs(terms).max()
+
+
+def test_finger_forward_mode(finger_gradient):
+    final_time, model, gradient, _ = finger_gradient
+    leaves, tree = jax.tree.flatten(model)
+    rng = np.random.default_rng(0)
+    direction = tree.unflatten([jnp.asarray(rng.normal(size=leaf.shape)) for leaf in leaves])
+    _, forward = jax.jvp(lambda model: final_time(model)[0], (model,), (direction,))
+    backward = sum(
+        jnp.vdot(g, d)
+        for g, d in zip(jax.tree.leaves(gradient), jax.tree.leaves(direction), strict=True)
+    )
+    np.testing.assert_allclose(forward, backward, rtol=1e-9)

@@ -1,5 +1,7 @@
 """The published minimum-time motions of the gripper, specs/000b 4.1."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from scipy.integrate import solve_ivp
@@ -34,7 +36,7 @@ def integrate_reported(rate, solution):
     t, u = np.asarray(solution.t), np.asarray(solution.u)
     edges = np.array([0.0, *np.asarray(solution.switching_times), float(solution.final_time)])
     x = np.asarray(solution.x)[0]
-    for start, end in zip(edges[:-1], edges[1:], strict=True):
+    for start, end in pairwise(edges):
         inside = u[(t > start) & (t < end)]
         assert len(inside)
         np.testing.assert_allclose(inside, np.broadcast_to(inside[0], inside.shape), rtol=1e-12)
