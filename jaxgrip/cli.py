@@ -62,6 +62,8 @@ def run(
         folder = report.open_folder(config.stem, out_, overwrite=overwrite)
     except (ConfigError, RuntimeError) as error:
         _fail(str(error))
+    except OSError as error:
+        _fail(f"--out {out_}: the run folder cannot be made ({error.strerror}).")
     title = (experiment.__doc__ or "").partition("\n")[0]
     out.print(f"[bold]{title}[/bold]")
     current = report.Run(folder, settings, title=title, console=out)

@@ -173,9 +173,7 @@ class Config(config.Config):
             "torque_limit": getattr(self.fingers, name).torque_limits,
             "gravity": self.gravity,
         }
-        # The fingers are the same but for these numbers; bodies of the same name share one
-        # compiled solver.
-        return jg.models.gripper_finger("A", **{k: np.array(v) for k, v in numbers.items()})
+        return jg.models.gripper_finger(name, **{k: np.array(v) for k, v in numbers.items()})
 
     @model_validator(mode="after")
     def _holds_its_poses(self) -> "Config":

@@ -41,8 +41,9 @@ def _boundary(values: Sequence | ArrayLike, name: str) -> tuple[Float[Array, " n
     return values, fixed
 
 
-def _concrete(*values) -> bool:
-    return not any(isinstance(value, jax.core.Tracer) for value in values)
+def is_concrete(tree) -> bool:
+    """Whether no array of a pytree is traced."""
+    return not any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(tree))
 
 
 class Problem(eqx.Module):
@@ -55,8 +56,8 @@ class Problem(eqx.Module):
 
     - `dynamics`: $f(x, u)$, states `(n,)` and controls `(m,)` to rates `(n,)`. Give a pytree
       (`equinox.Module`, `jax.tree_util.Partial`) where it holds numbers that change.
-    - `running_cost`: $L(x, u)$, a scalar; left out it is 1, that is minimum time, which needs a
-      free final time.
+    - `running_cost`: $L(x, u)$, a scalar; left out it is 0, or without a terminal cost 1, that is
+      minimum time, which needs a free final time.
     - `terminal_cost`: $\Psi(t_F, x(t_F))$, a scalar.
     - `initial_state`: `(n,)`.
     - `final_state`: `(n,)`; an entry None leaves that component free.
@@ -121,6 +122,14 @@ class Problem(eqx.Module):
             raise ValueError(
                 f"dynamics must return the {n} state rates, an array of shape ({n},), not {out}."
             )
+        time = jnp.zeros(())
+        for name, cost, args in (
+            ("running_cost", running_cost, (self.initial_state, self.lower)),
+            ("terminal_cost", terminal_cost, (time, self.final_state)),
+        ):
+            out = None if cost is None else eqx.filter_eval_shape(cost, *args)
+            if cost is not None and getattr(out, "shape", None) != ():
+                raise ValueError(f"{name} must return a scalar, not {out}.")
         self.check()
 
     def check(self):
@@ -128,7 +137,7 @@ class Problem(eqx.Module):
         time = self.final_time
         times = (time.guess, time.lower, time.upper) if isinstance(time, Free) else (time,)
         numbers = (self.initial_state, self.final_state, self.lower, self.upper, *times)
-        if not _concrete(*numbers):
+        if not is_concrete(numbers):
             return
         for name in ("initial_state", "final_state"):
             bad = np.flatnonzero(~np.isfinite(getattr(self, name)))
@@ -173,7 +182,7 @@ class Problem(eqx.Module):
     def cost_rate(self, x: Float[Array, " n"], u: Float[Array, " m"]) -> Float[Array, ""]:
         """Running cost L at a state `(n,)` and a control `(m,)`; 1 for minimum time."""
         if self.running_cost is None:
-            return jnp.where(self.terminal_cost is None, 1.0, 0.0)
+            return jnp.ones(()) if self.terminal_cost is None else jnp.zeros(())
         return self.running_cost(x, u)
 
     def end_cost(self, time: Float[Array, ""], x: Float[Array, " n"]) -> Float[Array, ""]:

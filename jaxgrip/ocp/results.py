@@ -24,6 +24,11 @@ class RESULTS(eqx.Enumeration):
         "No switching structure satisfied the minimum principle within the allowed rounds: try "
         "more intervals in Transcription or another guess of final_time."
     )
+    undetermined_control = (
+        "A control that does not influence the optimum is not determined by the problem: add a "
+        "small running cost of it, or leave out what it moves."
+    )
+    not_finite = "The dynamics or the cost returned NaN or infinity near the straight-line guess."
     too_many_arcs = (
         "The structure has more arcs than max_arcs of the solver: raise it, or look for a control "
         "that chatters."

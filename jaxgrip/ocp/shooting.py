@@ -45,13 +45,15 @@ class ArcPlan(NamedTuple):
     SWITCH: the switching function vanishes; SATURATION: an interior control reaches its bound;
     TANGENCY: the switching function has zero slope); `control`, which control it is about; `at`,
     the arc at whose end the condition holds. That is the arc itself, except that both conditions
-    of a singular arc hold at its entry, and the exit has none.
+    of a singular arc hold at its entry, and the exit has none. `time_bound`: the bound on which
+    the final time lies, NaN where it lies on none.
     """
 
     kinds: Int[Array, "arcs m"]
     rule: Int[Array, " boundaries"]
     control: Int[Array, " boundaries"]
     at: Int[Array, " boundaries"]
+    time_bound: Float[Array, ""]
 
 
 class Arcs(NamedTuple):
@@ -106,16 +108,17 @@ class Stages(NamedTuple):
     """Values at every stage, axes `(arcs, intervals, s)` first, and at the arcs' starts.
 
     `value`, `start`: [`Conditions`][], the latter with one axis `(arcs,)`; `start_u` `(arcs, m)`,
-    controls there, the collocation polynomial's; `cost`: running cost; `convexity` `(m,)`: by its
-    sign the Legendre-Clebsch condition is judged, H_uu or on singular arcs its generalisation,
-    scaled.
+    controls there, the collocation polynomial's; `cost`: running cost; `h_uu` `(m, m)`, scaled;
+    `bend` `(m,)`: minus the share of each control in the second time derivative of its switching
+    function, scaled; both for the Legendre-Clebsch conditions.
     """
 
     value: Conditions
     start: Conditions
     start_u: Float[Array, "arcs m"]
     cost: Float[Array, "arcs intervals s"]
-    convexity: Float[Array, "arcs intervals s m"]
+    h_uu: Float[Array, "arcs intervals s m m"]
+    bend: Float[Array, "arcs intervals s m"]
 
 
 def radau(stages: int) -> tuple[np.ndarray, np.ndarray]:
@@ -144,17 +147,18 @@ def _law(problem: Problem, u, kinds, scales: Scales, switching, slope):
 
 
 def _values(problem: Problem, y, u, kinds, scales: Scales, singular: bool):
-    """Conditions, cost and a blank convexity at one stage, from first derivatives alone."""
+    """Conditions, cost at one stage, from first derivatives alone."""
     n = problem.n
     rate, h_u = hamiltonian_flow(problem, y, u), switching(problem, y, u)
     slope = switching_slope(problem, y, u) if singular else jnp.zeros_like(u)
     cost = problem.cost_rate(y[:n], u)
     law = _law(problem, u, kinds, scales, h_u, slope)
-    return Conditions(rate, law, h_u, slope, cost + y[n:] @ rate[:n]), None, cost, jnp.zeros_like(u)
+    value = Conditions(rate, law, h_u, slope, cost + y[n:] @ rate[:n])
+    return value, None, cost, jnp.zeros((len(u), len(u))), jnp.zeros_like(u)
 
 
 def _evaluate(problem: Problem, y, u, kinds, scales: Scales, singular: bool):
-    """Conditions, their Jacobians, cost and convexity at one stage."""
+    """Conditions, their Jacobians, cost, H_uu and bend at one stage."""
     n, m = problem.n, problem.m
 
     costate = y[n:]
@@ -186,9 +190,8 @@ def _evaluate(problem: Problem, y, u, kinds, scales: Scales, singular: bool):
         [control_w, slope_w / slope_size[:, None]],
         switching_w / scales.switching[:, None],
     )
-    # Order one: minus the control's share in the second time derivative of its switching function.
     bend = -jnp.sum(slope_w[:, : 2 * n] * rate_w[:, 2 * n :].T, axis=1)
-    convexity = jnp.where(is_singular, bend * scales.time**2, jnp.diagonal(h_uu))
+    spread = scales.u / scales.switching
     value = Conditions(
         jnp.concatenate([ex.f, -ex.h_z[:n]]),
         _law(problem, u, kinds, scales, h_u, slope),
@@ -203,7 +206,7 @@ def _evaluate(problem: Problem, y, u, kinds, scales: Scales, singular: bool):
         slope_w,
         jnp.concatenate([ex.h_z[:n], ex.f, ex.h_z[n:]]),
     )
-    return value, jacobian, ex.cost, convexity * scales.u / scales.switching
+    return value, jacobian, ex.cost, h_uu * spread[None], bend * scales.time**2 * spread
 
 
 def evaluate_stages(
@@ -217,7 +220,7 @@ def evaluate_stages(
     """Evaluate every stage in one vectorised call.
 
     **Returns:** [`Stages`][], and the Jacobians of its conditions with respect to (x, costate, u).
-    Without them it needs first derivatives of the dynamics only, and `convexity` is blank.
+    Without them it needs first derivatives of the dynamics only, and `h_uu` and `bend` are blank.
     """
     n_arcs, k, s, ny = arcs.stage.shape
     nodes, _ = radau(s)
@@ -230,10 +233,10 @@ def evaluate_stages(
         jnp.concatenate([jnp.repeat(plan.kinds, k * s, axis=0), plan.kinds]),
     )
     start = jax.tree.map(lambda v: v[n_arcs * k * s :], out[0])
-    value, jacobian, cost, convexity = jax.tree.map(
+    value, jacobian, cost, h_uu, bend = jax.tree.map(
         lambda v: v[: n_arcs * k * s].reshape((n_arcs, k, s, *v.shape[1:])), out
     )
-    return Stages(value, start, start_u, cost, convexity), jacobian
+    return Stages(value, start, start_u, cost, h_uu, bend), jacobian
 
 
 def interval_lengths(arcs: Arcs) -> Float[Array, " arcs"]:
@@ -287,7 +290,12 @@ def residuals(
         is_fixed, (x - problem.final_state) / scales.y[:n], (costate - cost_x) / scales.y[n:]
     )
     if problem.is_time_free:
-        last = (end.hamiltonian[-1] + cost_t) / scales.hamiltonian
+        on_bound = jnp.isfinite(plan.time_bound)
+        last = jnp.where(
+            on_bound,
+            (time - jnp.where(on_bound, plan.time_bound, 0.0)) / scales.time,
+            (end.hamiltonian[-1] + cost_t) / scales.hamiltonian,
+        )
     else:
         last = (time - problem.final_time) / scales.time
     return Residual(
@@ -435,7 +443,9 @@ def newton_step(
             .at[-1]
             .add(cost_zz[0, 0])
         )
-        time_row = time_row + cost_t / scales.hamiltonian
+        on_bound = jnp.isfinite(plan.time_bound)
+        time_row = jnp.where(on_bound, jnp.eye(size)[-1], time_row + cost_t / scales.hamiltonian)
+        time_own = jnp.where(on_bound, 0.0, time_own)
     else:
         time_row, time_own = jnp.eye(size)[-1], jnp.zeros(())
     matrix = jnp.concatenate(

@@ -1,5 +1,7 @@
 """What a solve returns."""
 
+from itertools import pairwise
+
 import equinox as eqx
 import numpy as np
 from jaxtyping import Array, Float, Int
@@ -43,17 +45,22 @@ class Solution(eqx.Module):
     costate: Float[Array, "K n"]
     switching_function: Float[Array, "K m"]
     hamiltonian: Float[Array, " K"]
-    certificate: Certificate | None = eqx.field(static=True)
+    certificate: Certificate | None
     result: RESULTS
-    stats: dict = eqx.field(static=True)
+    stats: dict
 
     def state_at(self, t: Float[np.ndarray, " T"]) -> Float[np.ndarray, "T n"]:
         """States `(T, n)` at times `(T,)` [s], by cubic Hermite interpolation; for pictures."""
-        times, first = np.unique(np.asarray(self.t), return_index=True)
-        spline = CubicHermiteSpline(
-            times, np.asarray(self.x)[first], np.asarray(self.x_rate)[first]
-        )
-        return spline(np.clip(t, 0.0, times[-1]))
+        times, x, rate = (np.asarray(v) for v in (self.t, self.x, self.x_rate))
+        t = np.clip(t, 0.0, times[-1])
+        # Rates jump at the switches, where each time stands twice, so each arc has its own spline.
+        cuts = [0, *(np.flatnonzero(np.diff(times) <= 0.0) + 1), len(times)]
+        out = np.empty((len(t), x.shape[1]))
+        for first, last in pairwise(cuts):
+            inside = (t >= times[first]) & (t <= times[last - 1])
+            piece = slice(first, last)
+            out[inside] = CubicHermiteSpline(times[piece], x[piece], rate[piece])(t[inside])
+        return out
 
     def control_at(self, t: Float[np.ndarray, " T"]) -> Float[np.ndarray, "T m"]:
         """Controls `(T, m)` at times `(T,)` [s], linear between the points of the output."""

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxgrip.ocp.certificate import Extremal, certify
-from jaxgrip.ocp.problem import Problem
+from jaxgrip.ocp.problem import Problem, is_concrete
 from jaxgrip.ocp.results import RESULTS, SolveError
 from jaxgrip.ocp.shooting import (
     INTERIOR,
@@ -132,17 +132,20 @@ def _size(values: np.ndarray, unit: np.ndarray) -> np.ndarray:
 
 def _shooting_scales(problem: Problem, found: Transcribed) -> Scales:
     state = np.max(np.abs(found.x), axis=0)
-    state = np.where(state > 0.0, state, max(np.max(state), 1.0))
+    largest = np.max(state)
+    state = np.where(state > 1e-9 * largest, state, largest if largest > 0.0 else 1.0)
     span = np.asarray(problem.upper - problem.lower)
     span = np.where(np.isfinite(span), span, np.maximum(np.max(np.abs(found.u), axis=0), 1e-3))
     costate = _size(found.costate, state)
+    # Inside its bounds a control has no switching function but rounding to measure.
+    least = 1e-3 * np.abs(found.objective) / (found.final_time * span)
     return jax.tree.map(
         jnp.asarray,
         Scales(
             np.concatenate([state, costate]),
             span,
             found.final_time,
-            _size(found.switching_function, span),
+            np.maximum(_size(found.switching_function, span), least),
             np.max(costate * state) / found.final_time,
         ),
     )
@@ -194,7 +197,12 @@ def _assemble(problem: Problem, arcs: Arcs, stages: Stages) -> _Output:
 
 
 def _mend(
-    problem: Problem, profiles: list[Profile], shot: ShootingResult, solver: Solver, scales: Scales
+    problem: Problem,
+    profiles: list[Profile],
+    shot: ShootingResult,
+    solver: Solver,
+    scales: Scales,
+    inside_kinds: list[int | None],
 ) -> list[Profile]:
     """Structure with every breach of the minimum principle written in."""
     m = problem.m
@@ -204,7 +212,7 @@ def _mend(
     u = np.asarray(shot.arcs.stage_u).reshape(-1, m)
     position = _position(problem, u, np.asarray(scales.u))
     return [
-        mend_profile(profile, t, switching[:, j], position[:, j], 1e-8)
+        mend_profile(profile, t, switching[:, j], position[:, j], 1e-8, inside_kinds[j])
         for j, profile in enumerate(profiles)
     ]
 
@@ -232,6 +240,20 @@ def _find_extremal(
     )
     bent = np.max(np.abs(found.curvature), axis=0) * span > 1e-6 * np.asarray(scales.switching)
     position = _position(problem, found.u, span)
+    lean = np.mean(position, axis=0)
+    # A control with a strictly convex Hamiltonian may lie close to a bound without being on it:
+    # there the switching function outweighs the distance only on the bound.
+    strength = np.abs(found.switching_function) * span * found.final_time
+    slack = 0.5 * (1.0 - np.abs(position))
+    loose = bent & (strength < slack * np.abs(found.objective))
+    position = np.where(loose, np.clip(position, -0.5, 0.5), position)
+    inside_kinds = [INTERIOR if is_bent else None for is_bent in bent]
+    time_bound = np.nan
+    if problem.is_time_free:
+        # Where a bound holds the time, the transcription ends within its barrier of the bound.
+        for bound in (float(problem.final_time.lower), float(problem.final_time.upper)):
+            if abs(found.final_time - bound) < 1e-4 * found.final_time:
+                time_bound = bound
     for longest_switch in (2, len(position)):
         profiles = [
             read_profile(
@@ -240,10 +262,14 @@ def _find_extremal(
             for j in range(problem.m)
         ]
         extremal, result = _shoot_and_mend(
-            problem, solver, profiles, course, scales, np.mean(position, axis=0), stats
+            problem, solver, profiles, course, scales, lean, inside_kinds, time_bound, stats
         )
         if extremal is not None or not _has_singular(profiles):
             break
+    # A control that moves nothing of consequence is held by the barrier alone.
+    pull = np.max(np.abs(found.switching_function), axis=0) * span * found.final_time
+    if extremal is None and np.any(pull < 1e-4 * abs(found.objective)):
+        result = RESULTS.undetermined_control
     return extremal, result
 
 
@@ -258,8 +284,11 @@ def _shoot_and_mend(
     course: _Course,
     scales: Scales,
     lean: np.ndarray,
+    inside_kinds: list[int | None],
+    time_bound: float,
     stats: dict,
 ) -> tuple[Extremal | None, RESULTS]:
+    shooting = jax.tree.map(jnp.asarray, solver.shooting)
     for _ in range(solver.max_rounds):
         profiles = [
             bracket_singular(profile, side) for profile, side in zip(profiles, lean, strict=True)
@@ -269,11 +298,11 @@ def _shoot_and_mend(
             n_arcs *= 2
         if n_arcs > solver.max_arcs:
             return None, RESULTS.too_many_arcs
-        layout = lay_out(profiles, n_arcs)
+        layout = lay_out(profiles, n_arcs, time_bound)
         start = _start_arcs(problem, layout, course, solver.shooting)
         plan, start = jax.tree.map(jnp.asarray, (layout.plan, start))
         singular = _has_singular(profiles)
-        shot = _shoot(problem, solver.shooting, plan, start, scales, singular)
+        shot = _shoot(problem, shooting, plan, start, scales, singular)
         stats["rounds"] += 1
         stats["shooting_steps"] += int(shot.steps)
         if not bool(shot.converged):
@@ -281,7 +310,7 @@ def _shoot_and_mend(
         times = np.asarray(shot.arcs.times)
         new = collect_profiles(profiles, layout, times)
         if np.all(np.diff(times, prepend=0.0) > 0.0):
-            new = _mend(problem, new, shot, solver, scales)
+            new = _mend(problem, new, shot, solver, scales, inside_kinds)
             if _kinds(new) == _kinds(profiles):
                 return Extremal(plan, shot, scales, singular, layout.real), RESULTS.successful
         profiles = new
@@ -387,18 +416,20 @@ def _timed(stats: dict, key: str, function, *args):
 def _candidates(problem: Problem, solver: Solver, guesses, stats: dict):
     """Transcriptions from several guesses: the converged ones, best first; all; what went wrong."""
     every, result = [], RESULTS.unreachable
+    # As arrays, so that another tolerance does not compile anew.
+    numbers = jax.tree.map(jnp.asarray, solver.transcription)
     for guess in guesses:
         one = _timed(
             stats,
             "transcription",
-            lambda guess=guess: jax.tree.map(
-                np.asarray, _transcribe(problem, solver.transcription, guess)
-            ),
+            lambda guess=guess: jax.tree.map(np.asarray, _transcribe(problem, numbers, guess)),
         )
         stats["transcriptions"] += 1
         stats["transcription_steps"] += int(one.steps)
         every.append(one)
-        if not one.converged and one.infeasibility < 1e-3:
+        if not np.isfinite(one.infeasibility):
+            result = RESULTS.not_finite
+        elif not one.converged and one.infeasibility < 1e-3:
             result = RESULTS.transcription_failed
     # Guesses that end in the same motion agree to the accuracy of the transcription only.
     found = [one for one in every if one.converged]
@@ -419,6 +450,11 @@ def _guess_rounds(problem: Problem, solver: Solver):
 
 
 def _solve(problem: Problem, solver: Solver) -> tuple[Solution, Extremal | None]:
+    if not is_concrete(problem):
+        raise TypeError(
+            "ocp.solve searches outside jit and vmap and differentiates once: call it with "
+            "concrete numbers, or under a single jax.grad, jacfwd or jacrev."
+        )
     problem.check()
     counts = ("transcriptions", "transcription_steps", "rounds", "shooting_steps")
     stats = dict.fromkeys(counts, 0)

@@ -108,7 +108,7 @@ class _Arc(NamedTuple):
     end: float
 
 
-def lay_out(profiles: list[Profile], n_arcs: int) -> Layout:
+def lay_out(profiles: list[Profile], n_arcs: int, time_bound: float = np.nan) -> Layout:
     """Merge the controls' segments into arcs and split the longest until there are `n_arcs`.
 
     Splitting instead of padding makes the spare arcs raise the accuracy, and every structure up to
@@ -157,6 +157,7 @@ def lay_out(profiles: list[Profile], n_arcs: int) -> Layout:
                 ],
                 dtype=int,
             ),
+            np.array(time_bound),
         ),
         np.array([arc.end for arc in arcs]),
         rule != SUBDIVISION,
@@ -218,11 +219,14 @@ def mend_profile(
     switching: np.ndarray,
     position: np.ndarray,
     tolerance: float,
+    inside_kind: int | None = None,
 ) -> Profile:
     """Rewrite one control's segments where an exact solution breaks the minimum principle.
 
     Where the switching function has the wrong sign on a bang segment the control changes to the
-    other bound; where an interior or singular control leaves its bounds it is put on the bound.
+    other bound, or to `inside_kind` where that is given (a control with a strictly convex
+    Hamiltonian leaves its bound that way); where an interior or singular control leaves its bounds
+    it is put on the bound.
 
     **Arguments:** `t` `(K,)` increasing times [s]; `switching` `(K,)` scaled to order one;
     `position` `(K,)` the control mapped to [-1, 1]; `tolerance` on the scaled switching function.
@@ -237,7 +241,8 @@ def mend_profile(
             mended.append(Segment(kind, end))
             continue
         if kind in (LOWER, UPPER):
-            labels = np.where(kind * switching[inside] > tolerance, -kind, kind)
+            other = -kind if inside_kind is None else inside_kind
+            labels = np.where(kind * switching[inside] > tolerance, other, kind)
         else:
             labels = np.where(
                 position[inside] > 1.0 + 1e-9,

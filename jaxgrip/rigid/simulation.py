@@ -19,6 +19,13 @@ class Motion(NamedTuple):
     qd: Float[Array, "k n"]
 
 
+def _rate(t: Array, x: Array, args: tuple) -> Array:
+    # The model travels as an argument: in a closure its numbers would be compiled in.
+    space, torque = args
+    q, qd = x[: space.tree.n], x[space.tree.n :]
+    return space(x, jnp.zeros_like(q) if torque is None else torque(t, q, qd))
+
+
 def simulate(
     tree: Tree,
     q0: Float[Array, " n"],
@@ -47,19 +54,14 @@ def simulate(
 
     Source: 001 eq. 17, integrated by Dopri8 with error control.
     """
-    rate = StateSpace(tree)
-
-    def field(t: Array, x: Array, args: None) -> Array:
-        q, qd = x[: tree.n], x[tree.n :]
-        return rate(x, jnp.zeros_like(q) if torque is None else torque(t, q, qd))
-
     solution = diffrax.diffeqsolve(
-        diffrax.ODETerm(field),
+        diffrax.ODETerm(_rate),
         diffrax.Dopri8(),
         times[0],
         times[-1],
         None,
         jnp.concatenate([q0, qd0]),
+        args=(StateSpace(tree), torque),
         saveat=diffrax.SaveAt(ts=times),
         stepsize_controller=diffrax.PIDController(rtol=rtol, atol=atol),
         max_steps=max_steps,
