@@ -100,7 +100,11 @@ def _reintegrate(problem: Problem, extremal: Extremal) -> tuple[np.ndarray, floa
                 u = stage_u[arc, 0, 0] if bang[arc] else control((t - begin) / h)
                 return np.asarray(_scaled_flow(problem, z, u, scales))
 
-            run = solve_ivp(rate, (begin, begin + h), z, method="DOP853", rtol=1e-12, atol=1e-13)
+            # SciPy's products touch scratch memory it has not yet written and may warn of it.
+            with np.errstate(over="ignore", invalid="ignore"):
+                run = solve_ivp(
+                    rate, (begin, begin + h), z, method="DOP853", rtol=1e-12, atol=1e-13
+                )
             if not run.success:
                 return np.full(n, np.inf), np.inf
             z = run.y[:, -1]

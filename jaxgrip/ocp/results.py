@@ -28,7 +28,10 @@ class RESULTS(eqx.Enumeration):
         "A control that does not influence the optimum is not determined by the problem: add a "
         "small running cost of it, or leave out what it moves."
     )
-    not_finite = "The dynamics or the cost returned NaN or infinity near the straight-line guess."
+    not_finite = (
+        "The dynamics or the cost returned NaN or infinity: check the numbers of the model, or that "
+        "the straight line from initial_state to final_state avoids singularities."
+    )
     too_many_arcs = (
         "The structure has more arcs than max_arcs of the solver: raise it, or look for a control "
         "that chatters."

@@ -61,7 +61,7 @@ class Solver(eqx.Module):
 
     transcription: Transcription = Transcription()
     shooting: Shooting = Shooting()
-    starts: int = 4
+    starts: int = 8
     arcs: int = 12
     max_arcs: int = 96
     max_rounds: int = 15
@@ -348,23 +348,22 @@ def _tangent(problem: Problem, tangent: Problem, extremal: _Linearised):
     return jax.tree.map(jnp.add, direct, through)
 
 
-def _failure(result: RESULTS, stats: dict, last: Transcribed) -> Solution:
+def _failure(result: RESULTS, last: Transcribed, stats: dict) -> Solution:
     """A solution object that says why there is none, with the transcription's last states."""
-    x, u = last.x, last.u
+    x, u = jnp.asarray(last.x), jnp.asarray(last.u)
     k, m = len(x), u.shape[1]
-    nan = np.full
     return Solution(
-        final_time=last.final_time,
-        objective=np.array(np.nan),
-        switching_times=np.zeros(0),
+        final_time=jnp.asarray(last.final_time),
+        objective=jnp.array(jnp.nan),
+        switching_times=jnp.zeros(0),
         structure=Structure(np.zeros((0, m), dtype=int), np.zeros(0, dtype=int)),
-        t=np.linspace(0.0, float(last.final_time), k),
+        t=jnp.linspace(0.0, float(last.final_time), k),
         x=x,
-        x_rate=nan(x.shape, np.nan),
-        u=np.concatenate([u, u[-1:]]),
-        costate=nan(x.shape, np.nan),
-        switching_function=nan((k, m), np.nan),
-        hamiltonian=nan(k, np.nan),
+        x_rate=jnp.full(x.shape, jnp.nan),
+        u=jnp.concatenate([u, u[-1:]]),
+        costate=jnp.full(x.shape, jnp.nan),
+        switching_function=jnp.full((k, m), jnp.nan),
+        hamiltonian=jnp.full(k, jnp.nan),
         certificate=None,
         result=result,
         stats=stats,
@@ -474,8 +473,8 @@ def _solve(problem: Problem, solver: Solver) -> tuple[Solution, Extremal | None]
             if certificate.passed:
                 return solution, extremal
             uncertified = uncertified or (solution, extremal)
-        failure = failure or _failure(result, stats, every[0])
-    return uncertified or (failure, None)
+        failure = failure or (result, every[0])
+    return uncertified or (_failure(*failure, stats), None)
 
 
 def solve(problem: Problem, *, solver: Solver | None = None, throw: bool = True) -> Solution:

@@ -180,13 +180,13 @@ def bracket_singular(profile: Profile, position: float) -> Profile:
     return profile
 
 
-def _drop_reversed(segments: Profile) -> Profile:
+def _drop_reversed(segments: Profile, final_time: float) -> Profile:
     """Remove segments that end before they begin."""
     while True:
         starts = [0.0, *[segment.end for segment in segments[:-1]]]
         bad = [i for i, s in enumerate(segments) if s.end <= starts[i]]
         if not bad:
-            return segments
+            return [*segments[:-1], Segment(segments[-1].kind, final_time)]
         segments = _join([s for i, s in enumerate(segments) if i != bad[0]])
 
 
@@ -207,7 +207,8 @@ def collect_profiles(profiles: list[Profile], layout: Layout, times: np.ndarray)
                     Segment(segment.kind, end)
                     for segment, end in zip(profile, [*end_list, final_time], strict=True)
                 ]
-            )
+            ),
+            final_time,
         )
         for profile, end_list in zip(profiles, ends, strict=True)
     ]
