@@ -29,8 +29,8 @@ class RESULTS(eqx.Enumeration):
         "small running cost of it, or leave out what it moves."
     )
     not_finite = (
-        "The dynamics or the cost returned NaN or infinity: check the numbers of the model, or that "
-        "the straight line from initial_state to final_state avoids singularities."
+        "The dynamics or the cost returned NaN or infinity: check the numbers of the model, and "
+        "that the straight line from initial_state to final_state avoids singularities."
     )
     too_many_arcs = (
         "The structure has more arcs than max_arcs of the solver: raise it, or look for a control "

@@ -1,3 +1,5 @@
+import equinox as eqx
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -117,6 +119,27 @@ def test_terminal_cost_of_time(priced_time):
     np.testing.assert_allclose(sol.final_time, 2.0, rtol=1e-11)
     np.testing.assert_allclose(sol.objective, 3.0, rtol=1e-11)
     np.testing.assert_allclose(sol.hamiltonian, -1.125, rtol=1e-10)
+
+
+@pytest.mark.parametrize(("side", "bound"), [("lower", 2.5), ("upper", 1.6)])
+def test_final_time_on_its_bound(priced_time, side, bound):
+    """The best time, 2, lies outside; the cost is 6 / T^3 + w T at the bound."""
+    problem = eqx.tree_at(
+        lambda p: (p.final_time.guess, getattr(p.final_time, side)),
+        priced_time.problem,
+        (jnp.asarray(2.7 if side == "lower" else 1.0), jnp.asarray(bound)),
+    )
+    sol = jg.ocp.solve(problem)
+    assert_certified(sol)
+    np.testing.assert_allclose(sol.final_time, bound, rtol=1e-12)
+    np.testing.assert_allclose(sol.objective, 6.0 / bound**3 + 1.125 * bound, rtol=1e-11)
+    np.testing.assert_allclose(sol.hamiltonian, -18.0 / bound**4, rtol=1e-9)
+
+
+def test_bounds_that_the_final_time_does_not_touch(time_problem):
+    sol = jg.ocp.solve(time_problem((0.0, 0.0), (1.0, 0.0), lower=0.5, upper=2.001))
+    assert_certified(sol)
+    np.testing.assert_allclose(sol.final_time, 2.0, rtol=1e-12)
 
 
 def test_turnpike_has_a_singular_arc(turnpike):

@@ -42,6 +42,8 @@ def state(**changes):
         ({"control_bounds": (np.full(1, np.nan), np.ones(1))}, "of control 0"),
         ({"control_bounds": (np.ones(1), np.ones(2))}, "two vectors of one length"),
         ({"control_bounds": (-1.0, 1.0)}, "two vectors of one length"),
+        ({"running_cost": lambda x, u: u**2}, "running_cost must return a scalar"),
+        ({"terminal_cost": lambda t, x: x}, "terminal_cost must return a scalar"),
         ({"final_time": 1.0}, "Minimum time needs final_time=Free"),
         ({"final_time": Free(1.0, upper=0.5)}, "guess 1.0 must lie between"),
         ({"final_time": Free(1.0, lower=2.0)}, "guess 1.0 must lie between"),
