@@ -395,7 +395,7 @@ def main() -> None:
         "direct": "IPOPT, equal intervals of constant control, above the optimum",
         "final_time_800": f"the same, {FINE_INTERVALS} intervals, from the straight line",
         "from_straight_line": f"a straight line with final time {TIME_GUESSES[STRAIGHT]} led there",
-        "found_from": f"how many of {len(TIME_GUESSES) + PERTURBED} guesses and rare ones led there",
+        "found_from": f"guesses that led there, of {len(TIME_GUESSES) + PERTURBED} and rare ones",
         "switches": "kind of the control: -1 lower bound, 0 singular, 1 upper bound",
     }
     path = Path(__file__).with_name("random_tasks.json")
