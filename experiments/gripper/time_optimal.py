@@ -162,6 +162,12 @@ class Config(config.Config):
     fingers: Fingers = Field(default_factory=Fingers)
     links: Links = Field(default_factory=Links)
     final_time: FinalTime = Field(default_factory=FinalTime)
+    starts: int = Field(
+        1,
+        ge=1,
+        description="guesses to start from: the straight line and bent ones; the fastest motion is "
+        "kept. The published one is that of the straight line",
+    )
 
     def finger(self, name: str) -> jg.models.Finger:
         """Finger "A" or "B" with the numbers of this configuration."""
@@ -230,7 +236,7 @@ def solve(settings: Config, name: str) -> jg.ocp.Solution:
         final_time=jg.ocp.Free(guess=settings.final_time.guess, upper=settings.final_time.upper),
         control_bounds=(-finger.torque_limit, finger.torque_limit),
     )
-    return jg.ocp.solve(problem)
+    return jg.ocp.solve(problem, solver=jg.ocp.Solver(starts=settings.starts))
 
 
 def dataset(settings: Config, name: str, solution: jg.ocp.Solution) -> xarray.Dataset:

@@ -61,7 +61,7 @@ class Solver(eqx.Module):
 
     transcription: Transcription = Transcription()
     shooting: Shooting = Shooting()
-    starts: int = 8
+    starts: int = 4
     arcs: int = 12
     max_arcs: int = 96
     max_rounds: int = 15

@@ -254,5 +254,5 @@ def random_tasks():
     for task in load_random_tasks():
         start, end = np.deg2rad(task["start_deg"]), np.deg2rad(task["end_deg"])
         problem = finger_motion(task["finger"], start, end)
-        pairs.append((task, jg.ocp.solve(problem, throw=False)))
+        pairs.append((task, jg.ocp.solve(problem, solver=jg.ocp.Solver(starts=8), throw=False)))
     return pairs
