@@ -98,6 +98,8 @@ def test_reported_controls_reach_the_end(random_tasks, closed_form_rate):
             continue
         t, u = np.asarray(solution.t), np.asarray(solution.u)
         edges = [0, *(np.flatnonzero(np.diff(t) == 0.0) + 1), len(t)]
+        assert len(edges) == len(solution.switching_times) + 2, f"task {task['index']}"
+        assert np.all(np.diff(t) >= 0.0)
         x = np.asarray(solution.x)[0]
         for first, last in pairwise(edges):
             control = CubicSpline(t[first:last], u[first:last])
