@@ -187,7 +187,10 @@ def _assemble(problem: Problem, arcs: Arcs, stages: Stages) -> _Output:
     return _Output(
         cost + problem.end_cost(arcs.times[-1], arcs.stage[-1, -1, -1, : problem.n]),
         arcs.times,
-        begins[:, None] + h[:, None] * jnp.arange(k + 1.0)[None],
+        # An arc ends where the next begins to the last digit, so that a switch stands twice.
+        jnp.append(
+            begins[:, None] + h[:, None] * jnp.arange(1.0 * k)[None], arcs.times[:, None], axis=1
+        ),
         rows(interval_starts(arcs)[:, 0], arcs.stage),
         rows(start.rate, value.rate),
         rows(stages.start_u, arcs.stage_u),
