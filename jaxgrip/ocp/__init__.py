@@ -2,6 +2,7 @@
 
 from jaxgrip.ocp.certificate import Certificate as Certificate
 from jaxgrip.ocp.certificate import Check as Check
+from jaxgrip.ocp.pipeline import solve as solve
 from jaxgrip.ocp.problem import Free as Free
 from jaxgrip.ocp.problem import Problem as Problem
 from jaxgrip.ocp.results import RESULTS as RESULTS
@@ -9,6 +10,5 @@ from jaxgrip.ocp.results import SolveError as SolveError
 from jaxgrip.ocp.shooting import Shooting as Shooting
 from jaxgrip.ocp.solution import Solution as Solution
 from jaxgrip.ocp.solution import Structure as Structure
-from jaxgrip.ocp.solve import Solver as Solver
-from jaxgrip.ocp.solve import solve as solve
+from jaxgrip.ocp.solver import Solver as Solver
 from jaxgrip.ocp.transcription import Transcription as Transcription

@@ -24,12 +24,16 @@ from jaxgrip.ocp.shooting import (
 
 
 class Check(eqx.Module):
-    """One condition: its `value` passes when it is at most `tolerance`; `meaning` explains it."""
+    """One condition: its `value` passes when it is at most `tolerance`; `meaning` explains it.
+
+    `shrinks` is True where the value goes to zero with the intervals.
+    """
 
     name: str = eqx.field(static=True)
     value: float
     tolerance: float
     meaning: str = eqx.field(static=True)
+    shrinks: bool = eqx.field(static=True, default=False)
 
     @property
     def passed(self) -> bool:
@@ -45,7 +49,17 @@ class Certificate(eqx.Module):
     @property
     def passed(self) -> bool:
         """Whether every check passed."""
-        return all(check.passed for check in self.checks)
+        return not self.failed
+
+    @property
+    def failed(self) -> tuple[str, ...]:
+        """Names of the checks that did not pass."""
+        return tuple(check.name for check in self.checks if not check.passed)
+
+    @property
+    def is_too_coarse(self) -> bool:
+        """Whether something failed, and only what shorter intervals would lower."""
+        return not self.passed and all(c.passed or c.shrinks for c in self.checks)
 
     def __str__(self) -> str:
         return "\n".join(
@@ -178,12 +192,14 @@ def certify(problem: Problem, extremal: Extremal) -> Certificate:
                 _worst(np.abs(x_end[fixed] - goal), np.abs(x_end - np.asarray(end / scales.y)[:n])),
                 1e-8,
                 "DOP853 at rtol 1e-12 with the reported controls, scaled by the largest states",
+                shrinks=True,
             ),
             Check(
                 "costates, re-integrated",
                 costate_gap,
                 1e-8,
                 "adjoint equation on every arc, DOP853 at rtol 1e-12, relative to the largest",
+                shrinks=True,
             ),
             Check(
                 "boundary-value problem",
@@ -226,6 +242,7 @@ def certify(problem: Problem, extremal: Extremal) -> Certificate:
                 _worst(np.abs(drift) / term),
                 1e-10,
                 "deviation from its constant value, relative to the largest term of costate . f",
+                shrinks=True,
             ),
             Check(
                 "transversality",

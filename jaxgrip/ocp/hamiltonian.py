@@ -1,6 +1,6 @@
 """The Hamiltonian H = L + costate . f and its derivatives, which every step of the solver uses."""
 
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, TypeGuard
 
 import jax
 import jax.numpy as jnp
@@ -9,18 +9,25 @@ from jaxtyping import Array, Float
 from jaxgrip.ocp.problem import Problem
 
 
-@runtime_checkable
 class SelfExpanding(Protocol):
     """Dynamics that bring their own second-order expansion, because they know a cheaper one.
 
     Mechanical systems do: differentiating inverse dynamics and solving with the mass matrix makes
-    a much smaller program than differentiating forward dynamics twice.
+    a much smaller program than differentiating forward dynamics twice. The class that defines
+    `__call__` must define `expand` too; inherited beside another `__call__` it is not used.
     """
 
     def expand(
         self, x: Float[Array, " n"], u: Float[Array, " m"], costate: Float[Array, " n"]
     ) -> tuple[Float[Array, " n"], Float[Array, "n z"], Float[Array, "z z"]]:
         """f `(n,)`, its Jacobian `(n, n+m)` in (x, u) and the Hessian of costate . f there."""
+
+
+def _expands_itself(dynamics) -> TypeGuard[SelfExpanding]:
+    for cls in type(dynamics).__mro__:
+        if "__call__" in vars(cls):
+            return "expand" in vars(cls)
+    return False
 
 
 class Expansion(NamedTuple):
@@ -64,7 +71,7 @@ def expand(
     """
     n = problem.n
     z = jnp.concatenate([x, u])
-    if isinstance(problem.dynamics, SelfExpanding):
+    if _expands_itself(problem.dynamics):
         f, f_z, h_zz = problem.dynamics.expand(x, u, costate)
     else:
         f, f_z, h_zz = _with_hessian(lambda z: problem.dynamics(z[:n], z[n:]), z, costate)

@@ -3,12 +3,16 @@
 from itertools import pairwise
 
 import equinox as eqx
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 from scipy.interpolate import CubicHermiteSpline
 
-from jaxgrip.ocp.certificate import Certificate
+from jaxgrip.ocp.certificate import Certificate, Extremal
+from jaxgrip.ocp.output import Output
+from jaxgrip.ocp.problem import Problem
 from jaxgrip.ocp.results import RESULTS
+from jaxgrip.ocp.transcription import Transcribed
 
 
 class Structure(eqx.Module):
@@ -70,3 +74,63 @@ class Solution(eqx.Module):
         share = np.where(span > 0.0, (t - times[right - 1]) / np.where(span > 0.0, span, 1.0), 0.0)
         share = np.clip(share, 0.0, 1.0)[:, None]
         return (1.0 - share) * u[right - 1] + share * u[right]
+
+
+def as_failure(result: RESULTS, last: Transcribed, stats: dict) -> Solution:
+    """A solution object that says why there is none, with the transcription's last states."""
+    x, u = jnp.asarray(last.x), jnp.asarray(last.u)
+    k, m = len(x), u.shape[1]
+    return Solution(
+        final_time=jnp.asarray(last.final_time),
+        objective=jnp.array(jnp.nan),
+        switching_times=jnp.zeros(0),
+        structure=Structure(np.zeros((0, m), dtype=int), np.zeros(0, dtype=int)),
+        t=jnp.linspace(0.0, float(last.final_time), k),
+        x=x,
+        x_rate=jnp.full(x.shape, jnp.nan),
+        u=jnp.concatenate([u, u[-1:]]),
+        costate=jnp.full(x.shape, jnp.nan),
+        switching_function=jnp.full((k, m), jnp.nan),
+        hamiltonian=jnp.full(k, jnp.nan),
+        certificate=None,
+        result=result,
+        stats=stats,
+    )
+
+
+def as_solution(
+    problem: Problem, out: Output, extremal: Extremal, certificate: Certificate, stats: dict
+) -> Solution:
+    """The solution that an extremal is, with its dense output on one time axis."""
+    n = problem.n
+    real = extremal.real
+    cuts = np.flatnonzero(real)
+    # Where an arc was only subdivided, its start repeats the point before.
+    keep = np.ones(out.t.shape, dtype=bool)
+    keep[1:, 0] = real
+    keep = np.flatnonzero(keep)
+
+    def rows(v):
+        return v.reshape(v.shape[0] * v.shape[1], *v.shape[2:])[keep]
+
+    y, y_rate = rows(out.y), rows(out.y_rate)
+    result = RESULTS.successful if certificate.passed else RESULTS.not_certified
+    return Solution(
+        final_time=out.times[-1],
+        objective=out.objective,
+        switching_times=out.times[cuts],
+        structure=Structure(
+            np.asarray(extremal.plan.kinds)[np.append(cuts, len(real))],
+            np.asarray(extremal.plan.control)[cuts],
+        ),
+        t=rows(out.t),
+        x=y[:, :n],
+        x_rate=y_rate[:, :n],
+        u=rows(out.u),
+        costate=y[:, n:],
+        switching_function=rows(out.switching),
+        hamiltonian=rows(out.hamiltonian),
+        certificate=certificate,
+        result=result,
+        stats=stats,
+    )

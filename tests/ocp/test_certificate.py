@@ -10,8 +10,10 @@ import pytest
 
 import jaxgrip as jg
 from jaxgrip.ocp.certificate import certify
+from jaxgrip.ocp.extremals import Certified
+from jaxgrip.ocp.pipeline import _search
 from jaxgrip.ocp.shooting import evaluate_stages, residuals
-from jaxgrip.ocp.solve import Solver, _solve
+from jaxgrip.ocp.solver import Solver
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +23,7 @@ def extremal_of():
     def find(problem):
         key = id(problem)
         if key not in known:
-            _, known[key] = _solve(problem, Solver(starts=1))
+            known[key] = _search(problem, Solver(starts=1))[0].extremal
         return known[key]
 
     return find
@@ -144,10 +146,11 @@ def test_uncertified_solutions_raise_with_the_failed_checks(monkeypatch, problem
     """A certificate that fails becomes the result, and the sentence names the check."""
     check = jg.ocp.Check("something", 1.0, 0.1, "meaning")
     monkeypatch.setattr(
-        sys.modules[Solver.__module__], "certify", lambda *_: jg.ocp.Certificate((check,))
+        sys.modules[Certified.__module__], "certify", lambda *_: jg.ocp.Certificate((check,))
     )
     sol = jg.ocp.solve(problem, solver=Solver(starts=1), throw=False)
     assert sol.result == jg.ocp.RESULTS.not_certified
-    with pytest.raises(jg.ocp.SolveError, match="something") as caught:
+    with pytest.raises(jg.ocp.SolveError, match=r"\(failed: something\)\.$") as caught:
         jg.ocp.solve(problem, solver=Solver(starts=1))
+    assert str(caught.value).count(".") == 1
     assert caught.value.solution.certificate.checks == (check,)

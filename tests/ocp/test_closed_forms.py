@@ -40,7 +40,7 @@ def test_dense_output_draws_exact_steps(brake):
     sol = brake.solution
     (twice,) = np.flatnonzero(np.diff(np.asarray(sol.t)) == 0.0)
     np.testing.assert_allclose(sol.t[twice], 1.0, rtol=1e-12)
-    np.testing.assert_allclose(sol.u[twice : twice + 2, 0], [1.0, -1.0], rtol=1e-15)
+    np.testing.assert_allclose(sol.u[twice : twice + 2, 0], [1.0, -1.0], rtol=0.0)
     assert np.all(np.diff(np.asarray(sol.t)) >= 0.0)
     at = np.array([0.0, 0.3, 0.999, 1.001, 1.7, 2.0])
     np.testing.assert_allclose(sol.control_at(at)[:, 0], [1, 1, 1, -1, -1, -1], rtol=1e-12)
@@ -100,6 +100,50 @@ def test_minimum_effort_with_bounds(effort_problem):
     np.testing.assert_allclose(times(sol), [0.5 - reach, 0.5 + reach], rtol=1e-9)
     wanted = -np.asarray(sol.costate)[:, 1]
     np.testing.assert_allclose(sol.u[:, 0], np.clip(wanted, -5.0, 5.0), atol=1e-9)
+
+
+def one_state(rate, cost, start, end, final_time, bound):
+    return jg.ocp.Problem(
+        rate,
+        running_cost=cost,
+        initial_state=(start,),
+        final_state=(end,),
+        final_time=final_time,
+        control_bounds=(np.array([-bound]), np.array([bound])),
+    )
+
+
+def test_control_close_to_its_bound_all_along():
+    """x' = u over the distance 0.95 in one second with least effort: u = 0.95, bound 1."""
+    sol = jg.ocp.solve(one_state(lambda x, u: u, lambda x, u: 0.5 * u[0] ** 2, 0.0, 0.95, 1.0, 1.0))
+    assert_certified(sol)
+    assert sol.structure.kinds.tolist() == [[0]]
+    np.testing.assert_allclose(sol.u[:, 0], 0.95, rtol=1e-12)
+    np.testing.assert_allclose(sol.objective, 0.5 * 0.95**2, rtol=1e-12)
+
+
+def test_doing_nothing_costs_nothing():
+    sol = jg.ocp.solve(one_state(lambda x, u: u, lambda x, u: 0.5 * u[0] ** 2, 1.0, None, 1.0, 1.0))
+    assert_certified(sol)
+    np.testing.assert_allclose(sol.objective, 0.0, atol=1e-20)
+    np.testing.assert_allclose(sol.x[:, 0], 1.0, rtol=1e-12)
+
+
+def test_long_horizon_with_a_stable_plant():
+    """x' = u - x over 40 s, quadratic cost: the two Riccati roots sqrt 2 -+ 1 add up to sqrt 2."""
+    sol = jg.ocp.solve(
+        one_state(
+            lambda x, u: u - x,
+            lambda x, u: 0.5 * (x[0] ** 2 + u[0] ** 2),
+            1.0,
+            1.0,
+            40.0,
+            np.inf,
+        )
+    )
+    assert_certified(sol)
+    np.testing.assert_allclose(sol.objective, 2.0**0.5, rtol=1e-9)
+    np.testing.assert_allclose(sol.costate[[0, -1], 0], (2**0.5 - 1, -(2**0.5) - 1), rtol=1e-7)
 
 
 def test_terminal_cost(soft_target):

@@ -127,6 +127,18 @@ def test_failure_raises_its_sentence(time_problem):
     assert caught.value.solution.result == solution.result
 
 
+def test_control_that_the_optimum_leaves_open():
+    """The second axis has time to spare, so its control is not unique."""
+    problem = jg.ocp.Problem(
+        lambda x, u: jnp.concatenate([x[2:], u]),
+        initial_state=np.zeros(4),
+        final_state=(1.0, 0.5, 0.0, 0.0),
+        final_time=Free(1.0),
+        control_bounds=(-np.ones(2), np.ones(2)),
+    )
+    assert_fails(problem, (RESULTS.undetermined_control,))
+
+
 @pytest.fixture
 def compiled(caplog):
     """Function that runs another and returns the names of all programs compiled meanwhile."""

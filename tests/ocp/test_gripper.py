@@ -134,3 +134,15 @@ def test_switching_functions(solution):
     at_switch = np.isin(t, np.asarray(solution.switching_times))
     assert np.all((sign * s)[~at_switch] < 0.0)
     assert np.all((sign * s)[at_switch] < 1e-10)
+
+
+def test_arcs_are_halved_where_the_accuracy_asks_for_it(finger_problem):
+    """On the moon and with other links the default arcs leave the Hamiltonian at 1.6e-10."""
+    problem = finger_problem("A", link_lengths=(0.03, 0.05, 0.06), gravity=(0.0, 0.0, -1.62))
+    coarse = jg.ocp.solve(problem, solver=jg.ocp.Solver(max_arcs=12), throw=False)
+    assert coarse.result == jg.ocp.RESULTS.not_certified
+    assert coarse.certificate.failed == ("Hamiltonian",)
+    fine = jg.ocp.solve(problem)
+    assert fine.certificate.passed
+    np.testing.assert_allclose(fine.final_time, coarse.final_time, rtol=1e-10)
+    assert len(fine.t) > len(coarse.t)

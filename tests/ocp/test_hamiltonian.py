@@ -1,5 +1,6 @@
 """Expansions of the Hamiltonian, its flow, and the collocation method."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -70,6 +71,22 @@ def test_mechanical_expansion_agrees_with_plain_differentiation(finger_problem):
     ours = jax.jit(jax.vmap(lambda z, w: space.expand(z[:6], z[6:], w)))(z, weights)
     for got, expected in zip(ours, jax.jit(jax.vmap(plain))(z, weights), strict=True):
         np.testing.assert_allclose(got, expected, rtol=0, atol=1e-11 * np.abs(expected).max())
+
+
+class Damped(jg.rigid.StateSpace):
+    """Joint friction added in `__call__` alone."""
+
+    def __call__(self, x, u):
+        return super().__call__(x, u - 0.01 * x[self.tree.n :])
+
+
+def test_inherited_expansion_is_not_used_for_other_dynamics(finger_problem):
+    problem = finger_problem("A")
+    problem = eqx.tree_at(lambda p: p.dynamics, problem, Damped(problem.dynamics.tree))
+    x, u = jnp.array([0.1, -0.4, -0.6, 3.0, -8.0, 5.0]), jnp.array([0.1, -0.2, 0.3])
+    ex = expand(problem, x, u, jnp.ones(6))
+    np.testing.assert_allclose(ex.f, problem.dynamics(x, u), rtol=1e-12)
+    np.testing.assert_allclose(ex.f_z[:, :6], jax.jacfwd(problem.dynamics)(x, u), rtol=1e-11)
 
 
 def runge_kutta(rate, y, h):

@@ -1,0 +1,156 @@
+"""From a problem statement to a certified solution."""
+
+import time
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxgrip.ocp.extremals import COMPILER, Certified, find_extremal
+from jaxgrip.ocp.output import Linearised, assemble, tangent_output
+from jaxgrip.ocp.problem import Problem, is_concrete
+from jaxgrip.ocp.results import RESULTS, SolveError
+from jaxgrip.ocp.shooting import evaluate_stages
+from jaxgrip.ocp.solution import Solution, as_failure, as_solution
+from jaxgrip.ocp.solver import Solver
+from jaxgrip.ocp.transcription import (
+    Transcribed,
+    bent_line,
+    solve_transcription,
+    straight_line,
+)
+
+_transcribe = eqx.filter_jit(solve_transcription, compiler_options=COMPILER)
+_expand_stages = eqx.filter_jit(evaluate_stages, compiler_options=COMPILER)
+
+
+def _timed(stats: dict, key: str, function, *args):
+    began = time.perf_counter()
+    out = function(*args)
+    stats[f"{key}_s"] += time.perf_counter() - began
+    return out
+
+
+def _candidates(problem: Problem, solver: Solver, guesses, stats: dict):
+    """Transcriptions from several guesses: the converged ones, best first; all; what went wrong."""
+    every, result = [], RESULTS.unreachable
+    # As arrays, so that another tolerance does not compile anew.
+    numbers = jax.tree.map(jnp.asarray, solver.transcription)
+    for guess in guesses:
+        one = _timed(
+            stats,
+            "transcription",
+            lambda guess=guess: jax.tree.map(np.asarray, _transcribe(problem, numbers, guess)),
+        )
+        stats["transcriptions"] += 1
+        stats["transcription_steps"] += int(one.steps)
+        every.append(one)
+        if not np.isfinite(one.infeasibility):
+            result = RESULTS.not_finite
+        elif not one.converged and one.infeasibility < 1e-3:
+            result = RESULTS.transcription_failed
+    # Guesses that end in the same motion agree to the accuracy of the transcription only.
+    found = [one for one in every if one.converged]
+    found.sort(key=lambda one: float(f"{one.objective:.5g}"))
+    return found, every, result
+
+
+def _guess_rounds(problem: Problem, solver: Solver):
+    """Guesses to try together; a further round only where the one before led nowhere."""
+    intervals = solver.transcription.intervals
+    straight = straight_line(problem, intervals)
+    yield [straight, *(bent_line(problem, intervals, seed) for seed in range(1, solver.starts))]
+    if problem.is_time_free:
+        for factor in (2.0, 0.5, 4.0):
+            final_time = straight.final_time * factor
+            if problem.final_time.lower < final_time < problem.final_time.upper:
+                yield [straight._replace(final_time=final_time)]
+
+
+def _search(
+    problem: Problem, solver: Solver
+) -> tuple[Certified | None, RESULTS, dict, Transcribed]:
+    """The best certified extremal, else an uncertified one, else none and why."""
+    if not is_concrete(problem):
+        raise TypeError(
+            "ocp.solve searches outside jit and vmap and differentiates once: call it with "
+            "concrete numbers, or under a single jax.grad, jacfwd or jacrev."
+        )
+    problem.check()
+    counts = ("transcriptions", "transcription_steps", "rounds", "shooting_steps", "unconfirmed")
+    stats = dict.fromkeys(counts, 0)
+    stats |= dict.fromkeys(("transcription_s", "shooting_s"), 0.0)
+    why, last, uncertified = None, None, None
+    for guesses in _guess_rounds(problem, solver):
+        found, every, result = _candidates(problem, solver, guesses, stats)
+        for one in found:
+            certified, result = _timed(
+                stats, "shooting", find_extremal, problem, solver, one, stats
+            )
+            if certified is not None and certified.certificate.passed:
+                return certified, RESULTS.successful, stats, one
+            stats["unconfirmed"] += 1
+            uncertified = uncertified or certified
+        if why is None:
+            why, last = result, every[0]
+    if uncertified is not None:
+        why = RESULTS.not_certified
+    return uncertified, why, stats, last
+
+
+def solve(problem: Problem, *, solver: Solver | None = None, throw: bool = True) -> Solution:
+    """Solve an optimal control problem and certify the solution.
+
+    Nothing but the problem is needed: a direct transcription started from a straight line shows
+    which control sits on which bound, multiple shooting with exact switching conditions computes
+    the extremal, and every necessary condition is then measured. The search runs outside `jit`;
+    `jax.grad` and its kin go through `solve` by the implicit function theorem.
+
+    **Arguments:** `problem`; `solver`, default [`Solver`][]`()`; `throw`, whether a failure or an
+    uncertified solution raises.
+
+    **Returns:** a [`Solution`][].
+
+    **Raises:** [`SolveError`][] with the sentence of its `result` when `throw`.
+
+    Source: specs/000b, sections 1 and 2.
+    """
+    solver = Solver() if solver is None else solver
+    arrays, static = eqx.partition(problem, eqx.is_inexact_array)
+    kept = {}
+
+    @jax.custom_jvp
+    def outputs(arrays):
+        problem = eqx.combine(arrays, static)
+        kept["search"] = certified, *_ = _search(problem, solver)
+        if certified is None:
+            return None
+        plan, shot, *_ = certified.extremal
+        return assemble(problem, plan, shot.arcs, shot.stages)
+
+    @outputs.defjvp
+    def outputs_jvp(primals, tangents):
+        (arrays,), (change,) = primals, tangents
+        out = outputs(arrays)
+        if out is None:
+            return out, None
+        problem = eqx.combine(arrays, static)
+        extremal = kept["search"][0].extremal
+        where = (extremal.plan, extremal.shot.arcs, extremal.scales, extremal.singular)
+        stages, jacobian = _expand_stages(problem, *where)
+        change = tangent_output(problem, change, Linearised(*where, stages.value, jacobian))
+        return out, change
+
+    out = outputs(arrays)
+    certified, result, stats, last = kept["search"]
+    if certified is None:
+        solution = as_failure(result, last, stats)
+    else:
+        solution = as_solution(problem, out, *certified, stats)
+    if throw and result != RESULTS.successful:
+        message = RESULTS[result]
+        if certified is not None:
+            message = f"{message[:-1]} (failed: {', '.join(certified.certificate.failed)})."
+        raise SolveError(message, solution)
+    return solution

@@ -1,0 +1,24 @@
+"""Configuration of the whole way from a problem to a solution."""
+
+import equinox as eqx
+
+from jaxgrip.ocp.shooting import Shooting
+from jaxgrip.ocp.transcription import Transcription
+
+
+class Solver(eqx.Module):
+    """How [`solve`][] works: a transcription finds the structure, multiple shooting the solution.
+
+    **Arguments:** `transcription`, `shooting`: their configurations; `starts`: number of guesses
+    that are transcribed, the straight line and bent ones, of which the best is kept, since a motion
+    may have several local optima; `arcs`: arcs of the compiled shooting code, doubled as far as
+    `max_arcs` where a structure has more or the accuracy asks for more; `max_rounds`: how often the
+    structure may be mended.
+    """
+
+    transcription: Transcription = Transcription()
+    shooting: Shooting = Shooting()
+    starts: int = 4
+    arcs: int = 12
+    max_arcs: int = 96
+    max_rounds: int = 15
