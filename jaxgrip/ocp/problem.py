@@ -41,6 +41,28 @@ def _boundary(values: Sequence | ArrayLike, name: str) -> tuple[Float[Array, " n
     return values, fixed
 
 
+def _bounds(
+    bounds: tuple | None, length: int, name: str
+) -> tuple[Float[Array, " length"], Float[Array, " length"], tuple[int, ...], tuple[int, ...]]:
+    """Lower and upper bounds, and the indices that each of them binds; None means no bound."""
+    if bounds is None:
+        bounds = (np.full(length, -np.inf), np.full(length, np.inf))
+    sides, bound = [], []
+    for values, none in zip(bounds, (-np.inf, np.inf), strict=True):
+        if isinstance(values, Sequence):
+            values = [none if value is None else value for value in values]
+        values = jnp.asarray(values, dtype=float)
+        if values.shape != (length,):
+            raise ValueError(
+                f"{name} must be two vectors of length {length}, not shapes "
+                f"{jnp.shape(bounds[0])} and {jnp.shape(bounds[1])}."
+            )
+        sides.append(values)
+        finite = np.ones(length, dtype=bool) if not is_concrete(values) else values != none
+        bound.append(tuple(np.flatnonzero(finite).tolist()))
+    return *sides, *bound
+
+
 def is_concrete(tree) -> bool:
     """Whether no array of a pytree is traced."""
     return not any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(tree))
@@ -48,6 +70,8 @@ def is_concrete(tree) -> bool:
 
 class Problem(eqx.Module):
     r"""Minimise $\Psi(t_F, x(t_F)) + \int_0^{t_F} L(x, u)\,dt$ subject to $x' = f(x, u)$.
+
+    States, controls and the rates of controls may be bounded, and $g(x, u) \le 0$ asked for.
 
     Everything that is an array, also inside `dynamics` when that is a pytree, may be traced: a
     solution can be differentiated with respect to it, and other numbers do not recompile.
@@ -63,6 +87,10 @@ class Problem(eqx.Module):
     - `final_state`: `(n,)`; an entry None leaves that component free.
     - `final_time`: a number [s] or [`Free`][].
     - `control_bounds`: `(lower, upper)`, each `(m,)`; infinite entries mean no bound.
+    - `rate_bounds`: `(lower, upper)`, each `(m,)`, of the controls' rates of change [1/s]; None or
+      infinite entries mean no bound.
+    - `state_bounds`: `(lower, upper)`, each `(n,)`; None or infinite entries mean no bound.
+    - `path_constraints`: $g(x, u)$, `(k,)`, kept at or below zero.
 
     **Raises:** `ValueError` with one sentence when shapes, bounds or times contradict each other;
     `RuntimeError` when 64-bit mode is off.
@@ -78,7 +106,16 @@ class Problem(eqx.Module):
     final_time: Free | Float[Array, ""]
     lower: Float[Array, " m"]
     upper: Float[Array, " m"]
+    rate_lower: Float[Array, " m"]
+    rate_upper: Float[Array, " m"]
+    state_lower: Float[Array, " n"]
+    state_upper: Float[Array, " n"]
+    path_constraints: Callable | None
     fixed_final: tuple[int, ...] = eqx.field(static=True)
+    limited: tuple[int, ...] = eqx.field(static=True)
+    bounded_below: tuple[int, ...] = eqx.field(static=True)
+    bounded_above: tuple[int, ...] = eqx.field(static=True)
+    n_path: int = eqx.field(static=True)
 
     def __init__(
         self,
@@ -90,6 +127,9 @@ class Problem(eqx.Module):
         control_bounds: tuple[ArrayLike, ArrayLike],
         running_cost: Callable | None = None,
         terminal_cost: Callable | None = None,
+        rate_bounds: tuple[ArrayLike, ArrayLike] | None = None,
+        state_bounds: tuple[Sequence | ArrayLike, Sequence | ArrayLike] | None = None,
+        path_constraints: Callable | None = None,
     ):
         require_x64("Optimal control")
         self.dynamics = dynamics
@@ -112,6 +152,14 @@ class Problem(eqx.Module):
                 "control_bounds must be two vectors of one length, not shapes "
                 f"{self.lower.shape} and {self.upper.shape}."
             )
+        self.rate_lower, self.rate_upper, slow_down, slow_up = _bounds(
+            rate_bounds, self.lower.shape[0], "rate_bounds"
+        )
+        self.limited = tuple(sorted({*slow_down, *slow_up}))
+        self.state_lower, self.state_upper, self.bounded_below, self.bounded_above = _bounds(
+            state_bounds, n, "state_bounds"
+        )
+        self.path_constraints = path_constraints
         if running_cost is None and terminal_cost is None and not is_free:
             raise ValueError(
                 "Minimum time needs final_time=Free(guess=...); a fixed final_time needs a "
@@ -122,6 +170,12 @@ class Problem(eqx.Module):
             raise ValueError(
                 f"dynamics must return the {n} state rates, an array of shape ({n},), not {out}."
             )
+        self.n_path = 0
+        if path_constraints is not None:
+            out = eqx.filter_eval_shape(path_constraints, self.initial_state, self.lower)
+            if len(getattr(out, "shape", ())) != 1:
+                raise ValueError(f"path_constraints must return a vector, not {out}.")
+            self.n_path = out.shape[0]
         time = jnp.zeros(())
         for name, cost, args in (
             ("running_cost", running_cost, (self.initial_state, self.lower)),
@@ -150,6 +204,14 @@ class Problem(eqx.Module):
                 f"control_bounds of control {j}: lower bound {self.lower[j]} must be below "
                 f"upper bound {self.upper[j]}."
             )
+        self._check_state_bounds()
+        bad = np.flatnonzero(~(np.asarray(self.rate_lower) < 0.0) | ~(self.rate_upper > 0.0))
+        if bad.size:
+            j = bad[0]
+            raise ValueError(
+                f"rate_bounds of control {j}: lower bound {self.rate_lower[j]} must be negative "
+                f"and upper bound {self.rate_upper[j]} positive."
+            )
         if isinstance(time, Free):
             if not 0.0 <= time.lower < time.upper:
                 raise ValueError(
@@ -163,6 +225,25 @@ class Problem(eqx.Module):
                 )
         elif not 0.0 < time < np.inf:
             raise ValueError(f"final_time must be a positive number, not {time}.")
+
+    def _check_state_bounds(self):
+        bad = np.flatnonzero(~(np.asarray(self.state_lower) < np.asarray(self.state_upper)))
+        if bad.size:
+            i = bad[0]
+            raise ValueError(
+                f"state_bounds of state {i}: lower bound {self.state_lower[i]} must be below "
+                f"upper bound {self.state_upper[i]}."
+            )
+        for name, indices in (("initial_state", range(self.n)), ("final_state", self.fixed_final)):
+            state = np.asarray(getattr(self, name))
+            outside = (state < self.state_lower) | (state > self.state_upper)
+            bad = [i for i in indices if outside[i]]
+            if bad:
+                i = bad[0]
+                raise ValueError(
+                    f"{name}[{i}] is {state[i]}, outside its state_bounds {self.state_lower[i]} "
+                    f"and {self.state_upper[i]}."
+                )
 
     @property
     def n(self) -> int:
@@ -178,6 +259,32 @@ class Problem(eqx.Module):
     def is_time_free(self) -> bool:
         """Whether the solver chooses the final time."""
         return isinstance(self.final_time, Free)
+
+    @property
+    def n_constraints(self) -> int:
+        """Number of the [`constraints`][]."""
+        return len(self.bounded_above) + len(self.bounded_below) + self.n_path
+
+    def constraints(self, x: Float[Array, " n"], u: Float[Array, " m"]) -> Float[Array, " c"]:
+        """What stays at or below zero at a state `(n,)` and a control `(m,)`, `(n_constraints,)`.
+
+        States minus their upper bounds, lower bounds minus states, then the path constraints.
+        """
+        above = jnp.array(self.bounded_above, dtype=int)
+        below = jnp.array(self.bounded_below, dtype=int)
+        parts = [x[above] - self.state_upper[above], self.state_lower[below] - x[below]]
+        if self.path_constraints is not None:
+            parts.append(self.path_constraints(x, u))
+        return jnp.concatenate(parts)
+
+    @property
+    def constraint_names(self) -> tuple[str, ...]:
+        """A name for each of the [`constraints`][]."""
+        return (
+            *(f"upper bound of state {i}" for i in self.bounded_above),
+            *(f"lower bound of state {i}" for i in self.bounded_below),
+            *(f"path constraint {i}" for i in range(self.n_path)),
+        )
 
     def cost_rate(self, x: Float[Array, " n"], u: Float[Array, " m"]) -> Float[Array, ""]:
         """Running cost L at a state `(n,)` and a control `(m,)`; 1 for minimum time."""
