@@ -9,14 +9,18 @@ import numpy as np
 from scipy.integrate import solve_ivp
 from scipy.interpolate import BarycentricInterpolator
 
-from jaxgrip.ocp.hamiltonian import hamiltonian_flow
+from jaxgrip.ocp.constraints import Active, hamiltonian
+from jaxgrip.ocp.output import control_rates
 from jaxgrip.ocp.problem import Problem
 from jaxgrip.ocp.shooting import (
+    FALLING,
     INTERIOR,
     LOWER,
+    RISING,
     SINGULAR,
     UPPER,
     ArcPlan,
+    Features,
     Scales,
     ShootingResult,
     radau,
@@ -71,19 +75,26 @@ class Certificate(eqx.Module):
 class Extremal(NamedTuple):
     """A converged solution of the shooting, with what certifies and differentiates it.
 
+    `features`, what the structure contains;
     `real` `(arcs - 1,)` is True where an arc's end is a switch and not a subdivision.
     """
 
     plan: ArcPlan
     shot: ShootingResult
     scales: Scales
-    singular: bool
+    features: Features
     real: np.ndarray
 
 
 @eqx.filter_jit
-def _scaled_flow(problem: Problem, z, u, scales: Scales):
-    return hamiltonian_flow(problem, z * scales.y, u) / scales.y
+def _scaled_flow(problem: Problem, active: tuple[Active, ...], z, v, scales: Scales):
+    n, m = problem.n, problem.m
+    size = scales.y[: 2 * n]
+    y = z * size
+    by_x, by_costate = jax.grad(
+        lambda x, costate: hamiltonian(problem, active, x, v[:m], costate, v[m:]), argnums=(0, 1)
+    )(y[:n], y[n:])
+    return jnp.concatenate([by_costate, -by_x]) / size
 
 
 def _reintegrate(problem: Problem, extremal: Extremal) -> tuple[np.ndarray, float]:
@@ -94,25 +105,28 @@ def _reintegrate(problem: Problem, extremal: Extremal) -> tuple[np.ndarray, floa
 
     **Returns:** the state at the end `(n,)` and the largest gap of the costates at an arc's end.
     """
-    n = problem.n
+    n, active = problem.n, extremal.features.active
     arcs, scales, kinds = extremal.shot.arcs, extremal.scales, np.asarray(extremal.plan.kinds)
-    k, s = arcs.stage_u.shape[1:3]
+    k, s = arcs.stage_v.shape[1:3]
     nodes, _ = radau(s)
-    stage_u = np.asarray(arcs.stage_u)
-    at_ends = np.asarray(arcs.stage)[:, -1, -1] / np.asarray(scales.y)
+    stage_v = np.asarray(arcs.stage_v)
+    size = np.asarray(scales.y)[: 2 * n]
+    at_starts = np.asarray(arcs.start)[:, : 2 * n] / size
+    at_ends = np.asarray(arcs.stage)[:, -1, -1, : 2 * n] / size
     bang = np.all((kinds == UPPER) | (kinds == LOWER), axis=1)
-    z = np.asarray(arcs.initial / scales.y)
+    z = at_starts[0]
     start, gaps = 0.0, []
     for arc, end in enumerate(np.asarray(arcs.times)):
+        z = np.concatenate([z[:n], at_starts[arc, n:]])
         pieces = 1 if bang[arc] else k
         h = (end - start) / pieces
         for piece in range(pieces):
             begin = start + piece * h
-            control = BarycentricInterpolator(nodes, stage_u[arc, piece])
+            control = BarycentricInterpolator(nodes, stage_v[arc, piece])
 
             def rate(t, z, begin=begin, h=h, arc=arc, control=control):
-                u = stage_u[arc, 0, 0] if bang[arc] else control((t - begin) / h)
-                return np.asarray(_scaled_flow(problem, z, u, scales))
+                v = stage_v[arc, 0, 0] if bang[arc] else control((t - begin) / h)
+                return np.asarray(_scaled_flow(problem, active, z, v, scales))
 
             # SciPy's products touch scratch memory it has not yet written and may warn of it.
             with np.errstate(over="ignore", invalid="ignore"):
@@ -123,7 +137,6 @@ def _reintegrate(problem: Problem, extremal: Extremal) -> tuple[np.ndarray, floa
                 return np.full(n, np.inf), np.inf
             z = run.y[:, -1]
         gaps.append(z[n:] - at_ends[arc, n:])
-        z = np.concatenate([z[:n], at_ends[arc, n:]])
         start = end
     return z[:n], _worst(np.abs(gaps))
 
@@ -142,14 +155,15 @@ def certify(problem: Problem, extremal: Extremal) -> Certificate:
     """
     plan, shot, scales = extremal.plan, extremal.shot, extremal.scales
     arcs, value = shot.arcs, shot.stages.value
-    n = problem.n
+    n, m = problem.n, problem.m
     times = np.asarray(arcs.times)
     starts = np.concatenate([[0.0], times[:-1]])
     kinds = np.asarray(plan.kinds)[:, None, None]
     bounded = (kinds == UPPER) | (kinds == LOWER)
     switching = np.asarray(value.switching) / np.asarray(scales.switching)
     wrong_sign = np.max(np.where(bounded, kinds * switching, 0.0), initial=0.0)
-    inside = np.max(np.abs(np.where(bounded, 0.0, switching)), initial=0.0)
+    moving = kinds >= FALLING
+    inside = np.max(np.abs(np.where(bounded | moving, 0.0, switching)), initial=0.0)
     # H_uu of the controls inside their bounds; the others are masked by the identity.
     regular = np.broadcast_to(kinds == INTERIOR, switching.shape)
     both = regular[..., :, None] & regular[..., None, :]
@@ -158,10 +172,10 @@ def certify(problem: Problem, extremal: Extremal) -> Certificate:
         -np.linalg.eigvalsh(0.5 * (h_uu + np.swapaxes(h_uu, -1, -2))),
         np.where(kinds == SINGULAR, -np.asarray(shot.stages.bend), 0.0),
     )
-    u = np.asarray(arcs.stage_u)
+    u = np.asarray(arcs.stage_v)[..., :m]
     lower, upper = np.asarray(problem.lower), np.asarray(problem.upper)
-    out = np.max(np.maximum(lower - u, u - upper) / np.asarray(scales.u))
-    costates = np.asarray(arcs.stage)[..., n:]
+    out = np.max(np.maximum(lower - u, u - upper) / np.asarray(scales.v)[:m])
+    costates = np.asarray(arcs.stage)[..., n : 2 * n]
     # Interval ends are where collocation has its full order and what the solution reports.
     h = np.concatenate([value.hamiltonian[:, :, -1].ravel(), shot.stages.start.hamiltonian])
     largest = np.max(np.abs(costates * np.asarray(value.rate)[..., :n]))
@@ -180,11 +194,16 @@ def certify(problem: Problem, extremal: Extremal) -> Certificate:
             drift = np.append(h - np.mean(h), -side * np.mean(drift))
             drift = np.where(np.arange(len(drift)) < len(h), np.abs(drift), np.maximum(drift, 0.0))
     free = np.array([i not in problem.fixed_final for i in range(n)])
-    transversality = np.abs(np.asarray((end[n:] - cost_x) / scales.y[n:]))[free]
+    transversality = np.abs(np.asarray((end[n : 2 * n] - cost_x) / scales.y[n : 2 * n]))[free]
     x_end, costate_gap = _reintegrate(problem, extremal)
     fixed = np.array(problem.fixed_final, dtype=int)
     goal = np.asarray(problem.final_state / scales.y[:n])[fixed]
     lengths = (times - starts) / times[-1]
+    conditional = ()
+    if problem.n_constraints:
+        conditional += _constraint_checks(problem, extremal)
+    if problem.limited:
+        conditional += _rate_checks(problem, extremal)
     return Certificate(
         (
             Check(
@@ -256,5 +275,109 @@ def certify(problem: Problem, extremal: Extremal) -> Certificate:
                 1e-12,
                 "final time outside its bounds, relative",
             ),
+            *conditional,
         )
+    )
+
+
+@eqx.filter_jit
+def _constraint_values(problem: Problem, x, u):
+    return jax.vmap(problem.constraints)(x, u)
+
+
+def _constraint_checks(problem: Problem, extremal: Extremal) -> tuple[Check, ...]:
+    """Conditions on constraints of states and controls."""
+    n, m = problem.n, problem.m
+    plan, arcs, scales = extremal.plan, extremal.shot.arcs, extremal.scales
+    active = extremal.features.active
+    x = np.asarray(arcs.stage)[..., :n].reshape(-1, n)
+    u = np.asarray(arcs.stage_v)[..., :m].reshape(-1, m)
+    value = np.asarray(_constraint_values(problem, x, u))
+    largest = np.max(np.abs(value), axis=0)
+    violation = _worst(np.max(value, axis=0) / np.where(largest > 0.0, largest, 1.0))
+    multiplier = np.asarray(arcs.stage_v)[..., m:] / np.asarray(scales.v)[m:]
+    kinds = np.asarray(plan.active)
+    order = np.array([order for _, order in active], dtype=int)
+    growth, short = 0.0, 0.0
+    for row in range(len(active)):
+        changes = np.diff(kinds[:, row].astype(int), prepend=0, append=0)
+        for first, last in zip(
+            np.flatnonzero(changes == 1), np.flatnonzero(changes == -1), strict=True
+        ):
+            piece = multiplier[first:last, ..., row].reshape(-1)
+            if order[row] > 0:
+                growth = max(growth, np.max(np.diff(piece), initial=0.0))
+            if first > 0 and order[row] > 1:
+                short = max(short, _jump_shortfall(extremal, row, first))
+    jumps = np.asarray(arcs.jump)
+    rows = np.asarray(plan.jump_constraint)
+    size = np.asarray(scales.hamiltonian * scales.time / scales.constraint)
+    first = jumps[:, 0] / size[rows] if jumps.shape[1] and len(active) else np.zeros(1)
+    return (
+        Check(
+            "constraints",
+            violation,
+            1e-9,
+            "largest value of a constraint that must not be positive, relative to its range",
+        ),
+        Check(
+            "sign of the multipliers",
+            _worst(-multiplier),
+            1e-9,
+            "negative multipliers of active constraints, scaled",
+        ),
+        Check(
+            "decrease of the multipliers",
+            _worst(growth),
+            1e-9,
+            "growth of the multiplier of a constraint on states along an arc, scaled",
+        ),
+        Check(
+            "jumps of the costate",
+            _worst(-first, short),
+            1e-8,
+            "jump parameters below the least that the multiplier allows, scaled",
+        ),
+    )
+
+
+def _jump_shortfall(extremal: Extremal, row: int, arc: int) -> float:
+    """By how much the first jump falls short of minus the multiplier's slope, order two."""
+    arcs, scales = extremal.shot.arcs, extremal.scales
+    nodes, _ = radau(arcs.stage_v.shape[2])
+    m = len(scales.switching)
+    times = np.asarray(arcs.times)
+    h = (times[arc] - times[arc - 1]) / arcs.stage_v.shape[1]
+    course = np.asarray(arcs.stage_v)[arc, 0, :, m + row]
+    slope = np.polyfit(nodes * h, course, len(nodes) - 1)[-2]
+    size = float(scales.hamiltonian * scales.time / scales.constraint[row])
+    return float(-slope - arcs.jump[arc - 1, 0]) / size
+
+
+def _rate_checks(problem: Problem, extremal: Extremal) -> tuple[Check, ...]:
+    """Conditions on the rates of controls."""
+    n, m = problem.n, problem.m
+    arcs, scales, kinds = extremal.shot.arcs, extremal.scales, np.asarray(extremal.plan.kinds)
+    rate = np.asarray(control_rates(arcs, m))
+    lower, upper = np.asarray(problem.rate_lower), np.asarray(problem.rate_upper)
+    span = np.where(np.isfinite(upper - lower), upper - lower, 1.0)
+    excess = np.maximum(lower - rate, rate - upper) / span
+    limited = list(extremal.features.limited)
+    first = 2 * n + len(limited)
+    costate = np.asarray(arcs.stage)[..., first:] / np.asarray(scales.y)[first:]
+    kinds = kinds[:, None, None][..., limited]
+    sign = np.where(kinds == RISING, 1.0, np.where(kinds == FALLING, -1.0, 0.0))
+    return (
+        Check(
+            "control rates",
+            _worst(excess),
+            1e-7,
+            "rates of controls outside their bounds, relative to the range",
+        ),
+        Check(
+            "minimum principle on rate arcs",
+            _worst(sign * costate),
+            1e-9,
+            "costate of a limited control of the wrong sign, scaled",
+        ),
     )

@@ -8,15 +8,21 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxgrip.ocp.certificate import Certificate, Extremal, certify
-from jaxgrip.ocp.output import Output, assemble
+from jaxgrip.ocp.constraints import Active, find_order, total_derivative
+from jaxgrip.ocp.output import Output, assemble, control_rates
 from jaxgrip.ocp.problem import Problem
 from jaxgrip.ocp.results import RESULTS
 from jaxgrip.ocp.shooting import (
+    FALLING,
     INTERIOR,
     LOWER,
+    RISING,
     SINGULAR,
+    TOUCH,
     UPPER,
+    ArcPlan,
     Arcs,
+    Features,
     Scales,
     Shooting,
     ShootingResult,
@@ -25,20 +31,31 @@ from jaxgrip.ocp.shooting import (
 )
 from jaxgrip.ocp.solver import Solver
 from jaxgrip.ocp.structure import (
+    ACTIVE,
+    FREE,
+    HELD,
     Layout,
+    Measured,
     Profile,
+    Profiles,
+    Segment,
     bracket_singular,
     collect_profiles,
     count_arcs,
     lay_out,
-    mend_profile,
+    mend_constraint,
+    mend_control,
     read_profile,
+    runs,
+    tie,
 )
 from jaxgrip.ocp.transcription import Transcribed
 
 # Fusing as the CPU compiler does by default costs it minutes on programs of this kind.
 COMPILER = {"xla_cpu_use_fusion_emitters": False}
 _shoot = eqx.filter_jit(solve_shooting, compiler_options=COMPILER)
+
+_TOLERANCE = 1e-8
 
 
 class Certified(NamedTuple):
@@ -49,16 +66,41 @@ class Certified(NamedTuple):
 
 
 class _Course(NamedTuple):
-    """A trajectory to start the shooting from, on increasing times `t`."""
+    """A trajectory to start the shooting from.
+
+    `x`, `costate` `(K, n)` at increasing times `t`; `u` `(K', m)`, `multiplier` `(K', c)` of every
+    constraint and `rate_costate` `(K', m)` at increasing times `t_u`.
+    """
 
     t: np.ndarray
-    y: np.ndarray
+    x: np.ndarray
+    costate: np.ndarray
     t_u: np.ndarray
     u: np.ndarray
+    multiplier: np.ndarray
+    rate_costate: np.ndarray
+
+
+class _Reading(NamedTuple):
+    """What a transcription tells beside its course.
+
+    `scales` for all constraints and limited controls; `lean` `(m,)`, the mean position of each
+    control between its bounds; `is_convex` `(m,)`, whether the Hamiltonian is strictly convex in
+    it; `holds`, for each constraint the control that it holds, or None; `order` of each constraint
+    that is active; `time_bound`, the bound on which the final time lies, NaN where it lies on none.
+    """
+
+    scales: Scales
+    lean: np.ndarray
+    is_convex: np.ndarray
+    holds: dict[int, int | None]
+    order: dict[int, int]
+    time_bound: float
 
 
 def _interpolate(t, grid, rows):
-    return np.stack([np.interp(t, grid, column) for column in rows.T], axis=-1)
+    out = [np.interp(t, grid, column) for column in rows.T]
+    return np.stack(out, axis=-1) if out else np.zeros((*np.shape(t), 0))
 
 
 def _stage_times(times: np.ndarray, shooting: Shooting) -> np.ndarray:
@@ -70,18 +112,39 @@ def _stage_times(times: np.ndarray, shooting: Shooting) -> np.ndarray:
     return starts[:, None, None] + h[:, None, None] * (np.arange(k)[:, None] + nodes)
 
 
-def _start_arcs(problem: Problem, layout: Layout, course: _Course, shooting: Shooting) -> Arcs:
+def _start_arcs(
+    problem: Problem, layout: Layout, features: Features, course: _Course, shooting: Shooting
+) -> Arcs:
     """Unknowns of the shooting, interpolated from a trajectory."""
-    t = _stage_times(layout.times, shooting)
-    kinds = layout.plan.kinds[:, None, None]
+    kinds = layout.plan.kinds
     lower, upper = np.asarray(problem.lower), np.asarray(problem.upper)
-    inside = _interpolate(t, course.t_u, course.u)
-    return Arcs(
-        course.y[0],
-        _interpolate(t, course.t, course.y),
-        np.where(kinds == UPPER, upper, np.where(kinds == LOWER, lower, inside)),
-        layout.times,
-    )
+    limited = list(features.limited)
+    rows = [index for index, _ in features.active]
+
+    def at(t, kinds):
+        inside = _interpolate(t, course.t_u, course.u)
+        u = np.where(kinds == UPPER, upper, np.where(kinds == LOWER, lower, inside))
+        slow = np.where(kinds >= FALLING, _interpolate(t, course.t_u, course.rate_costate), 0.0)
+        y = np.concatenate(
+            [
+                _interpolate(t, course.t, course.x),
+                _interpolate(t, course.t, course.costate),
+                u[..., limited],
+                slow[..., limited],
+            ],
+            axis=-1,
+        )
+        return y, u, _interpolate(t, course.t_u, course.multiplier[:, rows])
+
+    begins = np.concatenate([[0.0], layout.times[:-1]])
+    start, _, multiplier = at(begins, kinds)
+    stage, u, stage_multiplier = at(_stage_times(layout.times, shooting), kinds[:, None, None])
+    stage_multiplier = np.where(layout.plan.active[:, None, None], stage_multiplier, 0.0)
+    jump = np.zeros((len(begins) - 1, features.n_jumps))
+    for b in np.flatnonzero(layout.plan.jumps):
+        row = layout.plan.jump_constraint[b]
+        jump[b, layout.plan.jumps[b] - 1] = multiplier[b + 1, row]
+    return Arcs(start, stage, np.concatenate([u, stage_multiplier], axis=-1), jump, layout.times)
 
 
 def _size(values: np.ndarray, unit: np.ndarray) -> np.ndarray:
@@ -91,72 +154,129 @@ def _size(values: np.ndarray, unit: np.ndarray) -> np.ndarray:
     return np.where(largest > floor, largest, np.where(floor > 0.0, floor, 1.0))
 
 
-def _shooting_scales(problem: Problem, found: Transcribed) -> Scales:
+def _full_scales(problem: Problem, found: Transcribed) -> Scales:
+    """Scales with a costate for every control and a multiplier of order zero a constraint."""
     state = np.max(np.abs(found.x), axis=0)
     largest = np.max(state)
     state = np.where(state > 1e-9 * largest, state, largest if largest > 0.0 else 1.0)
     span = np.asarray(problem.upper - problem.lower)
     span = np.where(np.isfinite(span), span, np.maximum(np.max(np.abs(found.u), axis=0), 1e-3))
     costate = _size(found.costate, state)
+    hamiltonian = np.max(costate * state) / found.final_time
     # Inside its bounds a control has no switching function but rounding to measure.
     least = 1e-3 * np.abs(found.objective) / (found.final_time * span)
+    constraint = np.max(np.abs(found.constraint), axis=0)
+    constraint = np.where(constraint > 0.0, constraint, 1.0)
+    rate_costate = np.maximum(hamiltonian, least.max() * span.max()) * found.final_time / span
+    return Scales(
+        np.concatenate([state, costate, span, rate_costate]),
+        np.concatenate([span, hamiltonian / constraint]),
+        np.asarray(found.final_time),
+        np.maximum(_size(found.switching_function, span), least),
+        hamiltonian,
+        constraint,
+    )
+
+
+def _scales(problem: Problem, full: Scales, features: Features) -> Scales:
+    """The scales of a structure's unknowns."""
+    n, m = problem.n, problem.m
+    limited = np.array(features.limited, dtype=int)
+    rows = np.array([index for index, _ in features.active], dtype=int)
+    order = np.array([order for _, order in features.active], dtype=float)
+    y = full.y
     return jax.tree.map(
         jnp.asarray,
-        Scales(
-            np.concatenate([state, costate]),
-            span,
-            found.final_time,
-            np.maximum(_size(found.switching_function, span), least),
-            np.max(costate * state) / found.final_time,
+        full._replace(
+            y=np.concatenate([y[: 2 * n], y[2 * n + limited], y[2 * n + m + limited]]),
+            v=np.concatenate([full.v[:m], full.v[m + rows] * full.time**order]),
+            constraint=full.constraint[rows],
         ),
     )
 
 
-def _position(problem: Problem, u: np.ndarray, span: np.ndarray) -> np.ndarray:
-    """Controls mapped to [-1, 1] between their bounds; towards 0 where there is no bound."""
-    lower, upper = np.asarray(problem.lower), np.asarray(problem.upper)
-    above = np.where(np.isfinite(lower), 2.0 * (u - lower) / span - 1.0, np.inf)
-    below = np.where(np.isfinite(upper), 1.0 - 2.0 * (upper - u) / span, -np.inf)
+def _map_between(values: np.ndarray, lower, upper, span: np.ndarray) -> np.ndarray:
+    """Values mapped to [-1, 1] between their bounds; towards 0 where there is no bound."""
+    above = np.where(np.isfinite(lower), 2.0 * (values - lower) / span - 1.0, np.inf)
+    below = np.where(np.isfinite(upper), 1.0 - 2.0 * (upper - values) / span, -np.inf)
     two_sided = np.isfinite(lower) & np.isfinite(upper)
     return np.where(two_sided, above, np.where(above < 0.0, above, np.maximum(below, 0.0)))
 
 
-class _Reading(NamedTuple):
-    """What a transcription tells beside its course.
+def _position(problem: Problem, u: np.ndarray, span: np.ndarray) -> np.ndarray:
+    return _map_between(u, np.asarray(problem.lower), np.asarray(problem.upper), span)
 
-    `scales` of the shooting; `lean` `(m,)`, the mean position of each control between its bounds;
-    `inside_kinds`, for each control INTERIOR where its Hamiltonian is strictly convex, else None;
-    `time_bound`, the bound on which the final time lies, NaN where it lies on none.
-    """
 
-    scales: Scales
-    lean: np.ndarray
-    inside_kinds: list[int | None]
-    time_bound: float
+def _rate_position(problem: Problem, rate: np.ndarray) -> np.ndarray:
+    lower, upper = np.asarray(problem.rate_lower), np.asarray(problem.rate_upper)
+    span = np.where(np.isfinite(upper - lower), upper - lower, 1.0)
+    return _map_between(rate, lower, upper, span)
+
+
+@eqx.filter_jit
+def _constraint_values(problem: Problem, x, u):
+    return jax.vmap(problem.constraints)(x, u)
 
 
 def _mend(
     problem: Problem,
-    profiles: list[Profile],
+    profiles: Profiles,
+    plan: ArcPlan,
+    features: Features,
     shot: ShootingResult,
     solver: Solver,
+    scales: Scales,
     reading: _Reading,
-) -> list[Profile]:
-    """Structure with every breach of the minimum principle written in."""
-    m = problem.m
-    t = _stage_times(np.asarray(shot.arcs.times), solver.shooting).ravel()
+) -> tuple[Profiles, tuple[Active, ...]]:
+    """Structure with every breach of the minimum principle written in, and its constraints."""
+    n, m = problem.n, problem.m
+    arcs = shot.arcs
+    t = _stage_times(np.asarray(arcs.times), solver.shooting).ravel()
+    v = np.asarray(arcs.stage_v).reshape(len(t), -1)
+    y = np.asarray(arcs.stage).reshape(len(t), -1)
     switching = np.asarray(shot.stages.value.switching).reshape(-1, m)
-    switching = switching / np.asarray(reading.scales.switching)
-    u = np.asarray(shot.arcs.stage_u).reshape(-1, m)
-    position = _position(problem, u, np.asarray(reading.scales.u))
-    return [
-        mend_profile(profile, t, switching[:, j], position[:, j], 1e-8, reading.inside_kinds[j])
-        for j, profile in enumerate(profiles)
+    switching = switching / np.asarray(scales.switching)
+    position = _position(problem, v[:, :m], np.asarray(scales.v)[:m])
+    rate = _rate_position(problem, np.asarray(control_rates(arcs, m)).reshape(-1, m))
+    limited = list(features.limited)
+    rate_costate = np.zeros_like(position)
+    first = 2 * n + len(limited)
+    rate_costate[:, limited] = y[:, first:] / np.asarray(scales.y)[first:]
+    controls = [
+        mend_control(
+            profile,
+            t,
+            Measured(switching[:, j], position[:, j], rate[:, j], rate_costate[:, j]),
+            _TOLERANCE,
+            INTERIOR if reading.is_convex[j] else None,
+        )
+        for j, profile in enumerate(profiles.controls)
     ]
-
-
-def _kinds(profiles: list[Profile]) -> list[list[int]]:
-    return [[segment.kind for segment in profile] for profile in profiles]
+    if problem.n_constraints == 0:
+        return Profiles(controls, []), ()
+    value = np.asarray(_constraint_values(problem, y[:, :n], v[:, :m]))
+    value = value / reading.scales.constraint
+    jumps = np.asarray(arcs.jump)
+    active, constraints = list(features.active), list(profiles.constraints)
+    for index in np.flatnonzero(np.any(value > _TOLERANCE, axis=0)):
+        if index not in [each.index for each in active]:
+            active.append(_classify(problem, int(index), y[:, :n], v[:, :m], reading))
+            constraints.append([Segment(FREE, float(t[-1]))])
+    mended = []
+    for row, (index, order) in enumerate(active):
+        known = row < len(features.active)
+        multiplier = v[:, m + row] / np.asarray(scales.v)[m + row] if known else np.zeros_like(t)
+        size = float(scales.hamiltonian * scales.time / reading.scales.constraint[index])
+        touches = np.flatnonzero((plan.rule[: len(jumps)] == TOUCH) & (plan.jump_constraint == row))
+        at = {float(arcs.times[b]): float(jumps[b, 0]) / size for b in touches}
+        mended.append(
+            mend_constraint(constraints[row], t, value[:, index], multiplier, at, order, _TOLERANCE)
+        )
+    used = [row for row, profile in enumerate(mended) if len(profile) > 1 or profile[0].kind]
+    holds = [reading.holds[active[row].index] for row in used]
+    # A held control belongs to a row, and rows move up where one before is no longer used.
+    profiles = tie(Profiles(controls, [mended[row] for row in used]), holds)
+    return profiles, tuple(active[row] for row in used)
 
 
 def _time_bound(problem: Problem, final_time: float) -> float:
@@ -168,21 +288,24 @@ def _time_bound(problem: Problem, final_time: float) -> float:
     return np.nan
 
 
-def _has_singular(profiles: list[Profile]) -> bool:
-    return any(segment.kind == SINGULAR for profile in profiles for segment in profile)
-
-
-def _course(out: Output) -> _Course:
+def _course(problem: Problem, features: Features, out: Output) -> _Course:
     t = np.asarray(out.t).ravel()
     order = np.argsort(t, kind="stable")
-    y, u = (np.asarray(v).reshape(len(t), -1)[order] for v in (out.y, out.u))
-    return _Course(t[order], y, t[order], u)
+    y, v = (np.asarray(each).reshape(len(t), -1)[order] for each in (out.y, out.v))
+    n, m, limited = problem.n, problem.m, list(features.limited)
+    multiplier = np.zeros((len(t), problem.n_constraints))
+    multiplier[:, [index for index, _ in features.active]] = v[:, m:]
+    rate_costate = np.zeros((len(t), m))
+    rate_costate[:, limited] = y[:, 2 * n + len(limited) :]
+    t = t[order]
+    return _Course(t, y[:, :n], y[:, n : 2 * n], t, v[:, :m], multiplier, rate_costate)
 
 
 def _shoot_and_mend(
     problem: Problem,
     solver: Solver,
-    profiles: list[Profile],
+    profiles: Profiles,
+    active: tuple[Active, ...],
     course: _Course,
     reading: _Reading,
     stats: dict,
@@ -190,37 +313,87 @@ def _shoot_and_mend(
     shooting = jax.tree.map(jnp.asarray, solver.shooting)
     n_arcs, uncertified = solver.arcs, None
     for _ in range(solver.max_rounds):
-        profiles = [
-            bracket_singular(profile, side)
-            for profile, side in zip(profiles, reading.lean, strict=True)
-        ]
+        profiles = profiles._replace(
+            controls=[
+                bracket_singular(profile, side)
+                for profile, side in zip(profiles.controls, reading.lean, strict=True)
+            ]
+        )
         while n_arcs < count_arcs(profiles):
             n_arcs *= 2
         if n_arcs > solver.max_arcs:
             return uncertified, RESULTS.too_many_arcs
-        layout = lay_out(profiles, n_arcs, reading.time_bound)
-        start = _start_arcs(problem, layout, course, solver.shooting)
+        layout = lay_out(profiles, active, n_arcs, reading.time_bound)
+        features = Features(
+            bool(profiles.has(SINGULAR)), active, tuple(profiles.has(FALLING, RISING))
+        )
+        scales = _scales(problem, reading.scales, features)
+        start = _start_arcs(problem, layout, features, course, solver.shooting)
         plan, start = jax.tree.map(jnp.asarray, (layout.plan, start))
-        singular = _has_singular(profiles)
-        shot = _shoot(problem, shooting, plan, start, reading.scales, singular)
+        shot = _shoot(problem, shooting, plan, start, scales, features)
         stats["rounds"] += 1
         stats["shooting_steps"] += int(shot.steps)
         if not bool(shot.converged):
             return uncertified, RESULTS.shooting_failed
         times = np.asarray(shot.arcs.times)
-        new = collect_profiles(profiles, layout, times)
+        new, new_active = collect_profiles(profiles, active, layout, times), active
         if np.all(np.diff(times, prepend=0.0) > 0.0):
-            new = _mend(problem, new, shot, solver, reading)
-            if _kinds(new) == _kinds(profiles):
-                extremal = Extremal(plan, shot, reading.scales, singular, layout.real)
+            new, new_active = _mend(
+                problem, new, layout.plan, features, shot, solver, scales, reading
+            )
+            if new.kinds == profiles.kinds and new_active == active:
+                extremal = Extremal(plan, shot, scales, features, layout.real)
                 certified = Certified(extremal, certify(problem, extremal))
                 if not certified.certificate.is_too_coarse:
                     return certified, RESULTS.successful
                 uncertified = uncertified or certified
                 n_arcs *= 2
-        profiles = new
-        course = _course(assemble(problem, plan, shot.arcs, shot.stages))
+        profiles, active = new, new_active
+        course = _course(problem, features, assemble(problem, plan, shot.arcs, shot.stages))
     return uncertified, RESULTS.structure_failed
+
+
+def _classify(problem: Problem, index: int, x, u, reading: _Reading) -> Active:
+    """Order of a constraint that becomes active, and the control that it holds."""
+    if index not in reading.order:
+        found = find_order(problem, index, jnp.asarray(x), jnp.asarray(u))
+        function = total_derivative(problem, index, found.order)
+        slope = eqx.filter_jit(jax.vmap(jax.grad(function, argnums=1)))(x, u)
+        reach = np.mean(np.abs(slope), axis=0) * np.asarray(reading.scales.v)[: problem.m]
+        follows = reach > 1e-6 * np.max(reach)
+        convex = np.any(follows & reading.is_convex)
+        inside = 1.0 - np.abs(_position(problem, u, np.asarray(reading.scales.v)[: problem.m]))
+        reading.holds[index] = None if convex else int(np.argmax(reach * np.mean(inside, axis=0)))
+        reading.order[index] = found.order
+    return Active(index, reading.order[index])
+
+
+def _read_constraints(
+    problem: Problem, found: Transcribed, scales: Scales
+) -> dict[int, list[tuple[int, int, int]]]:
+    """Runs of (active or not, first, one past the last) interval of each active constraint."""
+    value = np.abs(found.constraint) / scales.constraint
+    pressure = found.multiplier * scales.constraint / scales.hamiltonian
+    # Their product is the barrier parameter; the larger of the two says on which side they are.
+    size = np.maximum(np.max(pressure, axis=0), 1e-300)
+    labels = (pressure / size > value) & (size > 1e-4)
+    return {
+        int(index): runs(labels[:, index].astype(int))
+        for index in np.flatnonzero(np.any(labels, axis=0))
+    }
+
+
+def _backward(multiplier: np.ndarray, h: float, order: int, found: list) -> np.ndarray:
+    """Multiplier of a constraint's derivative: that of the constraint integrated to the exit."""
+    out = np.zeros_like(multiplier)
+    for label, first, last in found:
+        if label:
+            piece = multiplier[first:last]
+            for _ in range(order):
+                # Half of the own interval, since the multipliers stand at the middles.
+                piece = h * (np.cumsum(piece[::-1])[::-1] - 0.5 * piece)
+            out[first:last] = piece
+    return out
 
 
 def find_extremal(
@@ -231,21 +404,19 @@ def find_extremal(
     Where a stretch inside the bounds turns out not to be a singular arc, it is read once more as a
     blurred switch. Where only the accuracy falls short of the certificate, the arcs are halved.
     """
-    scales = _shooting_scales(problem, found)
-    span = np.asarray(scales.u)
+    scales, m = _full_scales(problem, found), problem.m
+    span = scales.v[:m]
     grid = np.linspace(0.0, float(found.final_time), len(found.x))
-    course = _Course(
-        grid,
-        np.concatenate([found.x, found.costate], axis=1),
-        0.5 * (grid[1:] + grid[:-1]),
-        found.u,
-    )
-    bent = np.max(np.abs(found.curvature), axis=0) * span > 1e-6 * np.asarray(scales.switching)
+    middles = 0.5 * (grid[1:] + grid[:-1])
+    h = float(grid[1])
+    bent = np.max(np.abs(found.curvature), axis=0) * span > 1e-6 * scales.switching
     position = _position(problem, found.u, span)
     reading = _Reading(
         scales,
         np.mean(position, axis=0),
-        [INTERIOR if is_bent else None for is_bent in bent],
+        bent,
+        {},
+        {},
         _time_bound(problem, float(found.final_time)),
     )
     # A control with a strictly convex Hamiltonian may lie close to a bound without being on it:
@@ -254,18 +425,97 @@ def find_extremal(
     slack = 0.5 * (1.0 - np.abs(position))
     loose = bent & (strength < slack * np.abs(found.objective))
     position = np.where(loose, np.clip(position, -0.5, 0.5), position)
+    labels = np.where(position > 0.9, UPPER, np.where(position < -0.9, LOWER, INTERIOR))
+    labels = _label_rates(problem, found, scales, labels)
+
+    costate, multiplier = found.costate.copy(), np.zeros_like(found.multiplier)
+    x_mid = 0.5 * (found.x[1:] + found.x[:-1])
+    active, constraints = [], []
+    for index, found_runs in _read_constraints(problem, found, scales).items():
+        each = _classify(problem, index, x_mid, found.u, reading)
+        held = reading.holds[index]
+        profile: Profile = []
+        for label, first, last in found_runs:
+            if label and each.order > 1 and last - first <= 2:
+                profile.append(Segment(FREE, h * (0.5 * (first + last))))
+                continue
+            if label and held is not None:
+                labels[first:last, held] = HELD
+            profile.append(Segment(ACTIVE if label else FREE, last * h))
+        arcs_only = [run for run in found_runs if run[2] - run[1] > 2 or each.order < 2]
+        multiplier[:, index] = _backward(found.multiplier[:, index], h, each.order, arcs_only)
+        costate -= _direct_share(problem, each, found, multiplier[:, index], x_mid, h)
+        constraints.append([*profile[:-1], profile[-1]._replace(end=grid[-1])])
+        active.append(each)
+    course = _Course(
+        grid, found.x, costate, middles, found.u, multiplier, _at_middles(found.rate_multiplier, m)
+    )
+    holds = [reading.holds[each.index] for each in active]
     for longest_switch in (2, len(position)):
-        profiles = [
+        controls = [
             read_profile(
-                position[:, j], grid[-1], INTERIOR if bent[j] else SINGULAR, longest_switch
+                labels[:, j],
+                position[:, j],
+                grid[-1],
+                INTERIOR if bent[j] else SINGULAR,
+                longest_switch,
             )
-            for j in range(problem.m)
+            for j in range(m)
         ]
-        certified, result = _shoot_and_mend(problem, solver, profiles, course, reading, stats)
-        if certified is not None or not _has_singular(profiles):
+        profiles = tie(Profiles(controls, constraints), holds)
+        certified, result = _shoot_and_mend(
+            problem, solver, profiles, tuple(active), course, reading, stats
+        )
+        if certified is not None or not profiles.has(SINGULAR):
             break
     # A control that moves nothing of consequence is held by the barrier alone.
     pull = np.max(np.abs(found.switching_function), axis=0) * span * found.final_time
     if certified is None and np.any(pull < 1e-4 * abs(found.objective)):
         result = RESULTS.undetermined_control
     return certified, result
+
+
+def _at_middles(values: np.ndarray, m: int) -> np.ndarray:
+    """Values between neighbouring intervals, (N-1, m), at the intervals."""
+    padded = np.concatenate([np.zeros((1, m)), values, np.zeros((1, m))])
+    return 0.5 * (padded[1:] + padded[:-1])
+
+
+def _label_rates(problem: Problem, found: Transcribed, scales: Scales, labels: np.ndarray):
+    """Mark the intervals over which a limited control's rate is at a bound."""
+    m = problem.m
+    position = _rate_position(problem, found.rate)
+    costate = found.rate_multiplier / scales.y[2 * problem.n + m :]
+    size = np.maximum(np.max(np.abs(costate), axis=0), 1e-300)
+    fast = (np.abs(position) > 0.9) & (np.abs(costate) / size > 1.0 - np.abs(position))
+    fast &= size > 1e-6
+    sign = np.where(fast, np.where(position > 0.0, RISING, FALLING), 0)
+    # A quotient lies between two intervals: an interval is on the bound with either of its own.
+    before = np.concatenate([np.zeros((1, m), int), sign])
+    after = np.concatenate([sign, np.zeros((1, m), int)])
+    both = np.where(before != 0, before, after)
+    return np.where((labels == INTERIOR) & (both != 0), both, labels)
+
+
+@eqx.filter_jit
+def _gradients(problem: Problem, index: int, order: int, x, u):
+    functions = [total_derivative(problem, index, k) for k in range(order)]
+    return [jax.vmap(jax.grad(f))(x, u) for f in functions]
+
+
+def _direct_share(
+    problem: Problem, each: Active, found: Transcribed, multiplier, x_mid, h: float
+) -> np.ndarray:
+    """What the costate of direct adjoining has more than that of adjoining the derivative.
+
+    The sum of (-1)^k times the k-th derivative of the multiplier times the gradient of the
+    constraint's derivative of order p - 1 - k.
+    """
+    share = np.zeros_like(x_mid)
+    derivative = multiplier
+    gradients = _gradients(problem, each.index, each.order, x_mid, found.u)
+    for gradient in reversed(gradients):
+        share += derivative[:, None] * np.asarray(gradient)
+        derivative = np.where(multiplier != 0.0, -np.gradient(derivative, h), 0.0)
+    nodes = np.concatenate([share[:1], share, share[-1:]])
+    return 0.5 * (nodes[1:] + nodes[:-1])

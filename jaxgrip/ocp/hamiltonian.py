@@ -1,5 +1,6 @@
 """The Hamiltonian H = L + costate . f and its derivatives, which every step of the solver uses."""
 
+from collections.abc import Callable
 from typing import NamedTuple, Protocol, TypeGuard
 
 import jax
@@ -45,8 +46,10 @@ class Expansion(NamedTuple):
     h_zz: Float[Array, "z z"]
 
 
-def _with_hessian(function, z, weights):
-    """Value, Jacobian and weighted Hessian of a vector function in one sweep."""
+def with_hessian(
+    function: Callable, z: Float[Array, " z"], weights: Float[Array, " k"]
+) -> tuple[Float[Array, " k"], Float[Array, "k z"], Float[Array, "z z"]]:
+    """Value `(k,)`, Jacobian `(k, z)` and weighted Hessian `(z, z)` of a function in one sweep."""
 
     def first_order(z):
         value, pullback = jax.vjp(function, z)
@@ -74,11 +77,11 @@ def expand(
     if _expands_itself(problem.dynamics):
         f, f_z, h_zz = problem.dynamics.expand(x, u, costate)
     else:
-        f, f_z, h_zz = _with_hessian(lambda z: problem.dynamics(z[:n], z[n:]), z, costate)
+        f, f_z, h_zz = with_hessian(lambda z: problem.dynamics(z[:n], z[n:]), z, costate)
     if problem.running_cost is None:
         cost, cost_z = problem.cost_rate(x, u), jnp.zeros_like(z)
     else:
-        cost, cost_z, cost_zz = _with_hessian(
+        cost, cost_z, cost_zz = with_hessian(
             lambda z: problem.cost_rate(z[:n], z[n:])[None], z, jnp.ones(1)
         )
         cost, cost_z, h_zz = cost[0], cost_z[0], h_zz + cost_zz

@@ -5,6 +5,8 @@ from typing import NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
 
 from jaxgrip.ocp.problem import Problem
 from jaxgrip.ocp.shooting import (
@@ -13,11 +15,13 @@ from jaxgrip.ocp.shooting import (
     ArcPlan,
     Arcs,
     Conditions,
+    Features,
     Scales,
     Stages,
     bounds_of,
+    evaluate_ends,
     evaluate_stages,
-    interval_starts,
+    interval_lengths,
     newton_step,
     radau,
     residuals,
@@ -25,14 +29,18 @@ from jaxgrip.ocp.shooting import (
 
 
 class Output(NamedTuple):
-    """Dense output: each arc's start and interval ends, axes `(arcs, 1 + intervals)` first."""
+    """Dense output: each arc's start and interval ends, axes `(arcs, 1 + intervals)` first.
+
+    `y` and `v` as in [`Arcs`][], `jump` and `times` too.
+    """
 
     objective: jax.Array
     times: jax.Array
+    jump: jax.Array
     t: jax.Array
     y: jax.Array
     y_rate: jax.Array
-    u: jax.Array
+    v: jax.Array
     switching: jax.Array
     hamiltonian: jax.Array
 
@@ -42,29 +50,41 @@ def assemble(problem: Problem, plan: ArcPlan, arcs: Arcs, stages: Stages) -> Out
     k, s = arcs.stage.shape[1:3]
     _, a = radau(s)
     begins = jnp.concatenate([jnp.zeros(1), arcs.times[:-1]])
-    h = (arcs.times - begins) / k
+    h = interval_lengths(arcs)
 
     def rows(start, values):
         return jnp.concatenate([start[:, None], values[:, :, -1]], axis=1)
 
     bounds = jax.vmap(lambda kinds: bounds_of(problem, kinds))(plan.kinds)
     on_bound = (plan.kinds == UPPER) | (plan.kinds == LOWER)
-    u = rows(stages.start_u, arcs.stage_u)
+    v = rows(stages.start_v, arcs.stage_v)
+    u = jnp.where(on_bound[:, None], bounds[:, None], v[..., : problem.m])
     value, start = stages.value, stages.start
     cost = jnp.einsum("a,s,aks->", h, jnp.asarray(a[-1]), stages.cost)
     return Output(
         cost + problem.end_cost(arcs.times[-1], arcs.stage[-1, -1, -1, : problem.n]),
         arcs.times,
+        arcs.jump,
         # An arc ends where the next begins to the last digit, so that a switch stands twice.
         jnp.append(
             begins[:, None] + h[:, None] * jnp.arange(1.0 * k)[None], arcs.times[:, None], axis=1
         ),
-        rows(interval_starts(arcs)[:, 0], arcs.stage),
+        rows(arcs.start, arcs.stage),
         rows(start.rate, value.rate),
-        jnp.where(on_bound[:, None], bounds[:, None], u),
+        v.at[..., : problem.m].set(u),
         rows(start.switching, value.switching),
         rows(start.hamiltonian, value.hamiltonian),
     )
+
+
+def control_rates(arcs: Arcs, m: int) -> Float[Array, "arcs intervals s m"]:
+    """Rates of change of the controls at the stages [1/s], from the collocation polynomials."""
+    nodes, _ = radau(arcs.stage.shape[2])
+    powers = np.arange(len(nodes))
+    slopes = powers * nodes[:, None] ** np.maximum(powers - 1, 0)
+    slopes = slopes @ np.linalg.inv(nodes[:, None] ** powers)
+    rate = jnp.einsum("ij,akjm->akim", jnp.asarray(slopes), arcs.stage_v[..., :m])
+    return rate / interval_lengths(arcs)[:, None, None, None]
 
 
 class Linearised(NamedTuple):
@@ -73,28 +93,30 @@ class Linearised(NamedTuple):
     plan: ArcPlan
     arcs: Arcs
     scales: Scales
-    singular: bool
+    features: Features
     value: Conditions
     jacobian: Conditions
 
 
 @eqx.filter_jit
-def tangent_output(problem: Problem, tangent: Problem, extremal: Linearised):
+def tangent_output(problem: Problem, tangent: Problem, extremal: Linearised) -> Output:
     """Change of the dense output when the problem's numbers change; linear in `tangent`.
 
     The implicit function theorem on the boundary-value problem: J dw = -(dR/dp) dp.
     """
-    plan, arcs, scales, singular, value, jacobian = extremal
+    plan, arcs, scales, features, value, jacobian = extremal
     numbers, rest = eqx.partition(problem, eqx.is_inexact_array)
 
     def conditions(numbers, arcs):
         problem = eqx.combine(numbers, rest)
-        stages, _ = evaluate_stages(problem, plan, arcs, scales, singular, with_jacobian=False)
-        residual = residuals(problem, plan, arcs, scales, stages.value)
+        stages, _ = evaluate_stages(problem, plan, arcs, scales, features, with_jacobian=False)
+        ends = evaluate_ends(problem, arcs, features)
+        residual = residuals(problem, plan, arcs, scales, features, stages.value, ends)
         return residual, assemble(problem, plan, arcs, stages)
 
     change, direct = jax.jvp(lambda p: conditions(p, arcs), (numbers,), (tangent,))[1]
     rhs = jax.tree.map(jnp.negative, change)
-    step = newton_step(problem, plan, arcs, scales, value, jacobian, rhs)
+    ends = evaluate_ends(problem, arcs, features)
+    step = newton_step(problem, plan, arcs, scales, features, value, jacobian, ends, rhs)
     _, through = jax.jvp(lambda w: conditions(numbers, w), (arcs,), (step,))[1]
     return jax.tree.map(jnp.add, direct, through)

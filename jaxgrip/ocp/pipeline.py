@@ -137,7 +137,7 @@ def solve(problem: Problem, *, solver: Solver | None = None, throw: bool = True)
             return out, None
         problem = eqx.combine(arrays, static)
         extremal = kept["search"][0].extremal
-        where = (extremal.plan, extremal.shot.arcs, extremal.scales, extremal.singular)
+        where = (extremal.plan, extremal.shot.arcs, extremal.scales, extremal.features)
         stages, jacobian = _expand_stages(problem, *where)
         change = tangent_output(problem, change, Linearised(*where, stages.value, jacobian))
         return out, change

@@ -6,7 +6,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, ArrayLike, Bool, Float
 
 from jaxgrip.precision import require_x64
 
@@ -259,6 +259,11 @@ class Problem(eqx.Module):
     def is_time_free(self) -> bool:
         """Whether the solver chooses the final time."""
         return isinstance(self.final_time, Free)
+
+    @property
+    def is_fixed_final(self) -> Bool[np.ndarray, " n"]:
+        """Which components of the final state are fixed."""
+        return np.isin(np.arange(self.n), self.fixed_final)
 
     @property
     def n_constraints(self) -> int:

@@ -5,26 +5,32 @@ from itertools import pairwise
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 from scipy.interpolate import CubicHermiteSpline
 
 from jaxgrip.ocp.certificate import Certificate, Extremal
 from jaxgrip.ocp.output import Output
 from jaxgrip.ocp.problem import Problem
 from jaxgrip.ocp.results import RESULTS
+from jaxgrip.ocp.shooting import TOUCH
 from jaxgrip.ocp.transcription import Transcribed
 
 
 class Structure(eqx.Module):
-    """The switching structure.
+    """The structure of a solution.
 
     `kinds` `(arcs, m)`: -1 at the lower bound, +1 at the upper, 0 inside by the minimum of the
-    Hamiltonian, 2 inside on a singular arc; `switching_controls` `(arcs - 1,)`: the control that
-    changes its kind at each switching time.
+    Hamiltonian or because an active constraint determines the control, 2 inside on a singular arc,
+    3 and 4 with the rate of change at its lower and upper bound; `active` `(arcs, c)`: whether a
+    constraint holds with equality. At each switching time, `(arcs - 1,)`: `switching_controls`, the
+    control that changes its kind, and `switching_constraints`, the constraint that begins or ends
+    to be active or touches; -1 where there is none.
     """
 
     kinds: Int[np.ndarray, "arcs m"]
+    active: Bool[np.ndarray, "arcs c"]
     switching_controls: Int[np.ndarray, " switches"]
+    switching_constraints: Int[np.ndarray, " switches"]
 
 
 class Solution(eqx.Module):
@@ -34,6 +40,10 @@ class Solution(eqx.Module):
     - dense output `t` `(K,)` [s], `x` `(K, n)`, `x_rate` `(K, n)`, `u` `(K, m)`, `costate`
       `(K, n)`, `switching_function` `(K, m)` (dH/du), `hamiltonian` `(K,)`: each switching time
       stands twice in `t`, with the values from the left and from the right;
+    - `multiplier` `(K, c)` of each constraint's first derivative that contains a control, and
+      `jumps` `(arcs - 1, P)`, what the costate loses at each switching time times the gradients of
+      the constraint's derivatives below that one; `rate_costate` `(K, m)` of controls whose rate is
+      at a bound;
     - `certificate`: every necessary condition with its measured value;
     - `result`: a member of [`RESULTS`][]; `stats`: counts and times.
     """
@@ -49,6 +59,9 @@ class Solution(eqx.Module):
     costate: Float[Array, "K n"]
     switching_function: Float[Array, "K m"]
     hamiltonian: Float[Array, " K"]
+    multiplier: Float[Array, "K c"]
+    jumps: Float[Array, "switches P"]
+    rate_costate: Float[Array, "K m"]
     certificate: Certificate | None
     result: RESULTS
     stats: dict
@@ -79,12 +92,16 @@ class Solution(eqx.Module):
 def as_failure(result: RESULTS, last: Transcribed, stats: dict) -> Solution:
     """A solution object that says why there is none, with the transcription's last states."""
     x, u = jnp.asarray(last.x), jnp.asarray(last.u)
-    k, m = len(x), u.shape[1]
+    k, m, c = len(x), u.shape[1], last.constraint.shape[1]
     return Solution(
         final_time=jnp.asarray(last.final_time),
         objective=jnp.array(jnp.nan),
         switching_times=jnp.zeros(0),
-        structure=Structure(np.zeros((0, m), dtype=int), np.zeros(0, dtype=int)),
+        structure=Structure(
+            np.zeros((0, m), dtype=int),
+            np.zeros((0, c), dtype=bool),
+            *(np.zeros((2, 0), dtype=int)),
+        ),
         t=jnp.linspace(0.0, float(last.final_time), k),
         x=x,
         x_rate=jnp.full(x.shape, jnp.nan),
@@ -92,10 +109,32 @@ def as_failure(result: RESULTS, last: Transcribed, stats: dict) -> Solution:
         costate=jnp.full(x.shape, jnp.nan),
         switching_function=jnp.full((k, m), jnp.nan),
         hamiltonian=jnp.full(k, jnp.nan),
+        multiplier=jnp.full((k, c), jnp.nan),
+        jumps=jnp.zeros((0, 0)),
+        rate_costate=jnp.full((k, m), jnp.nan),
         certificate=None,
         result=result,
         stats=stats,
     )
+
+
+def _structure(extremal: Extremal, cuts: np.ndarray, c: int) -> Structure:
+    plan = extremal.plan
+    indices = np.array([index for index, _ in extremal.features.active], dtype=int)
+    arcs = np.append(cuts, len(extremal.real))
+    kinds = np.asarray(plan.kinds)
+    active = np.zeros((len(kinds), c), dtype=bool)
+    active[:, indices] = np.asarray(plan.active)
+    changes = kinds[cuts] != kinds[cuts + 1]
+    controls = np.where(changes.any(axis=1), changes.argmax(axis=1), -1)
+    constraints = np.full(len(cuts), -1)
+    if c:
+        changes = active[cuts] != active[cuts + 1]
+        touching = np.asarray(plan.rule)[cuts] == TOUCH
+        constraints = np.where(changes.any(axis=1), changes.argmax(axis=1), -1)
+        rows = np.asarray(plan.jump_constraint)[cuts]
+        constraints[touching] = indices[rows[touching]]
+    return Structure(kinds[arcs], active[arcs], controls, constraints)
 
 
 def as_solution(
@@ -113,23 +152,26 @@ def as_solution(
     def rows(v):
         return v.reshape(v.shape[0] * v.shape[1], *v.shape[2:])[keep]
 
-    y, y_rate = rows(out.y), rows(out.y_rate)
+    y, y_rate, v = rows(out.y), rows(out.y_rate), rows(out.v)
+    limited = np.array(extremal.features.limited, dtype=int)
+    indices = np.array([index for index, _ in extremal.features.active], dtype=int)
+    k, m, c = len(keep), problem.m, problem.n_constraints
     result = RESULTS.successful if certificate.passed else RESULTS.not_certified
     return Solution(
         final_time=out.times[-1],
         objective=out.objective,
         switching_times=out.times[cuts],
-        structure=Structure(
-            np.asarray(extremal.plan.kinds)[np.append(cuts, len(real))],
-            np.asarray(extremal.plan.control)[cuts],
-        ),
+        structure=_structure(extremal, cuts, c),
         t=rows(out.t),
         x=y[:, :n],
         x_rate=y_rate[:, :n],
-        u=rows(out.u),
-        costate=y[:, n:],
+        u=v[:, :m],
+        costate=y[:, n : 2 * n],
         switching_function=rows(out.switching),
         hamiltonian=rows(out.hamiltonian),
+        multiplier=jnp.zeros((k, c)).at[:, indices].set(v[:, m:]),
+        jumps=out.jump[cuts],
+        rate_costate=jnp.zeros((k, m)).at[:, limited].set(y[:, 2 * n + len(limited) :]),
         certificate=certificate,
         result=result,
         stats=stats,

@@ -1,0 +1,149 @@
+"""Total time derivatives of constraints, and the Hamiltonian with active constraints adjoined.
+
+A constraint c of order p is adjoined by its p-th derivative, the first that contains a control:
+H = L + costate . f + multiplier c^(p). Order zero is a mixed constraint.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from jaxgrip.ocp.hamiltonian import Expansion, expand, with_hessian
+from jaxgrip.ocp.problem import Problem
+
+MAX_ORDER = 3
+
+
+class Active(NamedTuple):
+    """A constraint that is active somewhere: its index among the problem's and its order."""
+
+    index: int
+    order: int
+
+
+def total_derivative(problem: Problem, index: int, order: int) -> Callable:
+    """The function x, u -> time derivative of a given order of one constraint along the motion."""
+    if order == 0:
+        return lambda x, u: problem.constraints(x, u)[index]
+    below = total_derivative(problem, index, order - 1)
+    return lambda x, u: jax.jvp(lambda x: below(x, u), (x,), (problem.dynamics(x, u),))[1]
+
+
+def levels(
+    problem: Problem, active: tuple[Active, ...], x: Float[Array, " n"], u: Float[Array, " m"]
+) -> Float[Array, "c P"]:
+    """Derivatives below the order of each active constraint `(c, P)`, P the highest order.
+
+    They are functions of the state alone, zero where the order is lower than P.
+    """
+    highest = max((order for _, order in active), default=0)
+    rows = [
+        [total_derivative(problem, index, k)(x, u) for k in range(order)]
+        + [jnp.zeros(())] * (highest - order)
+        for index, order in active
+    ]
+    return jnp.array(rows).reshape(len(active), highest)
+
+
+def hamiltonian(
+    problem: Problem,
+    active: tuple[Active, ...],
+    x: Float[Array, " n"],
+    u: Float[Array, " m"],
+    costate: Float[Array, " n"],
+    multiplier: Float[Array, " c"],
+) -> Float[Array, ""]:
+    """L + costate . f + the active constraints' derivatives times their multipliers `(c,)`."""
+    f = problem.dynamics(x, u)
+    value = problem.cost_rate(x, u) + costate @ f
+    for i, (index, order) in enumerate(active):
+        if order == 0:
+            value += multiplier[i] * total_derivative(problem, index, 0)(x, u)
+        else:
+            below = total_derivative(problem, index, order - 1)
+            value += multiplier[i] * jax.jvp(lambda x, c=below: c(x, u), (x,), (f,))[1]
+    return value
+
+
+def expand_constrained(
+    problem: Problem,
+    active: tuple[Active, ...],
+    x: Float[Array, " n"],
+    u: Float[Array, " m"],
+    costate: Float[Array, " n"],
+    multiplier: Float[Array, " c"],
+) -> tuple[Expansion, Float[Array, " c"], Float[Array, "c z"]]:
+    """Expand the Hamiltonian with active constraints to second order in states and controls.
+
+    The highest derivative of a constraint is d_x . f with d the derivative below it, so d_x
+    weighted by the multiplier only adds to the costate, and the dynamics are expanded once.
+
+    **Returns:** the [`Expansion`][]; the constraints' highest derivatives `(c,)` and their
+    gradients `(c, n+m)` in (x, u).
+    """
+    if not active:
+        empty = jnp.zeros((0, x.shape[0] + u.shape[0]))
+        return expand(problem, x, u, costate), jnp.zeros(0), empty
+    n = problem.n
+    z = jnp.concatenate([x, u])
+    order = np.array([each.order for each in active])
+    is_pure, is_mixed = np.flatnonzero(order > 0), np.flatnonzero(order == 0)
+    below = [total_derivative(problem, *each[:1], each.order - 1) for each in active if each.order]
+
+    def slope(x):
+        return jax.jacrev(lambda x: jnp.array([d(x, u) for d in below]).reshape(len(below)))(x)
+
+    weights = multiplier[is_pure]
+    d_x = slope(x)
+    ex = expand(problem, x, u, costate + weights @ d_x)
+    ((_, d_xx), (d_xx_f, d_xxx_f)) = jax.jvp(
+        lambda x: (slope(x), jax.jacfwd(lambda x: weights @ slope(x))(x)), (x,), (ex.f,)
+    )
+    bent = d_xx @ ex.f_z
+    h_z = ex.h_z.at[:n].add(d_xx @ ex.f)
+    h_zz = ex.h_zz.at[:n].add(bent).at[:, :n].add(bent.T).at[:n, :n].add(d_xxx_f)
+    mixed, mixed_z, mixed_zz = with_hessian(
+        lambda z: problem.constraints(z[:n], z[n:])[
+            jnp.array([active[i].index for i in is_mixed], dtype=int)
+        ],
+        z,
+        multiplier[is_mixed],
+    )
+    value = jnp.zeros(len(active)).at[is_pure].set(d_x @ ex.f).at[is_mixed].set(mixed)
+    value_z = jnp.zeros((len(active), z.shape[0]))
+    value_z = value_z.at[is_pure].set((d_x @ ex.f_z).at[:, :n].add(d_xx_f))
+    value_z = value_z.at[is_mixed].set(mixed_z)
+    h_z, h_zz = h_z + multiplier[is_mixed] @ mixed_z, h_zz + mixed_zz
+    return ex._replace(h_z=h_z, h_zz=h_zz), value, value_z
+
+
+@eqx.filter_jit
+def _influence(problem: Problem, index: int, order: int, x, u):
+    """A constraint's derivative and its gradient in the controls, at every point of a course."""
+    function = total_derivative(problem, index, order)
+    return jax.vmap(lambda x, u: (function(x, u), jax.grad(function, argnums=1)(x, u)))(x, u)
+
+
+def find_order(
+    problem: Problem, index: int, x: Float[Array, "K n"], u: Float[Array, "K m"]
+) -> Active:
+    """Find the order of one of the problem's constraints along a course.
+
+    **Arguments:** `index` of the constraint; states `(K, n)` and controls `(K, m)`.
+
+    **Raises:** `ValueError` where no derivative up to the third contains a control.
+    """
+    for order in range(MAX_ORDER + 1):
+        value, gradient = (np.asarray(v) for v in _influence(problem, index, order, x, u))
+        # Relative to the value, since rounding may leave a trace of a control that cancels.
+        if np.max(np.abs(gradient * np.asarray(u))) > 1e-10 * np.max(np.abs(value)):
+            return Active(index, order)
+    raise ValueError(
+        f"The {problem.constraint_names[index]} has no defined order: none of its first "
+        f"{MAX_ORDER} time derivatives contains a control."
+    )
