@@ -504,19 +504,25 @@ def _kind_before(old: Profile, new: Profile) -> list[int]:
     return kinds
 
 
+def _free_held(profile: Profile) -> Profile:
+    """Replace held segments by their neighbours, each up to the middle."""
+    free: Profile = []
+    for start, segment in zip(starts_of(profile), profile, strict=True):
+        if segment.kind != HELD:
+            free.append(segment)
+        elif free:
+            free[-1] = free[-1]._replace(end=0.5 * (start + segment.end))
+    end = profile[-1].end
+    return _join([*free[:-1], free[-1]._replace(end=end)]) if free else [Segment(UPPER, end)]
+
+
 def tie(profiles: Profiles, preferred: list[int | None]) -> Profiles:
     """Let every active segment hold a control, and free controls whose constraint let go.
 
     **Arguments:** `profiles`; `preferred`, for each constraint the control that it holds, None
     where the Hamiltonian is strictly convex in one that could follow it.
     """
-    controls = [list(profile) for profile in profiles.controls]
-    for j, profile in enumerate(controls):
-        kept = [s for s in profile if s.kind != HELD]
-        if len(kept) != len(profile):
-            end = profile[-1].end
-            kept = kept or [Segment(UPPER, end)]
-            controls[j] = _join([*kept[:-1], kept[-1]._replace(end=end)])
+    controls = [_free_held(profile) for profile in profiles.controls]
     for i, profile in enumerate(profiles.constraints):
         j = preferred[i]
         if j is None:

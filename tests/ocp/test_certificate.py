@@ -12,7 +12,7 @@ import jaxgrip as jg
 from jaxgrip.ocp.certificate import certify
 from jaxgrip.ocp.extremals import Certified
 from jaxgrip.ocp.pipeline import _search
-from jaxgrip.ocp.shooting import evaluate_stages, residuals
+from jaxgrip.ocp.shooting import evaluate_ends, evaluate_stages, residuals
 from jaxgrip.ocp.solver import Solver
 
 
@@ -30,15 +30,16 @@ def extremal_of():
 
 
 @eqx.filter_jit
-def evaluate(problem, plan, arcs, scales, singular):
-    stages, _ = evaluate_stages(problem, plan, arcs, scales, singular)
-    return stages, residuals(problem, plan, arcs, scales, stages.value)
+def evaluate(problem, plan, arcs, scales, features):
+    stages, _ = evaluate_stages(problem, plan, arcs, scales, features)
+    ends = evaluate_ends(problem, arcs, features)
+    return stages, residuals(problem, plan, arcs, scales, features, stages.value, ends)
 
 
 def verdict(problem, extremal, **arcs):
     """Names of the checks that fail, after some of the unknowns are replaced."""
     moved = extremal.shot.arcs._replace(**arcs)
-    stages, residual = evaluate(problem, extremal.plan, moved, extremal.scales, extremal.singular)
+    stages, residual = evaluate(problem, extremal.plan, moved, extremal.scales, extremal.features)
     norm = max(float(jnp.max(jnp.abs(v), initial=0.0)) for v in residual)
     shot = extremal.shot._replace(arcs=moved, stages=stages, residual=jnp.asarray(norm))
     certificate = certify(problem, extremal._replace(shot=shot))
@@ -49,9 +50,9 @@ def verdict(problem, extremal, **arcs):
 
 
 def scale_costates(extremal, factor):
-    arcs, n = extremal.shot.arcs, extremal.shot.arcs.initial.shape[0] // 2
+    arcs, n = extremal.shot.arcs, extremal.shot.arcs.start.shape[1] // 2
     by = jnp.concatenate([jnp.ones(n), jnp.full(n, factor)])
-    return {"initial": arcs.initial * by, "stage": arcs.stage * by[None, None, None]}
+    return {"start": arcs.start * by[None], "stage": arcs.stage * by[None, None, None]}
 
 
 @pytest.fixture
@@ -84,8 +85,8 @@ def test_wrong_switching_time(problem, extremal):
 
 
 def test_wrong_costate_at_the_start(problem, extremal):
-    initial = extremal.shot.arcs.initial.at[3].multiply(1.001)
-    failed = verdict(problem, extremal, initial=initial)
+    start = extremal.shot.arcs.start.at[0, 3].multiply(1.001)
+    failed = verdict(problem, extremal, start=start)
     assert "costates, re-integrated" in failed
     assert "end state, re-integrated" not in failed
 
@@ -102,7 +103,7 @@ def test_costates_of_the_wrong_size(problem, extremal):
 
 
 def test_controls_beyond_their_bounds(problem, extremal):
-    failed = verdict(problem, extremal, stage_u=1.1 * extremal.shot.arcs.stage_u)
+    failed = verdict(problem, extremal, stage_v=1.1 * extremal.shot.arcs.stage_v)
     assert "control bounds" in failed
 
 
@@ -118,7 +119,7 @@ def test_transversality(free_speed, extremal_of):
     extremal = extremal_of(problem)
     shift = jnp.array([0.0, 0.0, 0.0, -1e-3])
     arcs = extremal.shot.arcs
-    moved = {"initial": arcs.initial + shift, "stage": arcs.stage + shift[None, None, None]}
+    moved = {"start": arcs.start + shift[None], "stage": arcs.stage + shift[None, None, None]}
     failed = verdict(problem, extremal, **moved)
     assert "transversality" in failed
     assert not failed & {"end state, re-integrated", "costates, re-integrated"}
@@ -128,7 +129,7 @@ def test_stationarity(effort_problem, extremal_of):
     problem = effort_problem((0.0, 0.0), (1.0, 0.0), np.inf)
     extremal = extremal_of(problem)
     assert verdict(problem, extremal) == set()
-    failed = verdict(problem, extremal, stage_u=extremal.shot.arcs.stage_u + 1e-3)
+    failed = verdict(problem, extremal, stage_v=extremal.shot.arcs.stage_v + 1e-3)
     assert "stationarity on interior arcs" in failed
 
 

@@ -3,25 +3,62 @@
 import numpy as np
 import pytest
 
+from jaxgrip.ocp.constraints import Active
 from jaxgrip.ocp.shooting import (
+    CONTACT,
+    FALLING,
     INTERIOR,
     LOWER,
+    RATE,
+    RELEASE,
+    RISING,
     SATURATION,
     SINGULAR,
     SUBDIVISION,
     SWITCH,
     TANGENCY,
+    TOUCH,
     UPPER,
 )
 from jaxgrip.ocp.structure import (
+    ACTIVE,
+    FREE,
+    HELD,
+    Measured,
+    Profiles,
     Segment,
     bracket_singular,
     collect_profiles,
     count_arcs,
     lay_out,
-    mend_profile,
+    mend_constraint,
+    mend_control,
+    overlay,
     read_profile,
+    tie,
 )
+
+
+def controls_only(*profiles):
+    return Profiles(list(profiles), [])
+
+
+def lay_out_controls(profiles, n_arcs):
+    return lay_out(controls_only(*profiles), (), n_arcs)
+
+
+def collect_controls(profiles, layout, times):
+    return collect_profiles(controls_only(*profiles), (), layout, times).controls
+
+
+def read(position, final_time, inside_kind):
+    labels = np.where(position > 0.9, UPPER, np.where(position < -0.9, LOWER, INTERIOR))
+    return read_profile(labels, position, final_time, inside_kind)
+
+
+def mend(profile, t, switching, position, tolerance):
+    blank = np.zeros_like(t)
+    return mend_control(profile, t, Measured(switching, position, blank, blank), tolerance)
 
 
 def kinds(profile):
@@ -35,13 +72,13 @@ def ends(profile):
 def test_read_bang_bang_places_the_switch_inside_its_interval():
     # Ten intervals of 0.2 s; the fourth has 70 % of its length on the upper bound.
     position = np.array([1.0] * 3 + [0.4] + [-1.0] * 6)
-    profile = read_profile(position, 2.0, SINGULAR)
+    profile = read(position, 2.0, SINGULAR)
     assert kinds(profile) == [UPPER, LOWER]
     np.testing.assert_allclose(ends(profile), [0.74, 2.0], rtol=1e-14)
 
 
 def test_read_sharp_switch():
-    profile = read_profile(np.array([-1.0] * 5 + [1.0] * 5), 1.0, SINGULAR)
+    profile = read(np.array([-1.0] * 5 + [1.0] * 5), 1.0, SINGULAR)
     assert kinds(profile) == [LOWER, UPPER]
     np.testing.assert_allclose(ends(profile), [0.5, 1.0])
 
@@ -49,13 +86,13 @@ def test_read_sharp_switch():
 def test_read_long_interior_stretch_is_an_arc():
     position = np.array([1.0] * 3 + [0.3] * 4 + [-1.0] * 3)
     for kind in (SINGULAR, INTERIOR):
-        profile = read_profile(position, 1.0, kind)
+        profile = read(position, 1.0, kind)
         assert kinds(profile) == [UPPER, kind, LOWER]
         np.testing.assert_allclose(ends(profile), [0.3, 0.7, 1.0])
 
 
 def test_read_short_interior_stretch_stays_where_the_hamiltonian_is_curved():
-    profile = read_profile(np.array([1.0] * 4 + [0.0] * 2 + [-1.0] * 4), 1.0, INTERIOR)
+    profile = read(np.array([1.0] * 4 + [0.0] * 2 + [-1.0] * 4), 1.0, INTERIOR)
     assert kinds(profile) == [UPPER, INTERIOR, LOWER]
 
 
@@ -63,7 +100,7 @@ def test_read_short_interior_stretch_stays_where_the_hamiltonian_is_curved():
     "position", [[1.0] * 4 + [0.5] + [1.0] * 5, [0.2] + [1.0] * 9, [1.0] * 9 + [-0.3]]
 )
 def test_read_drops_blurs_that_are_no_switch(position):
-    profile = read_profile(np.array(position), 1.0, SINGULAR)
+    profile = read(np.array(position), 1.0, SINGULAR)
     assert kinds(profile) == [UPPER]
     assert ends(profile) == [1.0]
 
@@ -73,8 +110,8 @@ def test_lay_out_merges_controls_in_time():
         [Segment(UPPER, 0.5), Segment(LOWER, 1.0)],
         [Segment(LOWER, 0.2), Segment(UPPER, 0.8), Segment(LOWER, 1.0)],
     ]
-    assert count_arcs(profiles) == 4
-    layout = lay_out(profiles, 4)
+    assert count_arcs(controls_only(*profiles)) == 4
+    layout = lay_out_controls(profiles, 4)
     assert layout.plan.kinds.tolist() == [[1, -1], [1, 1], [-1, 1], [-1, -1]]
     assert layout.plan.rule.tolist() == [SWITCH] * 3
     assert layout.plan.control.tolist() == [1, 0, 1]
@@ -86,7 +123,7 @@ def test_lay_out_merges_controls_in_time():
 @pytest.mark.parametrize("n_arcs", [3, 5, 12])
 def test_lay_out_splits_the_longest_arcs(n_arcs):
     profiles = [[Segment(UPPER, 0.1), Segment(LOWER, 1.0)], [Segment(UPPER, 1.0)]]
-    layout = lay_out(profiles, n_arcs)
+    layout = lay_out_controls(profiles, n_arcs)
     lengths = np.diff(layout.times, prepend=0.0)
     assert len(layout.times) == n_arcs == len(layout.plan.kinds)
     assert layout.real.sum() == 1
@@ -104,7 +141,7 @@ def test_lay_out_splits_the_longest_arcs(n_arcs):
 @pytest.mark.parametrize("n_arcs", [3, 4, 9])
 def test_singular_exit_holds_at_the_entry(n_arcs):
     profiles = [[Segment(UPPER, 0.3), Segment(SINGULAR, 0.7), Segment(LOWER, 1.0)]]
-    layout = lay_out(profiles, n_arcs)
+    layout = lay_out_controls(profiles, n_arcs)
     entry, leave = np.flatnonzero(layout.real)
     assert layout.plan.rule[[entry, leave]].tolist() == [SWITCH, TANGENCY]
     assert layout.plan.at[entry] == layout.plan.at[leave] == entry
@@ -118,7 +155,7 @@ def test_switch_of_another_control_during_a_singular_arc():
         [Segment(UPPER, 0.3), Segment(SINGULAR, 0.7), Segment(LOWER, 1.0)],
         [Segment(LOWER, 0.5), Segment(UPPER, 1.0)],
     ]
-    layout = lay_out(profiles, 4)
+    layout = lay_out_controls(profiles, 4)
     assert layout.plan.kinds.tolist() == [[1, -1], [2, -1], [2, 1], [-1, 1]]
     assert layout.plan.rule.tolist() == [SWITCH, SWITCH, TANGENCY]
     assert layout.plan.at.tolist() == [0, 1, 0]
@@ -126,14 +163,14 @@ def test_switch_of_another_control_during_a_singular_arc():
 
 def test_interior_arc_ends_by_saturation():
     profiles = [[Segment(UPPER, 0.2), Segment(INTERIOR, 0.8), Segment(LOWER, 1.0)]]
-    assert lay_out(profiles, 3).plan.rule.tolist() == [SWITCH, SATURATION]
+    assert lay_out_controls(profiles, 3).plan.rule.tolist() == [SWITCH, SATURATION]
 
 
 def test_collect_returns_the_solved_times():
     profiles = [[Segment(UPPER, 0.5), Segment(LOWER, 1.0)], [Segment(LOWER, 1.0)]]
-    layout = lay_out(profiles, 6)
+    layout = lay_out_controls(profiles, 6)
     times = layout.times * 1.2
-    collected = collect_profiles(profiles, layout, times)
+    collected = collect_controls(profiles, layout, times)
     assert [kinds(p) for p in collected] == [[UPPER, LOWER], [LOWER]]
     np.testing.assert_allclose(ends(collected[0]), [0.6, 1.2])
     np.testing.assert_allclose(ends(collected[1]), [1.2])
@@ -144,10 +181,10 @@ def test_a_switch_that_overtakes_another_changes_the_order():
         [Segment(UPPER, 0.4), Segment(LOWER, 1.0)],
         [Segment(LOWER, 0.5), Segment(UPPER, 1.0)],
     ]
-    layout = lay_out(profiles, 3)
-    collected = collect_profiles(profiles, layout, np.array([0.6, 0.5, 1.0]))
+    layout = lay_out_controls(profiles, 3)
+    collected = collect_controls(profiles, layout, np.array([0.6, 0.5, 1.0]))
     assert [kinds(p) for p in collected] == [[UPPER, LOWER], [LOWER, UPPER]]
-    again = lay_out(collected, 3)
+    again = lay_out_controls(collected, 3)
     assert again.plan.control.tolist() == [1, 0]
     np.testing.assert_allclose(again.times, [0.5, 0.6, 1.0])
 
@@ -162,7 +199,7 @@ def test_a_switch_that_overtakes_another_changes_the_order():
 )
 def test_segments_without_length_are_dropped(times, left):
     profiles = [[Segment(UPPER, 0.4), Segment(LOWER, 0.5), Segment(UPPER, 1.0)]]
-    (collected,) = collect_profiles(profiles, lay_out(profiles, 3), np.array(times))
+    (collected,) = collect_controls(profiles, lay_out_controls(profiles, 3), np.array(times))
     assert kinds(collected) == [kind for kind, _ in left]
     # The final time is the horizon's, whatever a lost segment claimed.
     assert collected[-1].end == pytest.approx(1.0)
@@ -173,20 +210,20 @@ T = np.linspace(0.0, 1.0, 101)
 
 def test_mend_leaves_a_correct_profile_alone():
     profile = [Segment(UPPER, 0.5), Segment(LOWER, 1.0)]
-    assert mend_profile(profile, T, T - 0.5, np.sign(0.5 - T), 1e-8) == profile
+    assert mend(profile, T, T - 0.5, np.sign(0.5 - T), 1e-8) == profile
 
 
 def test_mend_inserts_missing_segments():
     # H_u < 0 wants the upper bound except between 0.305 and 0.605.
     switching = np.where((T > 0.305) & (T < 0.605), 1.0, -1.0)
-    mended = mend_profile([Segment(UPPER, 1.0)], T, switching, np.ones_like(T), 1e-8)
+    mended = mend([Segment(UPPER, 1.0)], T, switching, np.ones_like(T), 1e-8)
     assert kinds(mended) == [UPPER, LOWER, UPPER]
     np.testing.assert_allclose(ends(mended), [0.305, 0.605, 1.0])
 
 
 def test_mend_joins_what_becomes_equal():
     profile = [Segment(UPPER, 0.5), Segment(LOWER, 1.0)]
-    mended = mend_profile(profile, T, -np.ones_like(T), np.sign(0.5 - T), 1e-8)
+    mended = mend(profile, T, -np.ones_like(T), np.sign(0.5 - T), 1e-8)
     assert kinds(mended) == [UPPER]
     assert mended[-1].end == 1.0
 
@@ -195,13 +232,13 @@ def test_mend_joins_what_becomes_equal():
 def test_mend_saturates_controls_outside_their_bounds(kind):
     position = 1.5 - 2.0 * T
     profile = [Segment(kind, 1.0)]
-    mended = mend_profile(profile, T, np.zeros_like(T), position, 1e-8)
+    mended = mend(profile, T, np.zeros_like(T), position, 1e-8)
     assert kinds(mended) == [UPPER, kind]
     np.testing.assert_allclose(mended[0].end, 0.25, atol=0.01)
 
 
 def test_mend_overlooks_rounding():
-    mended = mend_profile([Segment(UPPER, 1.0)], T, np.full_like(T, 1e-9), np.ones_like(T), 1e-8)
+    mended = mend([Segment(UPPER, 1.0)], T, np.full_like(T, 1e-9), np.ones_like(T), 1e-8)
     assert kinds(mended) == [UPPER]
 
 
@@ -211,3 +248,165 @@ def test_singular_ends_are_bracketed_by_bangs():
     np.testing.assert_allclose(ends(profile), [0.02, 1.98, 2.0])
     inner = [Segment(UPPER, 0.2), Segment(SINGULAR, 0.7), Segment(LOWER, 1.0)]
     assert bracket_singular(inner, 0.3) == inner
+
+
+BOUND = (Active(0, 1),)
+
+
+def held_profiles(before=UPPER, after=LOWER):
+    """A constraint of order one is active from 0.3 to 0.7 and holds the only control."""
+    control = [Segment(before, 0.3), Segment(HELD, 0.7, 0), Segment(after, 1.0)]
+    return Profiles([control], [[Segment(FREE, 0.3), Segment(ACTIVE, 0.7), Segment(FREE, 1.0)]])
+
+
+@pytest.mark.parametrize("n_arcs", [3, 8])
+def test_active_constraint_holds_a_control(n_arcs):
+    profiles = held_profiles()
+    assert count_arcs(profiles) == 3
+    layout = lay_out(profiles, BOUND, n_arcs)
+    entry, leave = np.flatnonzero(layout.real)
+    plan = layout.plan
+    assert plan.rule[[entry, leave]].tolist() == [SWITCH, RELEASE]
+    assert plan.jumps[[entry, leave]].tolist() == [1, 0]
+    assert plan.kinds[[entry, leave, -1], 0].tolist() == [UPPER, INTERIOR, LOWER]
+    assert plan.active[[entry, leave, -1], 0].tolist() == [False, True, False]
+    collected = collect_profiles(profiles, BOUND, layout, 2.0 * layout.times)
+    assert collected.kinds == profiles.kinds
+    for profile in (*collected.controls, *collected.constraints):
+        np.testing.assert_allclose(ends(profile), [0.6, 1.4, 2.0])
+
+
+def test_singular_arc_into_an_active_constraint():
+    profiles = held_profiles(before=SINGULAR)
+    profiles.controls[0].insert(0, Segment(UPPER, 0.1))
+    plan = lay_out(profiles, BOUND, 4).plan
+    assert plan.rule.tolist() == [SWITCH, TANGENCY, RELEASE]
+    assert plan.at.tolist() == [0, 0, 2]
+    assert plan.jumps.tolist() == [0, 1, 0]
+
+
+@pytest.mark.parametrize("order", [0, 1, 2])
+def test_smooth_control_enters_by_contact(order):
+    constraint = [Segment(FREE, 0.3), Segment(ACTIVE, 0.7), Segment(FREE, 1.0)]
+    plan = lay_out(Profiles([[Segment(INTERIOR, 1.0)]], [constraint]), (Active(3, order),), 3).plan
+    assert plan.rule.tolist() == [CONTACT, RELEASE]
+    assert plan.jumps.tolist() == [order, 0]
+
+
+def test_contact_point():
+    profiles = Profiles([[Segment(INTERIOR, 1.0)]], [[Segment(FREE, 0.4), Segment(FREE, 1.0)]])
+    layout = lay_out(profiles, (Active(0, 2),), 2)
+    assert layout.plan.rule.tolist() == [TOUCH]
+    assert layout.plan.jumps.tolist() == [1]
+    assert not layout.plan.active.any()
+    collected = collect_profiles(profiles, (Active(0, 2),), layout, np.array([0.5, 1.0]))
+    assert ends(collected.constraints[0]) == [0.5, 1.0]
+
+
+@pytest.mark.parametrize(("order", "left"), [(1, [FREE]), (2, [FREE, FREE])])
+def test_arc_that_lost_its_length_becomes_a_contact_point(order, left):
+    constraint = [Segment(FREE, 0.3), Segment(ACTIVE, 0.7), Segment(FREE, 1.0)]
+    profiles = Profiles([[Segment(INTERIOR, 1.0)]], [constraint])
+    active = (Active(0, order),)
+    layout = lay_out(profiles, active, 3)
+    collected = collect_profiles(profiles, active, layout, np.array([0.55, 0.45, 1.0]))
+    assert kinds(collected.constraints[0]) == left
+
+
+@pytest.mark.parametrize(
+    ("after", "rule"), [(INTERIOR, SWITCH), (UPPER, SATURATION), (FALLING, RATE)]
+)
+def test_rate_arc_has_both_conditions_at_its_end(after, rule):
+    control = [Segment(INTERIOR, 0.2), Segment(RISING, 0.5), Segment(after, 0.8)]
+    if after == FALLING:
+        control.append(Segment(INTERIOR, 1.0))
+    else:
+        control[-1] = Segment(after, 1.0)
+    plan = lay_out_controls([control], len(control)).plan
+    if after == FALLING:
+        assert plan.rule.tolist() == [SWITCH, RATE, RATE, SUBDIVISION]
+        assert plan.at.tolist()[:3] == [2, 1, 2]
+    else:
+        assert plan.rule.tolist() == [rule, RATE, SUBDIVISION]
+        assert plan.at.tolist()[:2] == [1, 1]
+
+
+def test_rate_arc_at_the_start_fixes_the_start_value():
+    plan = lay_out_controls([[Segment(RISING, 0.4), Segment(INTERIOR, 1.0)]], 2).plan
+    assert plan.rule.tolist() == [RATE, SWITCH]
+    assert plan.at.tolist() == [0, 0]
+
+
+def test_rate_arc_to_the_end():
+    plan = lay_out_controls([[Segment(INTERIOR, 0.4), Segment(RISING, 1.0)]], 2).plan
+    assert plan.rule.tolist() == [RATE, SUBDIVISION]
+    assert plan.at.tolist()[:1] == [1]
+
+
+def mend_rate(kind, rate=0.0, rate_costate=0.0):
+    blank = np.zeros_like(T)
+    measured = Measured(blank, blank, rate + blank, rate_costate + blank)
+    return kinds(mend_control([Segment(kind, 1.0)], T, measured, 1e-8, INTERIOR))
+
+
+def test_mend_bounds_and_frees_rates():
+    assert mend_rate(INTERIOR, rate=1.2) == [RISING]
+    assert mend_rate(INTERIOR, rate=-1.2) == [FALLING]
+    assert mend_rate(INTERIOR, rate=0.9) == [INTERIOR]
+    assert mend_rate(RISING, rate_costate=-1.0) == [RISING]
+    assert mend_rate(RISING, rate_costate=1.0) == [INTERIOR]
+    assert mend_rate(FALLING, rate_costate=-1.0) == [INTERIOR]
+
+
+def mend_free(order, value, profile=None, jumps=None):
+    profile = profile or [Segment(FREE, 1.0)]
+    return mend_constraint(profile, T, value, np.zeros_like(T), jumps or {}, order, 1e-8)
+
+
+def test_violated_constraint_of_order_one_becomes_active():
+    mended = mend_free(1, 0.01 - (T - 0.5) ** 2)
+    assert kinds(mended) == [FREE, ACTIVE, FREE]
+    np.testing.assert_allclose(ends(mended), [0.4, 0.6, 1.0], atol=0.01)
+
+
+def test_violated_constraint_of_order_two_touches_first():
+    mended = mend_free(2, 0.01 - (T - 0.5) ** 2)
+    assert kinds(mended) == [FREE, FREE]
+    np.testing.assert_allclose(ends(mended), [0.5, 1.0])
+    touching = [Segment(FREE, 0.5), Segment(FREE, 1.0)]
+    both_sides = 0.01 * np.abs(np.sin(2 * np.pi * T)) * (np.abs(T - 0.5) < 0.2)
+    mended = mend_free(2, both_sides, touching, {0.5: 1.0})
+    assert kinds(mended) == [FREE, ACTIVE, FREE]
+
+
+def test_contact_point_with_a_negative_jump_is_dropped():
+    touching = [Segment(FREE, 0.5), Segment(FREE, 1.0)]
+    assert kinds(mend_free(2, -np.ones_like(T), touching, {0.5: 1.0})) == [FREE, FREE]
+    assert kinds(mend_free(2, -np.ones_like(T), touching, {0.5: -1.0})) == [FREE]
+
+
+def test_active_constraint_with_a_negative_multiplier_lets_go():
+    profile = [Segment(FREE, 0.2), Segment(ACTIVE, 0.8), Segment(FREE, 1.0)]
+    mended = mend_constraint(profile, T, np.zeros_like(T), 0.5 - T, {}, 1, 1e-8)
+    assert kinds(mended) == [FREE, ACTIVE, FREE]
+    np.testing.assert_allclose(ends(mended), [0.2, 0.5, 1.0], atol=0.011)
+
+
+def test_overlay_cuts_what_is_below():
+    profile = [Segment(UPPER, 0.4), Segment(LOWER, 1.0)]
+    assert kinds(overlay(profile, 0.2, Segment(HELD, 0.6, 0))) == [UPPER, HELD, LOWER]
+    assert kinds(overlay(profile, 0.0, Segment(HELD, 0.6, 0))) == [HELD, LOWER]
+    assert kinds(overlay(profile, 0.5, Segment(HELD, 1.0, 0))) == [UPPER, LOWER, HELD]
+    assert overlay(profile, 0.0, Segment(HELD, 1.0, 0)) == [Segment(HELD, 1.0, 0)]
+
+
+def test_tie_moves_and_frees_held_controls():
+    profiles = held_profiles()
+    moved = Profiles(
+        profiles.controls, [[Segment(FREE, 0.35), Segment(ACTIVE, 0.6), Segment(FREE, 1.0)]]
+    )
+    tied = tie(moved, [0])
+    assert kinds(tied.controls[0]) == [UPPER, HELD, LOWER]
+    np.testing.assert_allclose(ends(tied.controls[0]), [0.35, 0.6, 1.0])
+    freed = tie(Profiles(profiles.controls, []), [])
+    assert kinds(freed.controls[0]) == [UPPER, LOWER]
