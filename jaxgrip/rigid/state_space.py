@@ -11,44 +11,57 @@ from jaxgrip.rigid.tree import Tree
 
 
 class StateSpace(eqx.Module):
-    """Rate of change of the state x = (q, qd) under joint torques u.
+    """Rate of change of the state x = (q, qd) under the torques u of the drives.
 
-    **Fields:** `tree`, the model. Calling it with `x` (2n,) [rad or m, and per s] and `u` (n,)
-    [N m or N] gives the rate (2n,).
+    **Fields:** `tree`, the model; `drives` (n, m), how much each drive adds to each joint's torque:
+    several drives a joint, none, or gears; when None, one drive a joint. Calling it with `x` (2n,)
+    [rad or m, and per s] and `u` (m,) [N m or N] gives the rate (2n,).
 
     Source: 001 eq. 17 in state form.
     """
 
     tree: Tree
+    drives: Float[Array, "n m"] | None = None
 
-    def __call__(self, x: Float[Array, " x"], u: Float[Array, " n"]) -> Float[Array, " x"]:
-        """Rate of change (2n,) of the state `x` (2n,) under the torques `u` (n,)."""
+    def __check_init__(self):
+        shape = jnp.shape(self.drives)
+        if self.drives is not None and (len(shape) != 2 or shape[0] != self.tree.n):
+            raise ValueError(
+                f"drives must be a matrix with a row for each of the {self.tree.n} joints, not of "
+                f"shape {shape}."
+            )
+
+    def _torque(self, u: Float[Array, " m"]) -> Float[Array, " n"]:
+        return u if self.drives is None else self.drives @ u
+
+    def __call__(self, x: Float[Array, " x"], u: Float[Array, " m"]) -> Float[Array, " x"]:
+        """Rate of change (2n,) of the state `x` (2n,) under the drives' torques `u` (m,)."""
         q, qd = x[: self.tree.n], x[self.tree.n :]
-        return jnp.concatenate([qd, forward_dynamics(self.tree, q, qd, u)])
+        return jnp.concatenate([qd, forward_dynamics(self.tree, q, qd, self._torque(u))])
 
     def expand(
         self,
         x: Float[Array, " x"],
-        u: Float[Array, " n"],
-        weights: Float[Array, " x"],
+        u: Float[Array, " m"],
+        costate: Float[Array, " x"],
     ) -> tuple[Float[Array, " x"], Float[Array, "x z"], Float[Array, "z z"]]:
         """Rates, their Jacobian and weighted Hessian, cheaper than differentiating twice.
 
-        Only inverse dynamics is differentiated: with mu = M^-1 weights_v the Hessian of
-        weights . rates is minus that of mu . RNEA(q, qd, qdd), pulled back to (q, qd, u).
+        Only inverse dynamics is differentiated: with mu = M^-1 costate_v the Hessian of
+        costate . rates is minus that of mu . RNEA(q, qd, qdd), pulled back to (q, qd, u).
 
-        **Arguments:** state `x` (2n,), torques `u` (n,), `weights` (2n,) of the rates.
+        **Arguments:** state `x` (2n,), torques `u` (m,), `costate` (2n,), weights of the rates.
 
-        **Returns:** the rates (2n,), their Jacobian (2n, 3n) in (x, u), and the Hessian (3n, 3n)
-        of weights . rates in (x, u).
+        **Returns:** the rates (2n,), their Jacobian (2n, 2n+m) in (x, u), and the Hessian
+        (2n+m, 2n+m) of costate . rates in (x, u).
 
         Source: 000b section 3.
         """
         n = self.tree.n
         q, qd = x[:n], x[n:]
         inverse_mass = jax.vmap(lambda e: solve_mass(self.tree, q, e))(jnp.eye(n))
-        qdd = inverse_mass @ (u - bias_forces(self.tree, q, qd))
-        mu = inverse_mass @ weights[n:]
+        qdd = inverse_mass @ (self._torque(u) - bias_forces(self.tree, q, qd))
+        mu = inverse_mass @ costate[n:]
 
         def first_order(z):
             torque, pullback = jax.vjp(
@@ -57,7 +70,9 @@ class StateSpace(eqx.Module):
             return torque, pullback(mu)[0]
 
         by_z, hessian = jax.jacfwd(first_order)(jnp.concatenate([q, qd, qdd]))
-        qdd_z = jnp.concatenate([-inverse_mass @ by_z[:, : 2 * n], inverse_mass], axis=1)
-        pull = jnp.concatenate([jnp.eye(2 * n, 3 * n), qdd_z])
-        jacobian = jnp.concatenate([jnp.eye(n, 3 * n, k=n), qdd_z])
+        by_u = inverse_mass if self.drives is None else inverse_mass @ self.drives
+        qdd_z = jnp.concatenate([-inverse_mass @ by_z[:, : 2 * n], by_u], axis=1)
+        width = 2 * n + u.shape[0]
+        pull = jnp.concatenate([jnp.eye(2 * n, width), qdd_z])
+        jacobian = jnp.concatenate([jnp.eye(n, width, k=n), qdd_z])
         return jnp.concatenate([qd, qdd]), jacobian, -(pull.T @ hessian @ pull)

@@ -55,11 +55,14 @@ def test_expand_is_the_expansion(swing_problem):
     )
 
 
-def test_mechanical_expansion_agrees_with_plain_differentiation(finger_problem):
+@pytest.mark.parametrize("drives", [None, np.array([[1.0, 0, 0, 0], [0, 1, 0.5, 0], [0, 0, 0, 2]])])
+def test_mechanical_expansion_agrees_with_plain_differentiation(finger_problem, drives):
     """Through inverse dynamics, against forward dynamics differentiated twice."""
-    space = finger_problem("A").dynamics
+    drives = None if drives is None else jnp.asarray(drives)
+    space = jg.rigid.StateSpace(finger_problem("A").dynamics.tree, drives)
     rng = np.random.default_rng(0)
-    z = jnp.asarray(rng.normal(size=(5, 9)) * np.repeat([1.0, 20.0, 1.0], 3))
+    m = 3 if drives is None else drives.shape[1]
+    z = jnp.asarray(rng.normal(size=(5, 6 + m)) * np.repeat([1.0, 20.0, 1.0], [3, 3, m]))
     weights = jnp.asarray(rng.normal(size=(5, 6)))
 
     def rates(z):
