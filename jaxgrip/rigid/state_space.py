@@ -24,7 +24,7 @@ class StateSpace(eqx.Module):
     drives: Float[Array, "n m"] | None = None
 
     def __check_init__(self):
-        shape = jnp.shape(self.drives)
+        shape = () if self.drives is None else jnp.shape(self.drives)
         if self.drives is not None and (len(shape) != 2 or shape[0] != self.tree.n):
             raise ValueError(
                 f"drives must be a matrix with a row for each of the {self.tree.n} joints, not of "
