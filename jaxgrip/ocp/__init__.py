@@ -1,5 +1,6 @@
 """Optimal control: from a plain problem statement to a certified solution."""
 
+from jaxgrip.ocp.batch import solve_batch as solve_batch
 from jaxgrip.ocp.certificate import Certificate as Certificate
 from jaxgrip.ocp.certificate import Check as Check
 from jaxgrip.ocp.pipeline import solve as solve

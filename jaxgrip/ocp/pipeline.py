@@ -68,10 +68,8 @@ def _guess_rounds(problem: Problem, solver: Solver):
                 yield [straight._replace(final_time=final_time)]
 
 
-def _search(
-    problem: Problem, solver: Solver
-) -> tuple[Certified | None, RESULTS, dict, Transcribed]:
-    """The best certified extremal, else an uncertified one, else none and why."""
+def search(problem: Problem, solver: Solver) -> tuple[Certified | None, RESULTS, dict, Transcribed]:
+    """The best certified extremal, else an uncertified one, else none and why; counts; a motion."""
     if not is_concrete(problem):
         raise TypeError(
             "ocp.solve searches outside jit and vmap and differentiates once: call it with "
@@ -123,7 +121,7 @@ def solve(problem: Problem, *, solver: Solver | None = None, throw: bool = True)
     @jax.custom_jvp
     def outputs(arrays):
         problem = eqx.combine(arrays, static)
-        kept["search"] = certified, *_ = _search(problem, solver)
+        kept["search"] = certified, *_ = search(problem, solver)
         if certified is None:
             return None
         plan, shot, *_ = certified.extremal
