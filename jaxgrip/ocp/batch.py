@@ -1,31 +1,36 @@
 """Many problems at once, from the structures of a few."""
 
+import dataclasses
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxgrip.ocp.certificate import Extremal, certify
+from jaxgrip.ocp.certificate import Extremal, certify, reintegrate
 from jaxgrip.ocp.extremals import COMPILER
 from jaxgrip.ocp.output import assemble
 from jaxgrip.ocp.pipeline import search
 from jaxgrip.ocp.problem import Problem
 from jaxgrip.ocp.results import RESULTS
-from jaxgrip.ocp.shooting import Shooting, ShootingResult, solve_shooting
+from jaxgrip.ocp.shooting import Shooting, solve_shooting
 from jaxgrip.ocp.solution import Solution, as_failure, as_solution
 from jaxgrip.ocp.solver import Solver
 
 # Problems that are shot together: enough to fill the cores, few enough for the memory.
 _CHUNK = 16
+# Near a neighbour Newton's iteration converges in fewer steps or not at all.
+_MAX_STEPS = 15
 
 
 @eqx.filter_jit(compiler_options=COMPILER)
-def _shoot_alike(numbers, rest, shooting: Shooting, like: Extremal) -> ShootingResult:
+def _shoot_alike(numbers, rest, shooting: Shooting, like: Extremal):
+    """Results of the shooting and of its re-integration, each with a leading axis."""
+
     def shoot(numbers):
-        problem = eqx.combine(numbers, rest)
-        return solve_shooting(
-            problem, shooting, like.plan, like.shot.arcs, like.scales, like.features
-        )
+        problem, scales, features = eqx.combine(numbers, rest), like.scales, like.features
+        shot = solve_shooting(problem, shooting, like.plan, like.shot.arcs, scales, features)
+        return shot, reintegrate(problem, shot.arcs, scales, features)
 
     return jax.vmap(shoot)(numbers)
 
@@ -45,7 +50,10 @@ def solve_batch(problems: Problem, *, solver: Solver | None = None) -> list[Solu
     [`solve`][] would find. `stats["alike"]` is the index of the problem whose structure it has.
     """
     solver = Solver() if solver is None else solver
-    shooting = jax.tree.map(jnp.asarray, solver.shooting)
+    steps = min(_MAX_STEPS, solver.shooting.max_steps)
+    shooting = dataclasses.replace(solver.shooting, max_steps=steps)
+    # As arrays, so that other numbers do not compile anew.
+    shooting = jax.tree.map(jnp.asarray, shooting)
     numbers, rest = eqx.partition(problems, eqx.is_inexact_array)
     numbers = jax.tree.map(jnp.asarray, numbers)
     sizes = {leaf.shape[:1] for leaf in jax.tree.leaves(numbers)}
@@ -90,17 +98,18 @@ def _solve_alike(numbers, rest, shooting: Shooting, like: Extremal) -> list[Solu
         # The last chunk is filled up, since another length would compile anew.
         chosen = np.minimum(np.arange(first, first + _CHUNK), size - 1)
         chunk = jax.tree.map(lambda v, chosen=chosen: v[chosen], numbers)
-        shots = _shoot_alike(chunk, rest, shooting, like)
+        found = jax.tree.map(np.asarray, _shoot_alike(chunk, rest, shooting, like))
         for index in range(min(_CHUNK, size - first)):
-            each = jax.tree.map(lambda v, index=index: v[index], (chunk, shots))
-            solutions.append(_certified(eqx.combine(each[0], rest), like._replace(shot=each[1])))
+            each, (shot, again) = jax.tree.map(lambda v, index=index: v[index], (chunk, found))
+            problem = eqx.combine(each, rest)
+            solutions.append(_certified(problem, like._replace(shot=shot), again))
     return solutions
 
 
-def _certified(problem: Problem, extremal: Extremal) -> Solution | None:
+def _certified(problem: Problem, extremal: Extremal, again) -> Solution | None:
     if not extremal.shot.converged:
         return None
-    certificate = certify(problem, extremal)
+    certificate = certify(problem, extremal, again)
     if not certificate.passed:
         return None
     arcs, stages = extremal.shot.arcs, extremal.shot.stages

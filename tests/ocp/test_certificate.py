@@ -11,7 +11,7 @@ import pytest
 import jaxgrip as jg
 from jaxgrip.ocp.certificate import certify
 from jaxgrip.ocp.extremals import Certified
-from jaxgrip.ocp.pipeline import _search
+from jaxgrip.ocp.pipeline import search
 from jaxgrip.ocp.shooting import evaluate_ends, evaluate_stages, residuals
 from jaxgrip.ocp.solver import Solver
 
@@ -23,7 +23,7 @@ def extremal_of():
     def find(problem):
         key = id(problem)
         if key not in known:
-            known[key] = _search(problem, Solver(starts=1))[0].extremal
+            known[key] = search(problem, Solver(starts=1))[0].extremal
         return known[key]
 
     return find
