@@ -448,7 +448,7 @@ def find_extremal(
         constraints.append([*profile[:-1], profile[-1]._replace(end=grid[-1])])
         active.append(each)
     course = _Course(
-        grid, found.x, costate, middles, found.u, multiplier, _at_middles(found.rate_multiplier, m)
+        grid, found.x, costate, middles, found.u, multiplier, _at_middles(found.rate_costate, m)
     )
     holds = [reading.holds[each.index] for each in active]
     for longest_switch in (2, len(position)):
@@ -485,7 +485,7 @@ def _label_rates(problem: Problem, found: Transcribed, scales: Scales, labels: n
     """Mark the intervals over which a limited control's rate is at a bound."""
     m = problem.m
     position = _rate_position(problem, found.rate)
-    costate = found.rate_multiplier / scales.y[2 * problem.n + m :]
+    costate = found.rate_costate / scales.y[2 * problem.n + m :]
     size = np.maximum(np.max(np.abs(costate), axis=0), 1e-300)
     fast = (np.abs(position) > 0.9) & (np.abs(costate) / size > 1.0 - np.abs(position))
     fast &= size > 1e-6

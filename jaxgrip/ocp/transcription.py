@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from jaxgrip.ocp.hamiltonian import Expansion, expand
+from jaxgrip.ocp.hamiltonian import Expansion, expand, with_hessian
 from jaxgrip.ocp.problem import Problem
 from jaxgrip.ocp.riccati import LinearQuadratic, sweep
 
@@ -43,8 +43,11 @@ class Transcribed(NamedTuple):
     """Solution of the transcribed problem.
 
     `x` `(N+1, n)` and `costate` `(N+1, n)` at the nodes; `u`, `switching_function` (H_u) and
-    `curvature` (diagonal of H_uu), each `(N, m)`, at the midpoints; `final_time` [s]; `objective`;
-    `converged`; `error` and `infeasibility`, scaled; `steps`.
+    `curvature` (diagonal of H_uu), each `(N, m)`, at the midpoints; there too the `constraint`
+    values `(N, c)` and their `multiplier` `(N, c)`, so that H + multiplier . constraint is
+    stationary; between the intervals the `rate` `(N-1, m)` of the controls [1/s] and
+    `rate_costate` `(N-1, m)`, the costate of each control with bounded rate, zero for the others;
+    `final_time` [s]; `objective`; `converged`; `error` and `infeasibility`, scaled; `steps`.
     """
 
     x: Float[Array, "nodes n"]
@@ -52,6 +55,10 @@ class Transcribed(NamedTuple):
     costate: Float[Array, "nodes n"]
     switching_function: Float[Array, "intervals m"]
     curvature: Float[Array, "intervals m"]
+    constraint: Float[Array, "intervals c"]
+    multiplier: Float[Array, "intervals c"]
+    rate: Float[Array, "steps m"]
+    rate_costate: Float[Array, "steps m"]
     final_time: Float[Array, ""]
     objective: Float[Array, ""]
     converged: Bool[Array, ""]
@@ -94,16 +101,35 @@ class _Bounded(NamedTuple):
 
 
 class _Iterate(NamedTuple):
+    """`slack` and `pressure` `(N, q)` belong to the inequalities, scaled to order one."""
+
     x: Float[Array, "nodes n"]
     u: Float[Array, "intervals m"]
     time: Float[Array, ""]
     costate: Float[Array, "nodes n"]
     duals: _Bounded
+    slack: Float[Array, "intervals q"]
+    pressure: Float[Array, "intervals q"]
+
+
+class _Inequalities(NamedTuple):
+    """Inequalities of every stage, scaled: constraints, then upper and lower bounds of rates.
+
+    `value` `(N, q)`, kept below zero by slacks; `by_stage` `(N, q, n+r+m)`, derivatives in (x at
+    the midpoint, limited controls before, u); `by_time` `(N, q)`; `curvature` `(N, n+m, n+m)` in
+    (x, u), weighted by the pressures.
+    """
+
+    value: Float[Array, "intervals q"]
+    by_stage: Float[Array, "intervals q s"]
+    by_time: Float[Array, "intervals q"]
+    curvature: Float[Array, "intervals z z"]
 
 
 class _State(NamedTuple):
     iterate: _Iterate
     expansion: Expansion
+    inequalities: _Inequalities
     objective: Float[Array, ""]
     barrier: Float[Array, ""]
     shift: Float[Array, ""]
@@ -119,6 +145,7 @@ class _Scales(NamedTuple):
     control: Float[Array, " m"]
     time: Float[Array, ""]
     objective: Float[Array, ""]
+    constraint: Float[Array, " c"]
 
 
 def _scales(problem: Problem, guess: Guess) -> _Scales:
@@ -139,7 +166,14 @@ def _scales(problem: Problem, guess: Guess) -> _Scales:
     state = jnp.where(state > 0.0, state, jnp.maximum(jnp.max(state), 1.0))
     cost = jnp.max(jnp.stack([jnp.abs(problem.cost_rate(x, middle + 0.5 * span)) for x in ends]))
     objective = jnp.maximum(guess.final_time * cost, 1e-3 * guess.final_time)
-    return _Scales(state, span, guess.final_time, objective)
+    constraint = jnp.ones(problem.n_constraints)
+    if problem.n_constraints:
+        slopes = jax.vmap(jax.jacfwd(problem.constraints, argnums=(0, 1)))(guess.x[:-1], guess.u)
+        reach = jnp.sum(jnp.abs(slopes[0]) * state[None, None], axis=2)
+        reach += jnp.sum(jnp.abs(slopes[1]) * span[None, None], axis=2)
+        constraint = jnp.max(reach, axis=0)
+        constraint = jnp.where(constraint > 0.0, constraint, 1.0)
+    return _Scales(state, span, guess.final_time, objective, constraint)
 
 
 def _largest(tree) -> Float[Array, ""]:
@@ -165,6 +199,70 @@ class _Program(eqx.Module):
     def fixed(self) -> Int[Array, " fixed"]:
         """Indices of the fixed components of the final state."""
         return jnp.array(self.problem.fixed_final, dtype=int)
+
+    @property
+    def limited(self) -> np.ndarray:
+        """Indices of the controls with bounded rate."""
+        return np.array(self.problem.limited, dtype=int)
+
+    @property
+    def n_inequalities(self) -> int:
+        """Number of inequalities of a stage, beside bounds on controls."""
+        return self.problem.n_constraints + 2 * len(self.limited)
+
+    def rate_limits(self) -> tuple[Array, Array]:
+        """Upper and lower rate of the limited controls, and where there is one, `(2 r,)`."""
+        problem, limited = self.problem, self.limited
+        rates = jnp.concatenate([problem.rate_upper[limited], -problem.rate_lower[limited]])
+        return jnp.where(jnp.isfinite(rates), rates, 0.0), jnp.isfinite(rates)
+
+    def inequality_values(self, x: Array, u: Array, time: Array) -> Array:
+        """Values `(N, q)` of the inequalities; below zero for ever where there is none."""
+        parts = []
+        if self.problem.n_constraints:
+            middle = 0.5 * (x[1:] + x[:-1])
+            values = jax.vmap(self.problem.constraints)(middle, u)
+            parts.append(values / self.scales.constraint[None])
+        if len(self.limited):
+            step = jnp.diff(u[:, self.limited], axis=0, prepend=u[:1, self.limited])
+            rates, exists = self.rate_limits()
+            values = jnp.concatenate([step, -step], axis=1) - self.h * time * rates[None]
+            size = jnp.tile(self.scales.control[self.limited], 2)
+            parts.append(jnp.where(exists[None], values / size[None], -1.0))
+        return jnp.concatenate([jnp.zeros((self.intervals, 0)), *parts], axis=1)
+
+    def inequalities(self, it: _Iterate) -> _Inequalities:
+        """The inequalities with their derivatives."""
+        problem, limited = self.problem, self.limited
+        n, m, c, r = problem.n, problem.m, problem.n_constraints, len(limited)
+        count = self.intervals
+        by_z, curvature = jnp.zeros((count, c, n + m)), jnp.zeros((count, n + m, n + m))
+        if c:
+            z = jnp.concatenate([0.5 * (it.x[1:] + it.x[:-1]), it.u], axis=1)
+            size = self.scales.constraint
+            _, by_z, curvature = jax.vmap(
+                lambda z, weights: with_hessian(
+                    lambda z: problem.constraints(z[:n], z[n:]) / size, z, weights
+                )
+            )(z, it.pressure[:, :c])
+        by_stage = jnp.concatenate([by_z[:, :, :n], jnp.zeros((count, c, r)), by_z[:, :, n:]], 2)
+        by_time = jnp.zeros((count, c))
+        if r:
+            rates, exists = self.rate_limits()
+            size = jnp.tile(self.scales.control[limited], 2)
+            step = jnp.zeros((r, n + r + m)).at[np.arange(r), n + np.arange(r)].set(-1.0)
+            step = step.at[np.arange(r), n + r + limited].set(1.0)
+            rows = jnp.concatenate([step, -step]) * (exists / size)[:, None]
+            by_stage = jnp.concatenate(
+                [by_stage, jnp.broadcast_to(rows, (count, *rows.shape))], axis=1
+            )
+            # Nothing comes before the first stage, so its step is zero whatever the control is.
+            by_stage = by_stage.at[0, c:].set(0.0)
+            by_rate = jnp.broadcast_to(-self.h * rates * exists / size, (count, 2 * r))
+            by_time = jnp.concatenate([by_time, by_rate], axis=1)
+        return _Inequalities(
+            self.inequality_values(it.x, it.u, it.time), by_stage, by_time, curvature
+        )
 
     @property
     def bounds(self) -> _Bounded:
@@ -199,7 +297,9 @@ class _Program(eqx.Module):
         gap = (x[:-1] + self.h * time * f - x[1:]) / scale[None]
         return gap, (x[-1][fixed] - self.problem.final_state[fixed]) / scale[fixed]
 
-    def merit(self, x: Array, u: Array, time: Array, barrier: Array) -> tuple[Array, Array]:
+    def merit(
+        self, x: Array, u: Array, time: Array, slack: Array, barrier: Array
+    ) -> tuple[Array, Array]:
         """Infeasibility (scaled, summed) and barrier objective."""
         problem, h = self.problem, self.h
         f, cost = jax.vmap(lambda x, u: (problem.dynamics(x, u), problem.cost_rate(x, u)))(
@@ -208,8 +308,11 @@ class _Program(eqx.Module):
         gap, end = self.defects(x, time, f)
         logs = jax.tree.map(lambda slack: jnp.sum(jnp.log(slack)), self.slacks(u, time))
         logs = h * (logs.lower + logs.upper) + logs.earliest + logs.latest
+        logs += h * jnp.sum(jnp.log(slack))
         objective = h * time * jnp.sum(cost) + problem.end_cost(time, x[-1])
-        return jnp.sum(jnp.abs(gap)) + jnp.sum(jnp.abs(end)), objective - barrier * logs
+        breach = jnp.abs(self.inequality_values(x, u, time) + slack)
+        infeasibility = jnp.sum(jnp.abs(gap)) + jnp.sum(jnp.abs(end)) + jnp.sum(breach)
+        return infeasibility, objective - barrier * logs
 
     def expand(self, it: _Iterate) -> Expansion:
         """Expansion of the Hamiltonian at every midpoint."""
@@ -221,14 +324,20 @@ class _Program(eqx.Module):
         """Objective without the barrier."""
         return self.h * it.time * jnp.sum(ex.cost) + self.problem.end_cost(it.time, it.x[-1])
 
-    def optimality(self, it: _Iterate, ex: Expansion, barrier: Array) -> tuple[Array, Array]:
+    def optimality(
+        self, it: _Iterate, ex: Expansion, inner: _Inequalities, barrier: Array
+    ) -> tuple[Array, Array]:
         """Scaled error of the conditions at a barrier parameter, and the infeasibility."""
         n, h, scales = self.problem.n, self.h, self.scales
-        hx = h * it.time * ex.h_z[:, :n]
+        pressed = jnp.einsum("kq,kqs->ks", it.pressure, inner.by_stage)
+        r = len(self.limited)
+        hx = h * (it.time * ex.h_z[:, :n] + pressed[:, :n])
         by_x = it.costate[2:] - it.costate[1:-1] + 0.5 * (hx[1:] + hx[:-1])
-        by_u = ex.h_z[:, n:] * it.time - it.duals.lower + it.duals.upper
+        by_u = ex.h_z[:, n:] * it.time - it.duals.lower + it.duals.upper + pressed[:, n + r :]
+        by_u = by_u.at[:-1, self.limited].add(pressed[1:, n : n + r])
         by_time = (
             h * jnp.sum(ex.cost + jnp.sum(it.costate[1:] * ex.f, axis=1))
+            + h * jnp.sum(it.pressure * inner.by_time)
             + jax.grad(self.problem.end_cost)(it.time, it.x[-1])
             - it.duals.earliest
             + it.duals.latest
@@ -237,74 +346,106 @@ class _Program(eqx.Module):
         stationarity = (by_x * scales.state[None] / h, by_u * scales.control[None])
         if self.problem.is_time_free:
             stationarity = (*stationarity, by_time * scales.time)
-        infeasibility = _largest(self.defects(it.x, it.time, ex.f))
+        infeasibility = _largest((self.defects(it.x, it.time, ex.f), inner.value + it.slack))
         # Multipliers may be far larger than the objective; scaling by them keeps the test fair.
         size = jnp.maximum(
             scales.objective, 0.01 * jnp.mean(jnp.abs(it.costate[1:]) * scales.state[None])
         )
-        error = _largest((stationarity, self.masked(gaps))) / size
+        pairs = it.slack * it.pressure - barrier
+        error = _largest((stationarity, self.masked(gaps), pairs)) / size
         return jnp.maximum(error, infeasibility), infeasibility
 
-    def newton(self, it: _Iterate, ex: Expansion, barrier: Array, shift: Array):
+    def newton(
+        self, it: _Iterate, ex: Expansion, inner: _Inequalities, barrier: Array, shift: Array
+    ):
         """Newton step on the barrier problem.
 
         **Returns:** the step, the slope of the barrier objective along it, and whether the reduced
         Hessian, raised by `shift`, is positive definite.
         """
         problem, scales, h = self.problem, self.scales, self.h
-        n, m, intervals = problem.n, problem.m, self.intervals
+        n, m, r, intervals = problem.n, problem.m, len(self.limited), self.intervals
         weight = h * it.time
         slacks = self.slacks(it.u, it.time)
         stiff = self.masked(jax.tree.map(jnp.divide, it.duals, slacks))
         push = self.masked(jax.tree.map(lambda s: barrier / s, slacks))
         relative = shift * scales.objective
-        metric = jnp.concatenate([jnp.ones(n) / scales.state**2, jnp.ones(m) / scales.control**2])
-        raised = relative * metric[None] + jnp.pad(stiff.lower + stiff.upper, ((0, 0), (n, 0)))
-        hess = weight * ex.h_zz + h * jax.vmap(jnp.diag)(raised)
-        grad = weight * ex.cost_z + h * jnp.pad(push.upper - push.lower, ((0, 0), (n, 0)))
-        # Quadratic model of a stage in (x at the midpoint, u, time, 1).
-        cross = h * ex.h_z
-        by_time = (h * ex.cost)[:, None, None]
-        zero = jnp.zeros_like(by_time)
+        metric = jnp.concatenate(
+            [
+                jnp.ones(n) / scales.state**2,
+                jnp.ones(r) / scales.control[self.limited] ** 2,
+                jnp.ones(m) / scales.control**2,
+            ]
+        )
+        # The stage's variables are (x at the midpoint, limited controls before, u).
+        place = np.concatenate([np.arange(n), n + r + np.arange(m)])
+        bound = jnp.pad(stiff.lower + stiff.upper, ((0, 0), (n + r, 0)))
+        raised = jax.vmap(jnp.diag)(relative * metric[None] + bound)
+        spring = it.pressure / it.slack
+        force = barrier / it.slack + spring * (inner.value + it.slack)
+        pull = jnp.einsum("kq,kqs->ks", force, inner.by_stage)
+        sprung = spring[:, :, None] * inner.by_stage
+        hess = h * (raised + jnp.einsum("kqs,kqv->ksv", sprung, inner.by_stage))
+        hess = hess.at[:, place[:, None], place[None]].add(weight * ex.h_zz + h * inner.curvature)
+        own = jnp.zeros((intervals, n + r + m)).at[:, place].set(weight * ex.cost_z)
+        own += h * jnp.pad(push.upper - push.lower, ((0, 0), (n + r, 0)))
+        grad = own + h * pull
+        # Quadratic model of a stage in those, time and 1.
+        cross = h * jnp.einsum("kqs,kq->ks", sprung, inner.by_time)
+        cross = cross.at[:, place].add(h * ex.h_z)
+        by_time = (h * (ex.cost + jnp.sum(force * inner.by_time, axis=1)))[:, None, None]
+        twice_by_time = (h * jnp.sum(spring * inner.by_time**2, axis=1))[:, None, None]
         model = jnp.concatenate(
             [
                 jnp.concatenate([hess, cross[:, :, None], grad[:, :, None]], axis=2),
-                jnp.concatenate([cross[:, None, :], zero, by_time], axis=2),
-                jnp.concatenate([grad[:, None, :], by_time, zero], axis=2),
+                jnp.concatenate([cross[:, None, :], twice_by_time, by_time], axis=2),
+                jnp.concatenate([grad[:, None, :], by_time, jnp.zeros_like(by_time)], axis=2),
             ],
             axis=1,
         )
-        # Linearised midpoint rule, solved for the next state, as a map of (x, u, time, 1).
+        # Linearised midpoint rule, solved for the next state, as a map of (x, before, u, time, 1).
         eye = jnp.eye(n)[None]
         half = 0.5 * weight * ex.f_z[:, :, :n]
         defect = it.x[:-1] + weight * ex.f - it.x[1:]
-        right = [eye + half, weight * ex.f_z[:, :, n:], h * ex.f[:, :, None], defect[:, :, None]]
+        right = [
+            eye + half,
+            jnp.zeros((intervals, n, r)),
+            weight * ex.f_z[:, :, n:],
+            h * ex.f[:, :, None],
+            defect[:, :, None],
+        ]
         move = jnp.linalg.solve(eye - half, jnp.concatenate(right, axis=2))
-        width = n + m + 2
+        width = n + r + m + 2
         identity = jnp.eye(width)
         midpoint = 0.5 * (move + identity[None, :n])
         others = jnp.broadcast_to(identity[n:], (intervals, width - n, width))
         to_model = jnp.concatenate([midpoint, others], axis=1)
         stage = jnp.einsum("kia,kij,kjb->kab", to_model, model, to_model)
         n_fixed = len(problem.fixed_final)
+        handed_on = jnp.broadcast_to(identity[n + r + self.limited], (intervals, r, width))
+        move = jnp.concatenate([move, handed_on], axis=1)
         lq = LinearQuadratic(
             jnp.pad(stage, ((0, 0), (0, n_fixed), (0, n_fixed))),
             jnp.pad(move, ((0, 0), (0, 0), (0, n_fixed))),
             self._end_model(it, push, stiff, relative),
         )
         solved = sweep(lq, is_time_free=problem.is_time_free)
-        dx, du, dt = solved.x, solved.u, solved.parameters[0]
+        dx, before = solved.x[:, :n], solved.x[:-1, n:]
+        du, dt = solved.u, solved.parameters[0]
         # The midpoint rule weighs the next state in its own stage, so the multiplier of the defect
         # is the gradient of the cost to go plus half the stage's gradient.
         dx_mid = 0.5 * (dx[1:] + dx[:-1])
-        point = jnp.concatenate(
-            [dx_mid, du, jnp.broadcast_to(solved.parameters[:2], (intervals, 2))], axis=1
-        )
+        change = jnp.concatenate([dx_mid, before, du], axis=1)
+        parameters = jnp.broadcast_to(solved.parameters[:2], (intervals, 2))
+        point = jnp.concatenate([change, parameters], axis=1)
         stage_x = jnp.einsum("kij,kj->ki", model[:, :n], point)
         costate = jnp.linalg.solve(
-            jnp.swapaxes(eye - half, 1, 2), (solved.value_x + 0.5 * stage_x)[:, :, None]
+            jnp.swapaxes(eye - half, 1, 2), (solved.value_x[:, :n] + 0.5 * stage_x)[:, :, None]
         )[:, :, 0]
         costate = jnp.concatenate([costate[:1], costate])
+        d_value = jnp.einsum("kqs,ks->kq", inner.by_stage, change) + inner.by_time * dt
+        d_slack = -(inner.value + it.slack) - d_value
+        d_pressure = barrier / it.slack - spring * d_slack - it.pressure
         duals = jax.tree.map(
             lambda z, s, ds: (barrier - z * ds) / s - z,
             it.duals,
@@ -313,11 +454,12 @@ class _Program(eqx.Module):
         )
         cost_t, cost_x = jax.grad(problem.end_cost, argnums=(0, 1))(it.time, it.x[-1])
         slope = (
-            jnp.sum(grad * jnp.concatenate([dx_mid, du], axis=1))
+            jnp.sum(own * change)
+            - barrier * h * jnp.sum(d_slack / it.slack)
             + dt * (h * jnp.sum(ex.cost) + push.latest - push.earliest + cost_t)
             + cost_x @ dx[-1]
         )
-        step = _Iterate(dx, du, dt, costate - it.costate, self.masked(duals))
+        step = _Iterate(dx, du, dt, costate - it.costate, self.masked(duals), d_slack, d_pressure)
         return step, slope, solved.ok & jnp.isfinite(slope)
 
     def _end_model(self, it: _Iterate, push: _Bounded, stiff: _Bounded, relative: Array) -> Array:
@@ -339,31 +481,35 @@ class _Program(eqx.Module):
         linear = linear.at[fixed].add(penalty * error)
         select = jnp.eye(n + 1)[fixed]
         zero = jnp.zeros((1, 1))
-        return jnp.block(
+        model = jnp.block(
             [
                 [hess, linear[:, None], select.T],
                 [linear[None], zero, error[None]],
                 [select, error[:, None], jnp.zeros((n_fixed, n_fixed))],
             ]
         )
+        # The last values of the limited controls cost nothing.
+        r = len(self.limited)
+        place = np.concatenate([np.arange(n), n + r + np.arange(2 + n_fixed)])
+        return jnp.zeros((len(place) + r,) * 2).at[place[:, None], place[None]].set(model)
 
 
-def _longest_step(values: _Bounded, changes: _Bounded, fraction: Array) -> Array:
-    """Largest step up to one that keeps a share of every value."""
+def _longest_step(values, changes, fraction: Array) -> Array:
+    """Largest step up to one that keeps a share of every value of two like trees."""
     ratios = jax.tree.map(
         lambda v, d: jnp.min(jnp.where(d < 0.0, -fraction * v / d, 1.0), initial=1.0),
         values,
         changes,
     )
-    return jnp.min(jnp.stack(ratios))
+    return jnp.min(jnp.stack(jax.tree.leaves(ratios)))
 
 
 def _advance(program: _Program, solver: Transcription, state: _State) -> _State:
     """One Newton step with a filter line search (Waechter and Biegler 2006, simplified)."""
     scales, it = program.scales, state.iterate
     barrier_end = solver.barrier * scales.objective
-    ex = program.expand(it)
-    error, _ = program.optimality(it, ex, state.barrier)
+    ex, inner = program.expand(it), program.inequalities(it)
+    error, _ = program.optimality(it, ex, inner, state.barrier)
     reduce = (error < 10.0 * state.barrier / scales.objective) & (state.barrier > barrier_end)
     relative = state.barrier / scales.objective
     lower = jnp.minimum(0.2 * relative, relative**1.5) * scales.objective
@@ -373,7 +519,7 @@ def _advance(program: _Program, solver: Transcription, state: _State) -> _State:
     def raise_shift(carry):
         _, _, _, shift, tries = carry
         shift = jnp.where(tries == 0, shift, jnp.maximum(8.0 * shift, 1e-6))
-        return *program.newton(it, ex, barrier, shift), shift, tries + 1
+        return *program.newton(it, ex, inner, barrier, shift), shift, tries + 1
 
     # After a failed line search a larger shift turns the step towards feasibility.
     shift = jnp.where(state.stuck > 0, jnp.maximum(state.shift * 10.0, 1e-4), 0.0)
@@ -385,15 +531,21 @@ def _advance(program: _Program, solver: Transcription, state: _State) -> _State:
     )
     fraction = jnp.maximum(0.99, 1.0 - barrier / scales.objective)
     slacks = program.slacks(it.u, it.time)
-    longest = _longest_step(slacks, program.slack_changes(step.u, step.time), fraction)
+    longest = _longest_step(
+        (slacks, it.slack), (program.slack_changes(step.u, step.time), step.slack), fraction
+    )
     # A final time that collapses or explodes in one step loses the way back.
     longest = jnp.minimum(longest, 0.3 * it.time / (jnp.abs(step.time) + 1e-300))
-    dual_size = _longest_step(it.duals, step.duals, fraction)
+    dual_size = _longest_step((it.duals, it.pressure), (step.duals, step.pressure), fraction)
 
     sizes = longest * 0.5 ** jnp.arange(12.0)
     thetas, phis = jax.vmap(
         lambda s: program.merit(
-            it.x + s * step.x, it.u + s * step.u, it.time + s * step.time, barrier
+            it.x + s * step.x,
+            it.u + s * step.u,
+            it.time + s * step.time,
+            it.slack + s * step.slack,
+            barrier,
         )
     )(jnp.append(sizes, 0.0))
     theta, phi, thetas, phis = thetas[-1], phis[-1], thetas[:-1], phis[:-1]
@@ -419,15 +571,17 @@ def _advance(program: _Program, solver: Transcription, state: _State) -> _State:
     new = jax.tree.map(lambda v, d: v + size * d, it, step)
     duals = jax.tree.map(lambda v, d: v + dual_size * d, it.duals, step.duals)
     # Far-off duals would spoil the primal-dual model; keep them near the central path.
-    duals = jax.tree.map(
+    pressure = it.pressure + dual_size * step.pressure
+    duals, pressure = jax.tree.map(
         lambda z, s: jnp.clip(z, barrier / s / 1e8, barrier / s * 1e8),
-        duals,
-        program.slacks(new.u, new.time),
+        (duals, pressure),
+        (program.slacks(new.u, new.time), new.slack),
     )
-    error, infeasibility = program.optimality(it, ex, barrier_end)
+    error, infeasibility = program.optimality(it, ex, inner, barrier_end)
     return _State(
-        new._replace(duals=program.masked(duals)),
+        new._replace(duals=program.masked(duals), pressure=pressure),
         ex,
+        inner,
         program.objective(it, ex),
         barrier,
         shift,
@@ -452,17 +606,21 @@ def solve_transcription(problem: Problem, solver: Transcription, guess: Guess) -
     program = _Program(problem, scales, solver.intervals)
     barrier = 0.1 * scales.objective
     slacks = program.slacks(guess.u, guess.final_time)
+    value = program.inequality_values(guess.x, guess.u, guess.final_time)
+    slack = jnp.maximum(-value, 0.1)
     iterate = _Iterate(
         guess.x,
         guess.u,
         guess.final_time,
         jnp.zeros_like(guess.x),
         program.masked(jax.tree.map(lambda s: barrier / s, slacks)),
+        slack,
+        barrier / slack,
     )
-    outline = jax.eval_shape(lambda: program.expand(iterate))
+    outline = jax.eval_shape(lambda: (program.expand(iterate), program.inequalities(iterate)))
     state = _State(
         iterate,
-        jax.tree.map(lambda v: jnp.zeros(v.shape, v.dtype), outline),
+        *jax.tree.map(lambda v: jnp.zeros(v.shape, v.dtype), outline),
         jnp.array(jnp.inf),
         barrier,
         jnp.zeros(()),
@@ -481,12 +639,23 @@ def solve_transcription(problem: Problem, solver: Transcription, guess: Guess) -
 
     state = jax.lax.while_loop(unfinished, lambda s: _advance(program, solver, s), state)
     it, ex = state.iterate, state.expansion
+    c, r, m = problem.n_constraints, len(program.limited), problem.m
+    step = program.h * it.time
+    upper, lower = it.pressure[1:, c : c + r], it.pressure[1:, c + r :]
+    rate_costate = jnp.zeros((solver.intervals - 1, m))
+    rate_costate = rate_costate.at[:, program.limited].set(
+        program.h * (lower - upper) / scales.control[program.limited][None]
+    )
     return Transcribed(
         it.x,
         it.u,
         it.costate,
         ex.h_z[:, n:],
         jnp.diagonal(ex.h_zz[:, n:, n:], axis1=1, axis2=2),
+        state.inequalities.value[:, :c] * scales.constraint[None],
+        it.pressure[:, :c] / (it.time * scales.constraint[None]),
+        jnp.diff(it.u, axis=0) / step,
+        rate_costate,
         it.time,
         state.objective,
         state.error < solver.tolerance,
