@@ -293,8 +293,12 @@ def certify(
 
 
 @eqx.filter_jit
-def _constraint_values(problem: Problem, x, u):
-    return jax.vmap(problem.constraints)(x, u)
+def _constraint_values(problem: Problem, x, u, scales: Scales):
+    """Largest value of each constraint, and by how much states and controls can change it."""
+    value = jax.vmap(problem.constraints)(x, u)
+    by_x, by_u = jax.vmap(jax.jacfwd(problem.constraints, argnums=(0, 1)))(x, u)
+    reach = jnp.abs(by_x) @ scales.y[: problem.n] + jnp.abs(by_u) @ scales.v[: problem.m]
+    return jnp.max(value, axis=0), jnp.max(reach, axis=0)
 
 
 def _constraint_checks(problem: Problem, extremal: Extremal) -> tuple[Check, ...]:
@@ -304,9 +308,8 @@ def _constraint_checks(problem: Problem, extremal: Extremal) -> tuple[Check, ...
     active = extremal.features.active
     x = np.asarray(arcs.stage)[..., :n].reshape(-1, n)
     u = np.asarray(arcs.stage_v)[..., :m].reshape(-1, m)
-    value = np.asarray(_constraint_values(problem, x, u))
-    largest = np.max(np.abs(value), axis=0)
-    violation = _worst(np.max(value, axis=0) / np.where(largest > 0.0, largest, 1.0))
+    largest, reach = (np.asarray(each) for each in _constraint_values(problem, x, u, scales))
+    violation = _worst(largest / np.where(reach > 0.0, reach, 1.0))
     multiplier = np.asarray(arcs.stage_v)[..., m:] / np.asarray(scales.v)[m:]
     kinds = np.asarray(plan.active)
     order = np.array([order for _, order in active], dtype=int)

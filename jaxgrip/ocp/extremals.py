@@ -56,6 +56,10 @@ COMPILER = {"xla_cpu_use_fusion_emitters": False}
 _shoot = eqx.filter_jit(solve_shooting, compiler_options=COMPILER)
 
 _TOLERANCE = 1e-8
+# A transcription leaves a constraint this far from zero where it is active but hardly presses.
+_CLOSE = 1e-2
+# Intervals over which a transcription spreads a contact point.
+_SPIKE = 5
 
 
 class Certified(NamedTuple):
@@ -368,32 +372,85 @@ def _classify(problem: Problem, index: int, x, u, reading: _Reading) -> Active:
     return Active(index, reading.order[index])
 
 
+class _Stretch(NamedTuple):
+    """Intervals from `first` to one before `last` over which a constraint is active; a contact
+    point stands at the interval number `at` (a fraction), None on an arc.
+    """
+
+    first: int
+    last: int
+    at: float | None
+
+
+def _read_constraint(value: np.ndarray, pressure: np.ndarray, order: int) -> list[_Stretch]:
+    """Where a constraint is active: by its multiplier outweighing its distance.
+
+    From order two on the multiplier is concentrated at both ends of an arc or at a contact point.
+
+    **Arguments:** distance `value` and multiplier `pressure` `(N,)`, both scaled to order one.
+    """
+    pressed = [run for run in runs((pressure > value).astype(int)) if run[0]]
+    if order < 2:
+        return [_Stretch(first, last, None) for _, first, last in pressed]
+    stretches: list[_Stretch] = []
+    for _, first, last in pressed:
+        before = stretches[-1] if stretches else None
+        if before is not None and np.all(value[before.first : last] < _CLOSE):
+            stretches[-1] = _Stretch(before.first, last, None)
+        elif last - first > _SPIKE:
+            stretches.append(_Stretch(first, last, None))
+        else:
+            weights = pressure[first:last]
+            at = np.sum(weights * (np.arange(first, last) + 0.5)) / np.sum(weights)
+            stretches.append(_Stretch(first, last, float(at)))
+    return stretches
+
+
 def _read_constraints(
-    problem: Problem, found: Transcribed, scales: Scales
-) -> dict[int, list[tuple[int, int, int]]]:
-    """Runs of (active or not, first, one past the last) interval of each active constraint."""
+    problem: Problem, found: Transcribed, reading: _Reading
+) -> dict[Active, list[_Stretch]]:
+    """Where each constraint is active, of those that are."""
+    scales = reading.scales
+    middles = 0.5 * (found.x[1:] + found.x[:-1])
     value = np.abs(found.constraint) / scales.constraint
     pressure = found.multiplier * scales.constraint / scales.hamiltonian
-    # Their product is the barrier parameter; the larger of the two says on which side they are.
-    size = np.maximum(np.max(pressure, axis=0), 1e-300)
-    labels = (pressure / size > value) & (size > 1e-4)
-    return {
-        int(index): runs(labels[:, index].astype(int))
-        for index in np.flatnonzero(np.any(labels, axis=0))
-    }
+    size = np.max(pressure, axis=0, initial=0.0)
+    out = {}
+    for index in np.flatnonzero(size > 1e-4):
+        relative = pressure[:, index] / size[index]
+        if np.any(relative > value[:, index]):
+            each = _classify(problem, int(index), middles, found.u, reading)
+            out[each] = _read_constraint(value[:, index], relative, each.order)
+    return out
 
 
-def _backward(multiplier: np.ndarray, h: float, order: int, found: list) -> np.ndarray:
+def _backward(
+    multiplier: np.ndarray, h: float, order: int, stretches: list[_Stretch]
+) -> np.ndarray:
     """Multiplier of a constraint's derivative: that of the constraint integrated to the exit."""
     out = np.zeros_like(multiplier)
-    for label, first, last in found:
-        if label:
+    for first, last, at in stretches:
+        if at is None:
             piece = multiplier[first:last]
             for _ in range(order):
                 # Half of the own interval, since the multipliers stand at the middles.
                 piece = h * (np.cumsum(piece[::-1])[::-1] - 0.5 * piece)
             out[first:last] = piece
     return out
+
+
+def _as_profile(stretches: list[_Stretch], h: float, final_time: float) -> Profile:
+    profile: Profile = []
+    for first, last, at in stretches:
+        if at is not None:
+            profile.append(Segment(FREE, h * at))
+            continue
+        if first > 0:
+            profile.append(Segment(FREE, h * first))
+        profile.append(Segment(ACTIVE, h * last))
+    if not profile or profile[-1].end < final_time:
+        return [*profile, Segment(FREE, final_time)]
+    return [*profile[:-1], profile[-1]._replace(end=final_time)]
 
 
 def find_extremal(
@@ -431,21 +488,14 @@ def find_extremal(
     costate, multiplier = found.costate.copy(), np.zeros_like(found.multiplier)
     x_mid = 0.5 * (found.x[1:] + found.x[:-1])
     active, constraints = [], []
-    for index, found_runs in _read_constraints(problem, found, scales).items():
-        each = _classify(problem, index, x_mid, found.u, reading)
-        held = reading.holds[index]
-        profile: Profile = []
-        for label, first, last in found_runs:
-            if label and each.order > 1 and last - first <= 2:
-                profile.append(Segment(FREE, h * (0.5 * (first + last))))
-                continue
-            if label and held is not None:
+    for each, stretches in _read_constraints(problem, found, reading).items():
+        index, held = each.index, reading.holds[each.index]
+        for first, last, at in stretches:
+            if held is not None and at is None:
                 labels[first:last, held] = HELD
-            profile.append(Segment(ACTIVE if label else FREE, last * h))
-        arcs_only = [run for run in found_runs if run[2] - run[1] > 2 or each.order < 2]
-        multiplier[:, index] = _backward(found.multiplier[:, index], h, each.order, arcs_only)
+        multiplier[:, index] = _backward(found.multiplier[:, index], h, each.order, stretches)
         costate -= _direct_share(problem, each, found, multiplier[:, index], x_mid, h)
-        constraints.append([*profile[:-1], profile[-1]._replace(end=grid[-1])])
+        constraints.append(_as_profile(stretches, h, float(grid[-1])))
         active.append(each)
     course = _Course(
         grid, found.x, costate, middles, found.u, multiplier, _at_middles(found.rate_costate, m)

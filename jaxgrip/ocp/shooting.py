@@ -461,12 +461,14 @@ def _sizes(scales: Scales, features: Features) -> _Sizes:
 
 def _touch_level(ends: Ends):
     """The constraints' first derivatives, where the orders leave room for one."""
-    return ends.level[:, :, 1] if ends.level.shape[2] > 1 else jnp.zeros_like(ends.level[:, :, 0])
+    shape = ends.level.shape
+    return ends.level[:, :, 1] if shape[2] > 1 else jnp.zeros(shape[:2])
 
 
 def _touch_slope(ends: Ends):
     """Gradients of the constraints' first derivatives, as [`_touch_level`][]."""
-    return ends.slope[:, :, 1] if ends.slope.shape[2] > 1 else jnp.zeros_like(ends.slope[:, :, 0])
+    shape = ends.slope.shape
+    return ends.slope[:, :, 1] if shape[2] > 1 else jnp.zeros((*shape[:2], shape[3]))
 
 
 def _position_of(limited: np.ndarray, m: int) -> Int[Array, " m"]:
