@@ -477,10 +477,10 @@ def find_extremal(
         _time_bound(problem, float(found.final_time)),
     )
     # A control with a strictly convex Hamiltonian may lie close to a bound without being on it:
-    # there the switching function outweighs the distance only on the bound.
-    strength = np.abs(found.switching_function) * span * found.final_time
+    # there the multiplier outweighs the distance only on the bound.
+    strength = np.abs(found.bound_multiplier) * span * found.final_time
     slack = 0.5 * (1.0 - np.abs(position))
-    loose = bent & (strength < slack * np.abs(found.objective))
+    loose = bent & (strength < 10.0 * slack * np.abs(found.objective))
     position = np.where(loose, np.clip(position, -0.5, 0.5), position)
     labels = np.where(position > 0.9, UPPER, np.where(position < -0.9, LOWER, INTERIOR))
     labels = _label_rates(problem, found, scales, labels)

@@ -43,8 +43,9 @@ class Transcribed(NamedTuple):
     """Solution of the transcribed problem.
 
     `x` `(N+1, n)` and `costate` `(N+1, n)` at the nodes; `u`, `switching_function` (H_u) and
-    `curvature` (diagonal of H_uu), each `(N, m)`, at the midpoints; there too the `constraint`
-    values `(N, c)` and their `multiplier` `(N, c)`, so that H + multiplier . constraint is
+    `curvature` (diagonal of H_uu), each `(N, m)`, at the midpoints; there too `bound_multiplier`
+    `(N, m)` of the controls' bounds, positive at the upper one, the `constraint` values `(N, c)`
+    and their `multiplier` `(N, c)`, so that H + bound_multiplier . u + multiplier . constraint is
     stationary; between the intervals the `rate` `(N-1, m)` of the controls [1/s] and
     `rate_costate` `(N-1, m)`, the costate of each control with bounded rate, zero for the others;
     `final_time` [s]; `objective`; `converged`; `error` and `infeasibility`, scaled; `steps`.
@@ -55,6 +56,7 @@ class Transcribed(NamedTuple):
     costate: Float[Array, "nodes n"]
     switching_function: Float[Array, "intervals m"]
     curvature: Float[Array, "intervals m"]
+    bound_multiplier: Float[Array, "intervals m"]
     constraint: Float[Array, "intervals c"]
     multiplier: Float[Array, "intervals c"]
     rate: Float[Array, "steps m"]
@@ -652,6 +654,7 @@ def solve_transcription(problem: Problem, solver: Transcription, guess: Guess) -
         it.costate,
         ex.h_z[:, n:],
         jnp.diagonal(ex.h_zz[:, n:, n:], axis1=1, axis2=2),
+        (it.duals.upper - it.duals.lower) / it.time,
         state.inequalities.value[:, :c] * scales.constraint[None],
         it.pressure[:, :c] / (it.time * scales.constraint[None]),
         jnp.diff(it.u, axis=0) / step,
