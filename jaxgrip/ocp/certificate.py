@@ -104,7 +104,7 @@ def reintegrate(
     k, s = arcs.stage_v.shape[1:3]
     nodes, _ = radau(s)
     size = scales.y[: 2 * n]
-    powers = np.arange(s)
+    powers = np.arange(float(s))
     course = jnp.einsum(
         "ij,akjv->akiv", jnp.asarray(np.linalg.inv(nodes[:, None] ** powers)), arcs.stage_v
     )
@@ -323,7 +323,7 @@ def _constraint_checks(problem: Problem, extremal: Extremal) -> tuple[Check, ...
             if order[row] > 0:
                 growth = max(growth, np.max(np.diff(piece), initial=0.0))
             if first > 0 and order[row] > 1:
-                short = max(short, _jump_shortfall(extremal, row, first))
+                short = max(short, _jump_shortfall(extremal, row, int(first)))
     jumps = np.asarray(arcs.jump)
     rows = np.asarray(plan.jump_constraint)
     size = np.asarray(scales.hamiltonian * scales.time / scales.constraint)

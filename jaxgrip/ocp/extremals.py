@@ -169,6 +169,7 @@ def _full_scales(problem: Problem, found: Transcribed) -> Scales:
     hamiltonian = np.max(costate * state) / found.final_time
     # Inside its bounds a control has no switching function but rounding to measure.
     least = 1e-3 * np.abs(found.objective) / (found.final_time * span)
+    least = np.maximum(least, np.max(np.abs(found.curvature), axis=0) * span)
     constraint = np.max(np.abs(found.constraint), axis=0)
     constraint = np.where(constraint > 0.0, constraint, 1.0)
     rate_costate = np.maximum(hamiltonian, least.max() * span.max()) * found.final_time / span

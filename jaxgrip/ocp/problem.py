@@ -44,22 +44,28 @@ def _boundary(values: Sequence | ArrayLike, name: str) -> tuple[Float[Array, " n
 def _bounds(
     bounds: tuple | None, length: int, name: str
 ) -> tuple[Float[Array, " length"], Float[Array, " length"], tuple[int, ...], tuple[int, ...]]:
-    """Lower and upper bounds, and the indices that each of them binds; None means no bound."""
+    """Lower and upper bounds, and the indices that each of them binds.
+
+    None means no bound, and so does an infinite entry unless it is traced.
+    """
     if bounds is None:
         bounds = (np.full(length, -np.inf), np.full(length, np.inf))
     sides, bound = [], []
     for values, none in zip(bounds, (-np.inf, np.inf), strict=True):
+        exists = np.ones(length, dtype=bool)
         if isinstance(values, Sequence):
+            exists = np.array([value is not None for value in values])
             values = [none if value is None else value for value in values]
         values = jnp.asarray(values, dtype=float)
         if values.shape != (length,):
             raise ValueError(
                 f"{name} must be two vectors of length {length}, not shapes "
-                f"{jnp.shape(bounds[0])} and {jnp.shape(bounds[1])}."
+                f"{np.shape(bounds[0])} and {np.shape(bounds[1])}."
             )
         sides.append(values)
-        finite = np.ones(length, dtype=bool) if not is_concrete(values) else values != none
-        bound.append(tuple(np.flatnonzero(finite).tolist()))
+        if is_concrete(values):
+            exists &= np.asarray(values) != none
+        bound.append(tuple(np.flatnonzero(exists).tolist()))
     return *sides, *bound
 
 
@@ -88,8 +94,8 @@ class Problem(eqx.Module):
     - `final_time`: a number [s] or [`Free`][].
     - `control_bounds`: `(lower, upper)`, each `(m,)`; infinite entries mean no bound.
     - `rate_bounds`: `(lower, upper)`, each `(m,)`, of the controls' rates of change [1/s]; None or
-      infinite entries mean no bound.
-    - `state_bounds`: `(lower, upper)`, each `(n,)`; None or infinite entries mean no bound.
+      an infinite number means no bound.
+    - `state_bounds`: `(lower, upper)`, each `(n,)`; None or an infinite number means no bound.
     - `path_constraints`: $g(x, u)$, `(k,)`, kept at or below zero.
 
     **Raises:** `ValueError` with one sentence when shapes, bounds or times contradict each other;
@@ -124,10 +130,10 @@ class Problem(eqx.Module):
         initial_state: Sequence | ArrayLike,
         final_state: Sequence | ArrayLike,
         final_time: Free | ArrayLike,
-        control_bounds: tuple[ArrayLike, ArrayLike],
+        control_bounds: tuple[Sequence | ArrayLike, Sequence | ArrayLike],
         running_cost: Callable | None = None,
         terminal_cost: Callable | None = None,
-        rate_bounds: tuple[ArrayLike, ArrayLike] | None = None,
+        rate_bounds: tuple[Sequence | ArrayLike, Sequence | ArrayLike] | None = None,
         state_bounds: tuple[Sequence | ArrayLike, Sequence | ArrayLike] | None = None,
         path_constraints: Callable | None = None,
     ):
@@ -190,8 +196,9 @@ class Problem(eqx.Module):
         """Raise `ValueError` where numbers contradict each other; traced ones are passed over."""
         time = self.final_time
         times = (time.guess, time.lower, time.upper) if isinstance(time, Free) else (time,)
-        numbers = (self.initial_state, self.final_state, self.lower, self.upper, *times)
-        if not is_concrete(numbers):
+        bounds = (self.lower, self.upper, self.rate_lower, self.rate_upper)
+        bounds += (self.state_lower, self.state_upper)
+        if not is_concrete((self.initial_state, self.final_state, *bounds, *times)):
             return
         for name in ("initial_state", "final_state"):
             bad = np.flatnonzero(~np.isfinite(getattr(self, name)))

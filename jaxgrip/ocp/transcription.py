@@ -216,7 +216,8 @@ class _Program(eqx.Module):
         """Upper and lower rate of the limited controls, and where there is one, `(2 r,)`."""
         problem, limited = self.problem, self.limited
         rates = jnp.concatenate([problem.rate_upper[limited], -problem.rate_lower[limited]])
-        return jnp.where(jnp.isfinite(rates), rates, 0.0), jnp.isfinite(rates)
+        exists = jnp.isfinite(rates)
+        return jnp.where(exists, rates, 0.0), exists.astype(rates.dtype)
 
     def inequality_values(self, x: Array, u: Array, time: Array) -> Array:
         """Values `(N, q)` of the inequalities; below zero for ever where there is none."""
@@ -230,7 +231,7 @@ class _Program(eqx.Module):
             rates, exists = self.rate_limits()
             values = jnp.concatenate([step, -step], axis=1) - self.h * time * rates[None]
             size = jnp.tile(self.scales.control[self.limited], 2)
-            parts.append(jnp.where(exists[None], values / size[None], -1.0))
+            parts.append(jnp.where(exists[None] > 0.0, values / size[None], -1.0))
         return jnp.concatenate([jnp.zeros((self.intervals, 0)), *parts], axis=1)
 
     def inequalities(self, it: _Iterate) -> _Inequalities:
