@@ -1,4 +1,4 @@
-"""The two-finger gripper (000a section 1)."""
+"""The two-finger gripper, SI units but for angles in degrees (000a section 1)."""
 
 from collections.abc import Sequence
 
@@ -18,21 +18,21 @@ INERTIAS = (
     (2.0e-6, 4.9e-5, 4.9e-5),
     (2.5e-6, 995 / 12 * 1e-6, 995 / 12 * 1e-6),
 )
-_FINGERS = {
+FINGERS = {
     "A": {
-        "torque": (0.25, 0.50, 0.40),
-        "position": ((-90, 90), (-90, 10), (-170, 0)),
-        "start": (0, -20, -30),
-        "end": (80, -65, -60),
+        "torque_limits": (0.25, 0.50, 0.40),
+        "position_limits_deg": ((-90.0, 90.0), (-90.0, 10.0), (-170.0, 0.0)),
+        "start_deg": (0.0, -20.0, -30.0),
+        "end_deg": (80.0, -65.0, -60.0),
     },
     "B": {
-        "torque": (0.20, 0.47, 0.35),
-        "position": ((-270, -90), (-90, 10), (-170, 0)),
-        "start": (-180, -35, -25),
-        "end": (-100, -65, -60),
+        "torque_limits": (0.20, 0.47, 0.35),
+        "position_limits_deg": ((-270.0, -90.0), (-90.0, 10.0), (-170.0, 0.0)),
+        "start_deg": (-180.0, -35.0, -25.0),
+        "end_deg": (-100.0, -65.0, -60.0),
     },
 }
-_VELOCITY_LIMIT = 65.0
+VELOCITY_LIMIT = 65.0
 
 
 class Finger(eqx.Module):
@@ -85,21 +85,24 @@ def gripper_finger(
 
     Source: 000a sections 1.2 to 1.6.
     """
-    if finger not in _FINGERS:
+    if finger not in FINGERS:
         raise ValueError(f"There is no finger {finger!r}; the gripper has fingers 'A' and 'B'.")
-    data = _FINGERS[finger]
+    data = FINGERS[finger]
     lengths = _vector("link_lengths", link_lengths, (3,))
-    torque = data["torque"] if torque_limit is None else torque_limit
+    torque = data["torque_limits"] if torque_limit is None else torque_limit
     # The same body names for either finger: they are static, so others would compile anew.
     rows = _rows(1, lengths, base_height, masses, inertias)
-    radians = {k: jnp.asarray(np.deg2rad(data[k])) for k in ("position", "start", "end")}
+    limits, start, end = (
+        jnp.asarray(np.deg2rad(data[key]))
+        for key in ("position_limits_deg", "start_deg", "end_deg")
+    )
     return Finger(
         tree=from_dh(rows, gravity),
         torque_limit=_vector("torque_limit", torque, (3,)),
-        position_limits=radians["position"],
-        velocity_limit=jnp.full(3, _VELOCITY_LIMIT),
-        start=radians["start"],
-        end=radians["end"],
+        position_limits=limits,
+        velocity_limit=jnp.full(3, VELOCITY_LIMIT),
+        start=start,
+        end=end,
         tip=jnp.stack([lengths[2], jnp.zeros_like(lengths[2]), jnp.zeros_like(lengths[2])]),
         link_lengths=lengths,
     )
