@@ -6,7 +6,8 @@ import jax
 from jaxtyping import Array, Float
 
 from jaxgrip.rigid.dynamics import bias_load, bias_motion
-from jaxgrip.rigid.mass_matrix import Pose, masses, poses
+from jaxgrip.rigid.mass_matrix import Pose, along, masses, poses
+from jaxgrip.rigid.newton_euler import base_motion
 from jaxgrip.rigid.recursion import (
     Body,
     Joint,
@@ -46,7 +47,6 @@ from jaxgrip.spatial.components import (
     symmetric_part,
     symvec,
     transpose,
-    unstack,
     vadd,
 )
 
@@ -106,10 +106,10 @@ def _absorb(
     u_force = vadd(
         scale(joint.turns, matvec(transpose(coupling), z)), scale(joint.slides, symvec(mass, z))
     )
-    d = add(mul(joint.turns, dot(z, u_moment)), mul(joint.slides, dot(z, u_force)))
+    d = along(joint, z, u_force, u_moment)
     still = sub(1.0, add(joint.turns, joint.slides))
     reciprocal = 0.0 if _is_fixed(joint) else mul(sub(1.0, still), 1.0 / add(d, still))
-    rest = sub(tau, add(mul(joint.turns, dot(z, moment)), mul(joint.slides, dot(z, force))))
+    rest = sub(tau, along(joint, z, force, moment))
     gain = mul(rest, reciprocal)
     moment, force = vadd(moment, scale(gain, u_moment)), vadd(force, scale(gain, u_force))
     inertia = ssub(inertia, scaled_square(reciprocal, u_moment))
@@ -166,9 +166,9 @@ def aba(
     body, joint = bodies(tree), joints(tree, q, qd)
     pose = poses(tree, body, joint, opaque_one(q))
     own = each(tree, masses, body, pose)
-    base = (ZERO, ZERO, tuple(neg(g) for g in unstack(tree.gravity)))
-    load = each(tree, bias_load, body, own, outward(tree, bias_motion, base, pose, joint))
+    motion = outward(tree, bias_motion, base_motion(tree), pose, joint)
+    load = each(tree, bias_load, body, own, motion)
     rigid = each(tree, _rigid, body, own, load)
     drive = inward(tree, _absorb, EMPTY, rigid, pose, joint, per_joint(tree, tau))
-    motion = outward(tree, _accelerate, (ZERO, ZERO, 0.0), drive, pose, joint)
-    return coordinates(tree, each(tree, lambda m: m[2], motion))
+    rates = outward(tree, _accelerate, (ZERO, ZERO, 0.0), drive, pose, joint)
+    return coordinates(tree, each(tree, lambda m: m[2], rates))

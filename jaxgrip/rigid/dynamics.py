@@ -1,7 +1,6 @@
 """Forward dynamics from mass matrix and bias, with its implicit derivative."""
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +11,7 @@ from jaxtyping import Array, Float
 from jaxgrip.rigid.mass_matrix import (
     NO_MASS,
     Pose,
+    along,
     composite,
     crba,
     joint_masses,
@@ -19,7 +19,7 @@ from jaxgrip.rigid.mass_matrix import (
     poses,
     unit_load,
 )
-from jaxgrip.rigid.newton_euler import bias_forces, rnea
+from jaxgrip.rigid.newton_euler import base_motion, bias_forces, rnea
 from jaxgrip.rigid.recursion import (
     Body,
     Joint,
@@ -38,11 +38,8 @@ from jaxgrip.spatial.components import (
     ZERO,
     Scalar,
     Vector,
-    add,
     cross,
-    dot,
     mul,
-    neg,
     scale,
     stack,
     sub,
@@ -77,22 +74,15 @@ def _collect(children: tuple, pose: Pose, load: tuple) -> tuple[tuple, tuple]:
     return (force, vadd(moment, cross(pose.offset, force))), (force, moment)
 
 
-def _axial(load: tuple, pose: Pose, joint: Joint) -> Any:
-    force, moment = load
-    z = pose.axis
-    return add(mul(joint.turns, dot(z, moment)), mul(joint.slides, dot(z, force)))
-
-
 def mass_and_bias(tree: Tree, joint: PerBody, one: Scalar) -> tuple[list, list]:
     """Mass matrix rows and bias of an unrolled tree, in scalars of base axes."""
     body = bodies(tree)
     pose = poses(tree, body, joint, one)
     own = each(tree, masses, body, pose)
-    base = (ZERO, ZERO, tuple(neg(g) for g in unstack(tree.gravity)))
-    motion = outward(tree, bias_motion, base, pose, joint)
+    motion = outward(tree, bias_motion, base_motion(tree), pose, joint)
     load = each(tree, bias_load, body, own, motion)
     load = inward(tree, _collect, (ZERO, ZERO), pose, load)
-    axial = each(tree, _axial, load, pose, joint)
+    axial = each(tree, lambda j, p, wrench: along(j, p.axis, *wrench), joint, pose, load)
     total = inward(tree, composite, NO_MASS, body, pose, own)
     unit = each(tree, unit_load, total, pose, joint)
     return joint_masses(tree, pose, unit, joint), [axial[i] for i in tree.moving]

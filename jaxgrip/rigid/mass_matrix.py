@@ -118,6 +118,11 @@ def unit_load(mass: Mass, pose: Pose, joint: Joint) -> tuple[Vector, Vector]:
     return force, moment
 
 
+def along(joint: Joint, axis: Vector, force: Vector, moment: Vector) -> Scalar:
+    """What a load asks of a joint: its moment about the axis or its force along it."""
+    return add(mul(joint.turns, dot(axis, moment)), mul(joint.slides, dot(axis, force)))
+
+
 def ancestors(tree: Tree) -> list[list[int]]:
     """For each body itself and its ancestors, nearest first."""
     chains: list[list[int]] = []
@@ -138,10 +143,7 @@ def joint_masses(tree: Tree, pose: PerBody, load: PerBody, joint: PerBody) -> li
                 moment = vadd(moment, cross(pose[at].offset, force))
                 at = tree.parents[at]
             if i in row and j in row:
-                z = pose[i].axis
-                entry = add(
-                    mul(joint[i].turns, dot(z, moment)), mul(joint[i].slides, dot(z, force))
-                )
+                entry = along(joint[i], pose[i].axis, force, moment)
                 m[row[i]][row[j]] = m[row[j]][row[i]] = entry
     return m
 

@@ -102,16 +102,22 @@ def _load(children: tuple, place: tuple, load: tuple) -> tuple[tuple, tuple]:
     return (f, vadd(matvec(r, moment), cross(s, f))), (force, moment)
 
 
-def newton_euler(
-    tree: Tree, joint: PerBody, gravity: Vector, wrench: PerBody
-) -> tuple[PerBody, PerBody]:
-    """Motions (w, wd, vd) and loads (F, N) of all bodies, in scalars."""
+def base_motion(tree: Tree) -> tuple[Vector, Vector, Vector]:
+    """Motion of the base; accelerating it upward stands for gravity."""
+    return ZERO, ZERO, tuple(neg(g) for g in unstack(tree.gravity))
+
+
+def _newton_euler(tree: Tree, joint: PerBody, external: Array | None) -> tuple[PerBody, PerBody]:
     body = bodies(tree)
     place = each(tree, placement, body, joint)
-    base = (ZERO, ZERO, tuple(neg(g) for g in gravity))
-    motion = outward(tree, _motion, base, place, joint)
-    load = each(tree, _inertial_load, body, motion, wrench)
+    motion = outward(tree, _motion, base_motion(tree), place, joint)
+    load = each(tree, _inertial_load, body, motion, _wrenches(tree, external))
     return motion, inward(tree, _load, (ZERO, ZERO), place, load)
+
+
+def _torques(tree: Tree, joint: PerBody, external: Array | None = None) -> Float[Array, " n"]:
+    _, load = _newton_euler(tree, joint, external)
+    return coordinates(tree, each(tree, _axial, load, joint))
 
 
 def _axial(load: tuple, joint: Joint) -> Scalar:
@@ -150,9 +156,7 @@ def rnea(
 
     Source: 000a section 2.3.
     """
-    joint = joints(tree, q, qd, qdd)
-    _, load = newton_euler(tree, joint, unstack(tree.gravity), _wrenches(tree, external))
-    return coordinates(tree, each(tree, _axial, load, joint))
+    return _torques(tree, joints(tree, q, qd, qdd), external)
 
 
 @jax.jit
@@ -171,8 +175,7 @@ def rnea_bodies(
 
     Source: 000a section 2.3.
     """
-    joint = joints(tree, q, qd, qdd)
-    motion, load = newton_euler(tree, joint, unstack(tree.gravity), _wrenches(tree, external))
+    motion, load = _newton_euler(tree, joints(tree, q, qd, qdd), external)
     table = jnp.concatenate([gather(tree, motion), gather(tree, load)], axis=1)
     return BodyLoads(*(table[:, 3 * k : 3 * k + 3] for k in range(5)))
 
@@ -187,9 +190,7 @@ def bias_forces(tree: Tree, q: Float[Array, " n"], qd: Float[Array, " n"]) -> Fl
 
     Source: 000a section 2.3, h = RNEA(q, qd, 0).
     """
-    joint = joints(tree, q, qd)
-    _, load = newton_euler(tree, joint, unstack(tree.gravity), _wrenches(tree, None))
-    return coordinates(tree, each(tree, _axial, load, joint))
+    return _torques(tree, joints(tree, q, qd))
 
 
 @jax.jit
@@ -202,9 +203,7 @@ def gravity_forces(tree: Tree, q: Float[Array, " n"]) -> Float[Array, " n"]:
 
     Source: 001 eq. 16.
     """
-    joint = joints(tree, q)
-    _, load = newton_euler(tree, joint, unstack(tree.gravity), _wrenches(tree, None))
-    return coordinates(tree, each(tree, _axial, load, joint))
+    return _torques(tree, joints(tree, q))
 
 
 def point_load(
