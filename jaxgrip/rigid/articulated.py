@@ -5,6 +5,7 @@ from typing import NamedTuple
 import jax
 from jaxtyping import Array, Float
 
+from jaxgrip.rigid.checks import check_shape
 from jaxgrip.rigid.dynamics import bias_load, bias_motion
 from jaxgrip.rigid.mass_matrix import Pose, along, masses, poses
 from jaxgrip.rigid.newton_euler import base_motion
@@ -163,6 +164,7 @@ def aba(
     Source: Featherstone, Rigid Body Dynamics Algorithms, table 7.1, for the difference to the
     motion at zero joint acceleration.
     """
+    check_shape("tau", tau, (tree.n,))
     body, joint = bodies(tree), joints(tree, q, qd)
     pose = poses(tree, body, joint, opaque_one(q))
     own = each(tree, masses, body, pose)

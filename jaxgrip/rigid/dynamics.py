@@ -8,6 +8,7 @@ import numpy as np
 from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array, Float
 
+from jaxgrip.rigid.checks import check_shape
 from jaxgrip.rigid.mass_matrix import (
     NO_MASS,
     Pose,
@@ -96,12 +97,12 @@ def solve_mass(tree: Tree, q: Float[Array, " n"], tau: Float[Array, " n"]) -> Fl
 
     **Returns:** (n,).
     """
-    m = crba(tree, q)
+    check_shape("tau", tau, (tree.n,))
     if not unrolled(tree):
-        return jax.scipy.linalg.cho_solve(jax.scipy.linalg.cho_factor(m), tau)
-    rows = [list(unstack(r)) for r in unstack(m)]
+        return jax.scipy.linalg.cho_solve(jax.scipy.linalg.cho_factor(crba(tree, q)), tau)
     one = opaque_one(q)
-    return stack(solve(factor(rows, one), list(unstack(tau)), one), tau)
+    m, _ = mass_and_bias(tree, joints(tree, q), one)
+    return stack(solve(factor(m, one), list(unstack(tau)), one), tau)
 
 
 @jax.custom_jvp
@@ -159,6 +160,7 @@ def forward_dynamics(
 
     Source: 000a section 2.5, 001 eq. 17.
     """
+    check_shape("tau", tau, (tree.n,))
     return _accelerations(tree, q, qd, tau)
 
 

@@ -183,4 +183,5 @@ def crba(tree: Tree, q: Float[Array, " n"]) -> Float[Array, "n n"]:
     load = each(tree, unit_load, total, pose, joint)
     if not unrolled(tree):
         return _dense_masses(tree, pose, load, joint)
-    return jnp.stack([stack(r, tree.mass) for r in joint_masses(tree, pose, load, joint)])
+    rows = joint_masses(tree, pose, load, joint)
+    return stack([entry for row in rows for entry in row], tree.mass).reshape(tree.n, tree.n)

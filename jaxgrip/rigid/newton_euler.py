@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from jaxgrip.rigid.checks import check_shape
 from jaxgrip.rigid.recursion import (
     Body,
     Joint,
@@ -128,6 +129,7 @@ def _wrenches(tree: Tree, external: Array | None) -> PerBody:
     nb = len(tree.parents)
     if external is None:
         return ((ZERO, ZERO),) * nb if unrolled(tree) else (ZERO, ZERO)
+    check_shape("external", external, (nb, 6))
     if not unrolled(tree):
         k = unstack(external.T)
         return k[:3], k[3:]
@@ -224,12 +226,15 @@ def point_load(
 
     **Returns:** (bodies, 6), for `rnea` and its relatives.
 
-    **Raises:** `ValueError` when there is no such body.
+    **Raises:** `ValueError` when there is no such body or a vector has another shape.
 
     Source: 000a remark 2.2.
     """
+    check_shape("force", force, (3,))
     total = jnp.zeros_like(force) if moment is None else moment
     if point is not None:
+        check_shape("point", point, (3,))
         total = total + jnp.cross(point, force)
+    check_shape("moment", total, (3,))
     wrench = jnp.concatenate([force, total])
     return jnp.zeros((len(tree.parents), 6), force.dtype).at[tree.body(body)].set(wrench)

@@ -5,8 +5,10 @@ from typing import Any, NamedTuple
 
 import diffrax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
+from jaxgrip.rigid.checks import check_shape, concrete
 from jaxgrip.rigid.state_space import StateSpace
 from jaxgrip.rigid.tree import Tree
 
@@ -50,10 +52,17 @@ def simulate(
 
     **Returns:** `Motion` at the times; differentiable in both numbers and initial state.
 
-    **Raises:** an error from diffrax when the step limit is reached.
+    **Raises:** `ValueError` for another shape and for times not finite or not increasing; an error
+    from diffrax when the step limit is reached.
 
     Source: 001 eq. 17, integrated by Dopri8 with error control.
     """
+    for name, x in (("q0", q0), ("qd0", qd0)):
+        check_shape(name, x, (tree.n,))
+    if jnp.ndim(times) != 1 or len(times) < 1:
+        raise ValueError(f"times has the shape {jnp.shape(times)}; it must be (k,), k at least 1.")
+    if concrete(times) and not (np.isfinite(times).all() and (np.diff(times) >= 0).all()):
+        raise ValueError("times must be finite and increasing.")
     solution = diffrax.diffeqsolve(
         diffrax.ODETerm(_rate),
         diffrax.Dopri8(),

@@ -46,7 +46,7 @@ class StateSpace(eqx.Module):
         """
         n = self.tree.n
         q, qd = x[:n], x[n:]
-        inverse_mass = jax.vmap(lambda e: solve_mass(self.tree, q, e))(jnp.eye(n))
+        inverse_mass = jax.vmap(lambda e: solve_mass(self.tree, q, e))(jnp.eye(n, dtype=x.dtype))
         qdd = inverse_mass @ (u - bias_forces(self.tree, q, qd))
         mu = inverse_mass @ weights[n:]
 
@@ -58,6 +58,6 @@ class StateSpace(eqx.Module):
 
         by_z, hessian = jax.jacfwd(first_order)(jnp.concatenate([q, qd, qdd]))
         qdd_z = jnp.concatenate([-inverse_mass @ by_z[:, : 2 * n], inverse_mass], axis=1)
-        pull = jnp.concatenate([jnp.eye(2 * n, 3 * n), qdd_z])
-        jacobian = jnp.concatenate([jnp.eye(n, 3 * n, k=n), qdd_z])
+        pull = jnp.concatenate([jnp.eye(2 * n, 3 * n, dtype=x.dtype), qdd_z])
+        jacobian = jnp.concatenate([jnp.eye(n, 3 * n, k=n, dtype=x.dtype), qdd_z])
         return jnp.concatenate([qd, qdd]), jacobian, -(pull.T @ hessian @ pull)

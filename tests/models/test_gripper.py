@@ -202,12 +202,18 @@ def test_derivative_by_lengths_and_masses():
 def test_bad_input():
     with pytest.raises(ValueError, match="no finger 'C'"):
         jg.models.gripper_finger("C")
-    with pytest.raises(ValueError, match="link_lengths have shape"):
+    with pytest.raises(ValueError, match="link_lengths of the gripper has the shape"):
         jg.models.gripper_finger("A", link_lengths=(0.1, 0.2))
-    with pytest.raises(ValueError, match=r"'link2' has the mass -0\.1"):
+    with pytest.raises(ValueError, match="link_lengths of the gripper is no number"):
+        jg.models.gripper_finger("A", link_lengths=((0.1,), (0.2, 0.3)))
+    with pytest.raises(ValueError, match=r"masses of the gripper must be positive.*-0\.1"):
         jg.models.gripper_finger("A", masses=(0.08, -0.1, 0.2))
-    with pytest.raises(ValueError, match="'link1' has a mass that is not finite"):
+    with pytest.raises(ValueError, match="torque_limit of the gripper must be positive"):
+        jg.models.gripper_finger("A", torque_limit=(0.08, 0.0, 0.2))
+    with pytest.raises(ValueError, match="masses of the gripper is not finite"):
         jg.models.two_finger_gripper(masses=(float("nan"), 0.1, 0.2))
+    with pytest.raises(ValueError, match=r"d of body 'link1' has the shape \(2,\)"):
+        jg.models.two_finger_gripper(base_height=np.array([0.02, 0.03]))
 
 
 @pytest.fixture(scope="module")
