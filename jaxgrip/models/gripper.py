@@ -74,7 +74,7 @@ def gripper_finger(
 
     - `finger`: "A" or "B".
     - `link_lengths`: (3,) [m].
-    - `base_height`: height of the second joint over the base [m].
+    - `base_height`: scalar, height of the second joint over the base [m].
     - `masses`: (3,) [kg].
     - `inertias`: (3, 3), a row of principal values about the centre of mass per link [kg m^2].
     - `torque_limit`: (3,) [N m]; the published one when None.
@@ -121,7 +121,7 @@ def two_finger_gripper(
 
     **Arguments:** as for `gripper_finger`; both fingers have the same numbers.
 
-    **Returns:** the `Tree`.
+    **Returns:** the `Tree`, bodies "link1" to "link6".
 
     **Raises:** `ValueError` for wrong shapes and impossible numbers.
 

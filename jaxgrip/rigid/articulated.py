@@ -156,10 +156,12 @@ def aba(
     **Arguments:**
 
     - `tree`: the model.
-    - `q`, `qd`: (n,) joint coordinates and rates.
+    - `q`, `qd`: (n,) joint coordinates [rad or m] and rates [per s].
     - `tau`: (n,) joint torques or forces [N m or N].
 
     **Returns:** (n,) [rad/s^2 or m/s^2].
+
+    **Raises:** `ValueError` for another shape.
 
     Source: Featherstone, Rigid Body Dynamics Algorithms, table 7.1, for the difference to the
     motion at zero joint acceleration.

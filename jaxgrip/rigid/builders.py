@@ -19,10 +19,13 @@ _TRIANGLE_SLACK = 1e-9
 class DHRow(NamedTuple):
     """One body placed by a row of the Craig (modified) DH table.
 
-    Rot(x, alpha) Trans(x, a) Rot(z, theta) Trans(z, d); `theta` and `d` are the values at joint
-    coordinate zero. `parent` is the name of an earlier row or None for the base. `com` and
-    `inertia` (3x3 about the centre of mass, or its three principal values) are in the body frame.
-    Units m, rad, kg, kg m^2. Source: 000a section 2.2.
+    Rot(x, alpha) Trans(x, a) Rot(z, theta) Trans(z, d), lengths [m] and angles [rad]; `theta` and
+    `d` are the values at joint coordinate zero. `parent` is the name of an earlier row or None for
+    the base. `mass` [kg]; `com` (3,) [m] and `inertia` [kg m^2], (3, 3) about the centre of mass
+    or its three principal values, are in the body frame. `joint` is "revolute", "prismatic" or
+    "fixed".
+
+    Source: 000a section 2.2.
     """
 
     name: str
@@ -42,8 +45,9 @@ class Placement(NamedTuple):
 
     `translation` (3,) [m] and `rotation` (3, 3) place the body frame in the frame of the parent
     at joint coordinate zero; `axis` (3,) is the joint axis in the body frame, of any length.
-    `parent` is the name of an earlier body or None for the base. `com` [m] and `inertia`
-    [kg m^2] (3x3 about the centre of mass, or its three principal values) are in the body frame.
+    `parent` is the name of an earlier body or None for the base. `mass` [kg]; `com` (3,) [m] and
+    `inertia` [kg m^2], (3, 3) about the centre of mass or its three principal values, are in the
+    body frame. `joint` is "revolute", "prismatic" or "fixed".
     """
 
     name: str
@@ -67,7 +71,8 @@ def from_dh(rows: Sequence[DHRow], gravity: ArrayLike | Sequence[float] = GRAVIT
 
     **Returns:** the `Tree`; its numbers may be traced.
 
-    **Raises:** `ValueError` naming the body when a number is missing, not finite or impossible.
+    **Raises:** `ValueError` naming the body when a number is missing, ill-shaped, not finite or
+    impossible, and when the bodies do not make a tree.
 
     Source: 000a section 2.2.
     """
@@ -95,7 +100,8 @@ def from_placements(
 
     **Returns:** the `Tree`; its numbers may be traced.
 
-    **Raises:** `ValueError` naming the body when a number is missing, not finite or impossible.
+    **Raises:** `ValueError` naming the body when a number is missing, ill-shaped, not finite or
+    impossible, and when the bodies do not make a tree.
     """
     names = [body.name for body in bodies]
     turns, rotation, translation = [], [], []

@@ -93,9 +93,14 @@ def mass_and_bias(tree: Tree, joint: PerBody, one: Scalar) -> tuple[list, list]:
 def solve_mass(tree: Tree, q: Float[Array, " n"], tau: Float[Array, " n"]) -> Float[Array, " n"]:
     """Solve M(q) x = tau.
 
-    **Arguments:** `tree`; `q`: (n,) joint coordinates; `tau`: (n,) right side.
+    **Arguments:** `tree`; `q`: (n,) joint coordinates [rad or m]; `tau`: (n,) right side, such as
+    torques or forces [N m or N].
 
-    **Returns:** (n,).
+    **Returns:** (n,), accelerations for torques [rad/s^2 or m/s^2].
+
+    **Raises:** `ValueError` for another shape.
+
+    Source: 000a section 2.5.
     """
     check_shape("tau", tau, (tree.n,))
     if not unrolled(tree):
@@ -107,6 +112,7 @@ def solve_mass(tree: Tree, q: Float[Array, " n"], tau: Float[Array, " n"]) -> Fl
 
 @jax.custom_jvp
 def _accelerations(tree: Tree, q: Array, qd: Array, tau: Array) -> Array:
+    check_shape("tau", tau, (tree.n,))
     if not unrolled(tree):
         return solve_mass(tree, q, tau - bias_forces(tree, q, qd))
     one = opaque_one(q)
@@ -153,14 +159,15 @@ def forward_dynamics(
     **Arguments:**
 
     - `tree`: the model.
-    - `q`, `qd`: (n,) joint coordinates and rates.
+    - `q`, `qd`: (n,) joint coordinates [rad or m] and rates [per s].
     - `tau`: (n,) joint torques or forces [N m or N].
 
     **Returns:** (n,) [rad/s^2 or m/s^2].
 
+    **Raises:** `ValueError` for another shape.
+
     Source: 000a section 2.5, 001 eq. 17.
     """
-    check_shape("tau", tau, (tree.n,))
     return _accelerations(tree, q, qd, tau)
 
 
@@ -180,10 +187,13 @@ def forward_dynamics_derivatives(
     **Arguments:**
 
     - `tree`: the model.
-    - `q`, `qd`, `tau`: (n, batch) joint coordinates, rates and torques, one state a column.
+    - `q`, `qd`, `tau`: (n, batch) joint coordinates [rad or m], rates [per s] and torques or
+      forces [N m or N], one state a column.
 
     **Returns:** d qdd/d q, d qdd/d qd and d qdd/d tau = M^-1, each (n, n, batch), rows for
-    accelerations.
+    accelerations, in units of acceleration per unit of the column.
+
+    **Raises:** `ValueError` for another shape.
 
     Source: implicit differentiation of 001 eq. 17.
     """

@@ -170,9 +170,11 @@ def _dense_masses(tree: Tree, pose: Any, load: Any, joint: Joint) -> Float[Array
 def crba(tree: Tree, q: Float[Array, " n"]) -> Float[Array, "n n"]:
     """Mass matrix M of M qdd + h = tau, by composite rigid bodies.
 
-    **Arguments:** `tree`; `q`: (n,) joint coordinates.
+    **Arguments:** `tree`; `q`: (n,) joint coordinates [rad or m].
 
     **Returns:** (n, n), symmetric [kg m^2, kg m or kg].
+
+    **Raises:** `ValueError` for another shape.
 
     Source: 000a section 2.4, with vectors in base axes and moments about the joints.
     """

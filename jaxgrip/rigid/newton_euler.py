@@ -42,7 +42,7 @@ from jaxgrip.spatial.components import (
 
 
 class BodyLoads(NamedTuple):
-    """What inverse dynamics knows of every body, all in body frames, all (bodies, 3).
+    """Motion and load of every body, all in body frames, all (bodies, 3).
 
     `w` angular velocity [rad/s], `wd` angular acceleration [rad/s^2], `vd` acceleration of the
     origin less gravity [m/s^2], `F` [N] and `N` [N m] force and moment which the parent exerts
@@ -150,11 +150,14 @@ def rnea(
     **Arguments:**
 
     - `tree`: the model.
-    - `q`, `qd`, `qdd`: (n,) joint coordinates, rates and accelerations [rad or m, /s, /s^2].
+    - `q`, `qd`, `qdd`: (n,) joint coordinates [rad or m], rates [per s] and accelerations
+      [per s^2].
     - `external`: (bodies, 6) wrenches which the surroundings exert on the bodies, force [N]
       first, then moment [N m] about the body's origin, in body frames; `point_load` makes one.
 
     **Returns:** (n,) torques of revolute and forces of prismatic joints [N m or N].
+
+    **Raises:** `ValueError` for another shape.
 
     Source: 000a section 2.3.
     """
@@ -175,6 +178,8 @@ def rnea_bodies(
 
     **Returns:** `BodyLoads` with w, wd, vd, F and N, each (bodies, 3), in body frames.
 
+    **Raises:** `ValueError` for another shape.
+
     Source: 000a section 2.3.
     """
     motion, load = _newton_euler(tree, joints(tree, q, qd, qdd), external)
@@ -186,9 +191,11 @@ def rnea_bodies(
 def bias_forces(tree: Tree, q: Float[Array, " n"], qd: Float[Array, " n"]) -> Float[Array, " n"]:
     """Coriolis, centrifugal and gravity torques h of M qdd + h = tau.
 
-    **Arguments:** `tree`; `q`, `qd`: (n,) joint coordinates and rates.
+    **Arguments:** `tree`; `q`, `qd`: (n,) joint coordinates [rad or m] and rates [per s].
 
     **Returns:** (n,) [N m or N].
+
+    **Raises:** `ValueError` for another shape.
 
     Source: 000a section 2.3, h = RNEA(q, qd, 0).
     """
@@ -199,9 +206,11 @@ def bias_forces(tree: Tree, q: Float[Array, " n"], qd: Float[Array, " n"]) -> Fl
 def gravity_forces(tree: Tree, q: Float[Array, " n"]) -> Float[Array, " n"]:
     """Torques that hold the tree at rest against gravity, the gradient of potential energy.
 
-    **Arguments:** `tree`; `q`: (n,) joint coordinates.
+    **Arguments:** `tree`; `q`: (n,) joint coordinates [rad or m].
 
     **Returns:** (n,) [N m or N].
+
+    **Raises:** `ValueError` for another shape.
 
     Source: 001 eq. 16.
     """

@@ -44,16 +44,16 @@ def simulate(
     **Arguments:**
 
     - `tree`: the model.
-    - `q0`, `qd0`: (n,) joint coordinates and rates at the first of the times.
+    - `q0`, `qd0`: (n,) joint coordinates [rad or m] and rates [per s] at the first of the times.
     - `times`: (k,) increasing times at which the motion is wanted [s].
     - `torque`: function of `(t, q, qd)` giving (n,) joint torques [N m or N]; none when None.
-    - `rtol`, `atol`: tolerances of a step.
+    - `rtol`, `atol`: relative and absolute tolerance of a step, the latter in units of the state.
     - `max_steps`: limit on the number of steps.
 
     **Returns:** `Motion` at the times; differentiable in both numbers and initial state.
 
     **Raises:** `ValueError` for another shape and for times not finite or not increasing; an error
-    from diffrax when the step limit is reached.
+    from diffrax when the step limit is reached or the state stops being finite.
 
     Source: 001 eq. 17, integrated by Dopri8 with error control.
     """

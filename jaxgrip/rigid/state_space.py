@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from jaxgrip.rigid.checks import check_shape
 from jaxgrip.rigid.dynamics import forward_dynamics, solve_mass
 from jaxgrip.rigid.newton_euler import bias_forces, rnea
 from jaxgrip.rigid.tree import Tree
@@ -14,7 +15,9 @@ class StateSpace(eqx.Module):
     """Rate of change of the state x = (q, qd) under joint torques u.
 
     **Fields:** `tree`, the model. Calling it with `x` (2n,) [rad or m, and per s] and `u` (n,)
-    [N m or N] gives the rate (2n,).
+    [N m or N] gives the rate (2n,) [per s].
+
+    **Raises:** `ValueError` for another shape, when called.
 
     Source: 001 eq. 17 in state form.
     """
@@ -37,14 +40,17 @@ class StateSpace(eqx.Module):
         Only inverse dynamics is differentiated: with mu = M^-1 weights_v the Hessian of
         weights . rates is minus that of mu . RNEA(q, qd, qdd), pulled back to (q, qd, u).
 
-        **Arguments:** state `x` (2n,), torques `u` (n,), `weights` (2n,) of the rates.
+        **Arguments:** `x` and `u` as for a call; `weights` (2n,) of the rates.
 
         **Returns:** the rates (2n,), their Jacobian (2n, 3n) in (x, u), and the Hessian (3n, 3n)
-        of weights . rates in (x, u).
+        of weights . rates in (x, u), in SI units.
+
+        **Raises:** `ValueError` for another shape.
 
         Source: 000b section 3.
         """
         n = self.tree.n
+        check_shape("weights", weights, (2 * n,))
         q, qd = x[:n], x[n:]
         inverse_mass = jax.vmap(lambda e: solve_mass(self.tree, q, e))(jnp.eye(n, dtype=x.dtype))
         qdd = inverse_mass @ (u - bias_forces(self.tree, q, qd))
