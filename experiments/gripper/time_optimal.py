@@ -14,7 +14,9 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 import jaxgrip as jg
 from jaxgrip import config, viz
 from jaxgrip.config import Real, Section
+from jaxgrip.models import gripper
 from jaxgrip.report import Run
+from jaxgrip.rigid.builders import GRAVITY
 
 Positive = Annotated[Real, Field(gt=0.0)]
 PositiveTriple = tuple[Positive, Positive, Positive]
@@ -23,20 +25,6 @@ Range = tuple[Real, Real]
 
 HAMILTONIAN_TOLERANCE = 1e-10
 JOINTS = {"A": (1, 2, 3), "B": (4, 5, 6)}
-FINGERS = {
-    "A": {
-        "position_limits_deg": ((-90.0, 90.0), (-90.0, 10.0), (-170.0, 0.0)),
-        "torque_limits": (0.25, 0.5, 0.4),
-        "start_deg": (0.0, -20.0, -30.0),
-        "end_deg": (80.0, -65.0, -60.0),
-    },
-    "B": {
-        "position_limits_deg": ((-270.0, -90.0), (-90.0, 10.0), (-170.0, 0.0)),
-        "torque_limits": (0.2, 0.47, 0.35),
-        "start_deg": (-180.0, -35.0, -25.0),
-        "end_deg": (-100.0, -65.0, -60.0),
-    },
-}
 PUBLISHED = {
     "A": {
         "final_time": 0.11997468651,
@@ -105,7 +93,7 @@ class Fingers(Section):
         if not isinstance(given, dict):
             return given
         filled = {}
-        for name, published in FINGERS.items():
+        for name, published in gripper.FINGERS.items():
             own = given.get(name, {})
             filled[name] = {**published, **own} if isinstance(own, dict) else own
         return {**given, **filled}
@@ -115,18 +103,14 @@ class Links(Section):
     """Geometry and inertia, the same for both fingers."""
 
     lengths: PositiveTriple = Field(
-        (0.02, 0.06, 0.07), description="length of each of the 3 links [m]"
+        gripper.LINK_LENGTHS, description="length of each of the 3 links [m]"
     )
-    base_height: Real = Field(0.02, description="height of the second joint over the base [m]")
-    masses: PositiveTriple = Field(
-        (0.08, 0.16, 0.2), description="mass of each of the 3 links [kg]"
+    base_height: Real = Field(
+        gripper.BASE_HEIGHT, description="height of the second joint over the base [m]"
     )
+    masses: PositiveTriple = Field(gripper.MASSES, description="mass of each of the 3 links [kg]")
     inertias: tuple[Triple, Triple, Triple] = Field(
-        (
-            (1.0e-6, 19 / 6 * 1e-6, 19 / 6 * 1e-6),
-            (2.0e-6, 4.9e-5, 4.9e-5),
-            (2.5e-6, 995 / 12 * 1e-6, 995 / 12 * 1e-6),
-        ),
+        gripper.INERTIAS,
         description="Ixx, Iyy, Izz of each of the 3 links about its centre of mass [kg m^2]",
     )
 
@@ -158,7 +142,7 @@ class FinalTime(Section):
 class Config(config.Config):
     """Both fingers in minimum time."""
 
-    gravity: Triple = Field((0.0, 0.0, -9.81), description="in the base frame, z up [m/s^2]")
+    gravity: Triple = Field(GRAVITY, description="in the base frame, z up [m/s^2]")
     fingers: Fingers = Field(default_factory=Fingers)
     links: Links = Field(default_factory=Links)
     final_time: FinalTime = Field(default_factory=FinalTime)
@@ -183,7 +167,7 @@ class Config(config.Config):
 
     @model_validator(mode="after")
     def _holds_its_poses(self) -> "Config":
-        for name in FINGERS:
+        for name in gripper.FINGERS:
             own = getattr(self.fingers, name)
             try:
                 tree = self.finger(name).tree
@@ -205,7 +189,7 @@ class Config(config.Config):
 def run(settings: Config, run: Run) -> None:
     """Solve both fingers, and hand over numbers, arrays, certificates and pictures."""
     positions = {}
-    for name in FINGERS:
+    for name in gripper.FINGERS:
         with run.stage(f"Finger {name}: minimum-time motion"):
             try:
                 solution = solve(settings, name)

@@ -1,4 +1,4 @@
-"""The two-finger gripper (000a section 1)."""
+"""The two-finger gripper, SI units but for angles in degrees (000a section 1)."""
 
 from collections.abc import Sequence
 
@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
 from jaxgrip.rigid.builders import GRAVITY, DHRow, from_dh
+from jaxgrip.rigid.checks import concrete, numbers
 from jaxgrip.rigid.tree import Tree
 
 LINK_LENGTHS = (0.02, 0.06, 0.07)
@@ -18,21 +19,21 @@ INERTIAS = (
     (2.0e-6, 4.9e-5, 4.9e-5),
     (2.5e-6, 995 / 12 * 1e-6, 995 / 12 * 1e-6),
 )
-_FINGERS = {
+FINGERS = {
     "A": {
-        "torque": (0.25, 0.50, 0.40),
-        "position": ((-90, 90), (-90, 10), (-170, 0)),
-        "start": (0, -20, -30),
-        "end": (80, -65, -60),
+        "torque_limits": (0.25, 0.50, 0.40),
+        "position_limits_deg": ((-90.0, 90.0), (-90.0, 10.0), (-170.0, 0.0)),
+        "start_deg": (0.0, -20.0, -30.0),
+        "end_deg": (80.0, -65.0, -60.0),
     },
     "B": {
-        "torque": (0.20, 0.47, 0.35),
-        "position": ((-270, -90), (-90, 10), (-170, 0)),
-        "start": (-180, -35, -25),
-        "end": (-100, -65, -60),
+        "torque_limits": (0.20, 0.47, 0.35),
+        "position_limits_deg": ((-270.0, -90.0), (-90.0, 10.0), (-170.0, 0.0)),
+        "start_deg": (-180.0, -35.0, -25.0),
+        "end_deg": (-100.0, -65.0, -60.0),
     },
 }
-_VELOCITY_LIMIT = 65.0
+VELOCITY_LIMIT = 65.0
 
 
 class Finger(eqx.Module):
@@ -73,7 +74,7 @@ def gripper_finger(
 
     - `finger`: "A" or "B".
     - `link_lengths`: (3,) [m].
-    - `base_height`: height of the second joint over the base [m].
+    - `base_height`: scalar, height of the second joint over the base [m].
     - `masses`: (3,) [kg].
     - `inertias`: (3, 3), a row of principal values about the centre of mass per link [kg m^2].
     - `torque_limit`: (3,) [N m]; the published one when None.
@@ -85,21 +86,24 @@ def gripper_finger(
 
     Source: 000a sections 1.2 to 1.6.
     """
-    if finger not in _FINGERS:
+    if finger not in FINGERS:
         raise ValueError(f"There is no finger {finger!r}; the gripper has fingers 'A' and 'B'.")
-    data = _FINGERS[finger]
-    lengths = _vector("link_lengths", link_lengths, (3,))
-    torque = data["torque"] if torque_limit is None else torque_limit
+    data = FINGERS[finger]
+    lengths = _positive("link_lengths", link_lengths, (3,))
+    torque = data["torque_limits"] if torque_limit is None else torque_limit
     # The same body names for either finger: they are static, so others would compile anew.
     rows = _rows(1, lengths, base_height, masses, inertias)
-    radians = {k: jnp.asarray(np.deg2rad(data[k])) for k in ("position", "start", "end")}
+    limits, start, end = (
+        jnp.asarray(np.deg2rad(data[key]))
+        for key in ("position_limits_deg", "start_deg", "end_deg")
+    )
     return Finger(
         tree=from_dh(rows, gravity),
-        torque_limit=_vector("torque_limit", torque, (3,)),
-        position_limits=radians["position"],
-        velocity_limit=jnp.full(3, _VELOCITY_LIMIT),
-        start=radians["start"],
-        end=radians["end"],
+        torque_limit=_positive("torque_limit", torque, (3,)),
+        position_limits=limits,
+        velocity_limit=jnp.full(3, VELOCITY_LIMIT),
+        start=start,
+        end=end,
         tip=jnp.stack([lengths[2], jnp.zeros_like(lengths[2]), jnp.zeros_like(lengths[2])]),
         link_lengths=lengths,
     )
@@ -117,13 +121,13 @@ def two_finger_gripper(
 
     **Arguments:** as for `gripper_finger`; both fingers have the same numbers.
 
-    **Returns:** the `Tree`.
+    **Returns:** the `Tree`, bodies "link1" to "link6".
 
     **Raises:** `ValueError` for wrong shapes and impossible numbers.
 
     Source: 000a sections 1.1 to 1.4; both fingers start from the same base frame (section 1.9).
     """
-    lengths = _vector("link_lengths", link_lengths, (3,))
+    lengths = _positive("link_lengths", link_lengths, (3,))
     numbers = (lengths, base_height, masses, inertias)
     return from_dh([*_rows(1, *numbers), *_rows(4, *numbers)], gravity)
 
@@ -135,8 +139,8 @@ def _rows(
     masses: ArrayLike | Sequence,
     inertias: ArrayLike | Sequence,
 ) -> list[DHRow]:
-    mass = _vector("masses", masses, (3,))
-    inertia = _vector("inertias", inertias, (3, 3))
+    mass = _positive("masses", masses, (3,))
+    inertia = _positive("inertias", inertias, (3, 3))
     a = (0.0, lengths[0], lengths[1])
     alpha = (0.0, -np.pi / 2, 0.0)
     d = (base_height, 0.0, 0.0)
@@ -156,8 +160,8 @@ def _rows(
     ]
 
 
-def _vector(key: str, value: ArrayLike | Sequence, shape: tuple[int, ...]) -> Array:
-    x = jnp.asarray(value, dtype=float)
-    if x.shape != shape:
-        raise ValueError(f"The gripper's {key} have shape {x.shape}; it must be {shape}.")
+def _positive(key: str, value: ArrayLike | Sequence, shape: tuple[int, ...]) -> Array:
+    x = numbers(f"{key} of the gripper", value, shape)
+    if concrete(x) and not (x > 0).all():
+        raise ValueError(f"{key} of the gripper must be positive, but is {x.tolist()}.")
     return x

@@ -5,8 +5,10 @@ from typing import NamedTuple
 import jax
 from jaxtyping import Array, Float
 
+from jaxgrip.rigid.checks import check_shape
 from jaxgrip.rigid.dynamics import bias_load, bias_motion
-from jaxgrip.rigid.mass_matrix import Pose, masses, poses
+from jaxgrip.rigid.mass_matrix import Pose, along, masses, poses
+from jaxgrip.rigid.newton_euler import base_motion
 from jaxgrip.rigid.recursion import (
     Body,
     Joint,
@@ -46,7 +48,6 @@ from jaxgrip.spatial.components import (
     symmetric_part,
     symvec,
     transpose,
-    unstack,
     vadd,
 )
 
@@ -106,10 +107,10 @@ def _absorb(
     u_force = vadd(
         scale(joint.turns, matvec(transpose(coupling), z)), scale(joint.slides, symvec(mass, z))
     )
-    d = add(mul(joint.turns, dot(z, u_moment)), mul(joint.slides, dot(z, u_force)))
+    d = along(joint, z, u_force, u_moment)
     still = sub(1.0, add(joint.turns, joint.slides))
     reciprocal = 0.0 if _is_fixed(joint) else mul(sub(1.0, still), 1.0 / add(d, still))
-    rest = sub(tau, add(mul(joint.turns, dot(z, moment)), mul(joint.slides, dot(z, force))))
+    rest = sub(tau, along(joint, z, force, moment))
     gain = mul(rest, reciprocal)
     moment, force = vadd(moment, scale(gain, u_moment)), vadd(force, scale(gain, u_force))
     inertia = ssub(inertia, scaled_square(reciprocal, u_moment))
@@ -155,20 +156,23 @@ def aba(
     **Arguments:**
 
     - `tree`: the model.
-    - `q`, `qd`: (n,) joint coordinates and rates.
+    - `q`, `qd`: (n,) joint coordinates [rad or m] and rates [per s].
     - `tau`: (n,) joint torques or forces [N m or N].
 
     **Returns:** (n,) [rad/s^2 or m/s^2].
 
+    **Raises:** `ValueError` for another shape.
+
     Source: Featherstone, Rigid Body Dynamics Algorithms, table 7.1, for the difference to the
     motion at zero joint acceleration.
     """
+    check_shape("tau", tau, (tree.n,))
     body, joint = bodies(tree), joints(tree, q, qd)
     pose = poses(tree, body, joint, opaque_one(q))
     own = each(tree, masses, body, pose)
-    base = (ZERO, ZERO, tuple(neg(g) for g in unstack(tree.gravity)))
-    load = each(tree, bias_load, body, own, outward(tree, bias_motion, base, pose, joint))
+    motion = outward(tree, bias_motion, base_motion(tree), pose, joint)
+    load = each(tree, bias_load, body, own, motion)
     rigid = each(tree, _rigid, body, own, load)
     drive = inward(tree, _absorb, EMPTY, rigid, pose, joint, per_joint(tree, tau))
-    motion = outward(tree, _accelerate, (ZERO, ZERO, 0.0), drive, pose, joint)
-    return coordinates(tree, each(tree, lambda m: m[2], motion))
+    rates = outward(tree, _accelerate, (ZERO, ZERO, 0.0), drive, pose, joint)
+    return coordinates(tree, each(tree, lambda m: m[2], rates))

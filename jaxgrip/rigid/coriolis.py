@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from jaxgrip.rigid.checks import check_shape
 from jaxgrip.rigid.mass_matrix import crba
 from jaxgrip.rigid.tree import Tree
 
@@ -12,9 +13,12 @@ from jaxgrip.rigid.tree import Tree
 def christoffel(tree: Tree, q: Float[Array, " n"]) -> Float[Array, "n n n"]:
     """Christoffel symbols of the first kind, Gamma[i, j, k], symmetric in i and j.
 
-    **Arguments:** `tree`; `q`: (n,) joint coordinates.
+    **Arguments:** `tree`; `q`: (n,) joint coordinates [rad or m].
 
-    **Returns:** (n, n, n), half of dM_kj/dq_i + dM_ki/dq_j - dM_ij/dq_k.
+    **Returns:** (n, n, n), half of dM_kj/dq_i + dM_ki/dq_j - dM_ij/dq_k, in units of M per unit
+    of q.
+
+    **Raises:** `ValueError` for another shape.
 
     Source: 001 eq. 13.
     """
@@ -28,10 +32,13 @@ def coriolis_matrix(
 ) -> Float[Array, "n n"]:
     """Coriolis matrix C with Mdot - 2 C skew and C qd the velocity part of the bias forces.
 
-    **Arguments:** `tree`; `q`, `qd`: (n,) joint coordinates and rates.
+    **Arguments:** `tree`; `q`, `qd`: (n,) joint coordinates [rad or m] and rates [per s].
 
-    **Returns:** (n, n).
+    **Returns:** (n, n), in units of torque or force per unit of rate, row k for joint k.
+
+    **Raises:** `ValueError` for another shape.
 
     Source: 001 eq. 15.
     """
+    check_shape("qd", qd, (tree.n,))
     return jnp.einsum("ijk,i->kj", christoffel(tree, q), qd)

@@ -1,7 +1,6 @@
 """Forward dynamics from mass matrix and bias, with its implicit derivative."""
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -9,9 +8,11 @@ import numpy as np
 from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array, Float
 
+from jaxgrip.rigid.checks import check_shape
 from jaxgrip.rigid.mass_matrix import (
     NO_MASS,
     Pose,
+    along,
     composite,
     crba,
     joint_masses,
@@ -19,7 +20,7 @@ from jaxgrip.rigid.mass_matrix import (
     poses,
     unit_load,
 )
-from jaxgrip.rigid.newton_euler import bias_forces, rnea
+from jaxgrip.rigid.newton_euler import base_motion, bias_forces, rnea
 from jaxgrip.rigid.recursion import (
     Body,
     Joint,
@@ -38,11 +39,8 @@ from jaxgrip.spatial.components import (
     ZERO,
     Scalar,
     Vector,
-    add,
     cross,
-    dot,
     mul,
-    neg,
     scale,
     stack,
     sub,
@@ -77,22 +75,15 @@ def _collect(children: tuple, pose: Pose, load: tuple) -> tuple[tuple, tuple]:
     return (force, vadd(moment, cross(pose.offset, force))), (force, moment)
 
 
-def _axial(load: tuple, pose: Pose, joint: Joint) -> Any:
-    force, moment = load
-    z = pose.axis
-    return add(mul(joint.turns, dot(z, moment)), mul(joint.slides, dot(z, force)))
-
-
 def mass_and_bias(tree: Tree, joint: PerBody, one: Scalar) -> tuple[list, list]:
     """Mass matrix rows and bias of an unrolled tree, in scalars of base axes."""
     body = bodies(tree)
     pose = poses(tree, body, joint, one)
     own = each(tree, masses, body, pose)
-    base = (ZERO, ZERO, tuple(neg(g) for g in unstack(tree.gravity)))
-    motion = outward(tree, bias_motion, base, pose, joint)
+    motion = outward(tree, bias_motion, base_motion(tree), pose, joint)
     load = each(tree, bias_load, body, own, motion)
     load = inward(tree, _collect, (ZERO, ZERO), pose, load)
-    axial = each(tree, _axial, load, pose, joint)
+    axial = each(tree, lambda j, p, wrench: along(j, p.axis, *wrench), joint, pose, load)
     total = inward(tree, composite, NO_MASS, body, pose, own)
     unit = each(tree, unit_load, total, pose, joint)
     return joint_masses(tree, pose, unit, joint), [axial[i] for i in tree.moving]
@@ -102,20 +93,26 @@ def mass_and_bias(tree: Tree, joint: PerBody, one: Scalar) -> tuple[list, list]:
 def solve_mass(tree: Tree, q: Float[Array, " n"], tau: Float[Array, " n"]) -> Float[Array, " n"]:
     """Solve M(q) x = tau.
 
-    **Arguments:** `tree`; `q`: (n,) joint coordinates; `tau`: (n,) right side.
+    **Arguments:** `tree`; `q`: (n,) joint coordinates [rad or m]; `tau`: (n,) right side, such as
+    torques or forces [N m or N].
 
-    **Returns:** (n,).
+    **Returns:** (n,), accelerations for torques [rad/s^2 or m/s^2].
+
+    **Raises:** `ValueError` for another shape.
+
+    Source: 000a section 2.5.
     """
-    m = crba(tree, q)
+    check_shape("tau", tau, (tree.n,))
     if not unrolled(tree):
-        return jax.scipy.linalg.cho_solve(jax.scipy.linalg.cho_factor(m), tau)
-    rows = [list(unstack(r)) for r in unstack(m)]
+        return jax.scipy.linalg.cho_solve(jax.scipy.linalg.cho_factor(crba(tree, q)), tau)
     one = opaque_one(q)
-    return stack(solve(factor(rows, one), list(unstack(tau)), one), tau)
+    m, _ = mass_and_bias(tree, joints(tree, q), one)
+    return stack(solve(factor(m, one), list(unstack(tau)), one), tau)
 
 
 @jax.custom_jvp
 def _accelerations(tree: Tree, q: Array, qd: Array, tau: Array) -> Array:
+    check_shape("tau", tau, (tree.n,))
     if not unrolled(tree):
         return solve_mass(tree, q, tau - bias_forces(tree, q, qd))
     one = opaque_one(q)
@@ -162,10 +159,12 @@ def forward_dynamics(
     **Arguments:**
 
     - `tree`: the model.
-    - `q`, `qd`: (n,) joint coordinates and rates.
+    - `q`, `qd`: (n,) joint coordinates [rad or m] and rates [per s].
     - `tau`: (n,) joint torques or forces [N m or N].
 
     **Returns:** (n,) [rad/s^2 or m/s^2].
+
+    **Raises:** `ValueError` for another shape.
 
     Source: 000a section 2.5, 001 eq. 17.
     """
@@ -188,10 +187,13 @@ def forward_dynamics_derivatives(
     **Arguments:**
 
     - `tree`: the model.
-    - `q`, `qd`, `tau`: (n, batch) joint coordinates, rates and torques, one state a column.
+    - `q`, `qd`, `tau`: (n, batch) joint coordinates [rad or m], rates [per s] and torques or
+      forces [N m or N], one state a column.
 
     **Returns:** d qdd/d q, d qdd/d qd and d qdd/d tau = M^-1, each (n, n, batch), rows for
-    accelerations.
+    accelerations, in units of acceleration per unit of the column.
+
+    **Raises:** `ValueError` for another shape.
 
     Source: implicit differentiation of 001 eq. 17.
     """

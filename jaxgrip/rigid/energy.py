@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from jaxgrip.rigid.checks import check_shape
 from jaxgrip.rigid.kinematics import forward_kinematics
 from jaxgrip.rigid.mass_matrix import crba
 from jaxgrip.rigid.tree import Tree
@@ -13,12 +14,15 @@ from jaxgrip.rigid.tree import Tree
 def kinetic_energy(tree: Tree, q: Float[Array, " n"], qd: Float[Array, " n"]) -> Float[Array, ""]:
     """Kinetic energy 1/2 qd^T M(q) qd.
 
-    **Arguments:** `tree`; `q`, `qd`: (n,) joint coordinates and rates.
+    **Arguments:** `tree`; `q`, `qd`: (n,) joint coordinates [rad or m] and rates [per s].
 
     **Returns:** scalar [J].
 
+    **Raises:** `ValueError` for another shape.
+
     Source: 001 eq. 1.
     """
+    check_shape("qd", qd, (tree.n,))
     return 0.5 * jnp.dot(qd, crba(tree, q) @ qd)
 
 
@@ -26,9 +30,11 @@ def kinetic_energy(tree: Tree, q: Float[Array, " n"], qd: Float[Array, " n"]) ->
 def potential_energy(tree: Tree, q: Float[Array, " n"]) -> Float[Array, ""]:
     """Energy in the field of gravity, zero with all mass in the origin of the base frame.
 
-    **Arguments:** `tree`; `q`: (n,) joint coordinates.
+    **Arguments:** `tree`; `q`: (n,) joint coordinates [rad or m].
 
     **Returns:** scalar [J].
+
+    **Raises:** `ValueError` for another shape.
 
     Source: 001 eq. 3.
     """

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from jaxgrip.rigid.checks import check_shape
 from jaxgrip.rigid.mass_matrix import ancestors, poses
 from jaxgrip.rigid.recursion import bodies, gather, joints
 from jaxgrip.rigid.tree import Tree
@@ -26,9 +27,11 @@ class Poses(NamedTuple):
 def forward_kinematics(tree: Tree, q: Float[Array, " n"]) -> Poses:
     """Placement of every body in the base frame.
 
-    **Arguments:** `tree`; `q`: (n,) joint coordinates.
+    **Arguments:** `tree`; `q`: (n,) joint coordinates [rad or m].
 
     **Returns:** `Poses`, rotation (bodies, 3, 3) and translation (bodies, 3) [m].
+
+    **Raises:** `ValueError` for another shape.
 
     Source: 000a eq. 2.2.
     """
@@ -41,14 +44,17 @@ def body_point(
 ) -> Float[Array, "3"]:
     """Position in the base frame of a point fixed to a body, for instance a finger tip.
 
-    **Arguments:** `tree`; `q`: (n,) joint coordinates; `body`: its name; `point`: (3,) in the
-    body frame [m].
+    **Arguments:** `tree`; `q`: (n,) joint coordinates [rad or m]; `body`: its name; `point`: (3,)
+    in the body frame [m].
 
     **Returns:** (3,) [m].
 
-    **Raises:** `ValueError` when there is no such body.
+    **Raises:** `ValueError` when there is no such body or for another shape.
+
+    Source: 000a eq. 2.2.
     """
     i = tree.body(body)
+    check_shape("point", point, (3,))
     pose = forward_kinematics(tree, q)
     return pose.rotation[i] @ point + pose.translation[i]
 
@@ -57,10 +63,14 @@ def body_point(
 def body_jacobians(tree: Tree, q: Float[Array, " n"]) -> Float[Array, "bodies 6 n"]:
     """Jacobians of all bodies: angular velocity and velocity of the origin per joint rate.
 
-    **Arguments:** `tree`; `q`: (n,) joint coordinates.
+    **Arguments:** `tree`; `q`: (n,) joint coordinates [rad or m].
 
     **Returns:** (bodies, 6, n), in base axes: rows 0 to 2 give the angular velocity [rad/s],
-    rows 3 to 5 the velocity of the body's origin [m/s].
+    rows 3 to 5 the velocity of the body's origin [m/s], each per unit rate of a joint.
+
+    **Raises:** `ValueError` for another shape.
+
+    Source: by definition; of a turning joint (z, z x arm), of a sliding one (0, z).
     """
     rotation, position = forward_kinematics(tree, q)
     moving = np.array(tree.moving, dtype=int)

@@ -118,6 +118,11 @@ def unit_load(mass: Mass, pose: Pose, joint: Joint) -> tuple[Vector, Vector]:
     return force, moment
 
 
+def along(joint: Joint, axis: Vector, force: Vector, moment: Vector) -> Scalar:
+    """What a load asks of a joint: its moment about the axis or its force along it."""
+    return add(mul(joint.turns, dot(axis, moment)), mul(joint.slides, dot(axis, force)))
+
+
 def ancestors(tree: Tree) -> list[list[int]]:
     """For each body itself and its ancestors, nearest first."""
     chains: list[list[int]] = []
@@ -138,10 +143,7 @@ def joint_masses(tree: Tree, pose: PerBody, load: PerBody, joint: PerBody) -> li
                 moment = vadd(moment, cross(pose[at].offset, force))
                 at = tree.parents[at]
             if i in row and j in row:
-                z = pose[i].axis
-                entry = add(
-                    mul(joint[i].turns, dot(z, moment)), mul(joint[i].slides, dot(z, force))
-                )
+                entry = along(joint[i], pose[i].axis, force, moment)
                 m[row[i]][row[j]] = m[row[j]][row[i]] = entry
     return m
 
@@ -168,9 +170,11 @@ def _dense_masses(tree: Tree, pose: Any, load: Any, joint: Joint) -> Float[Array
 def crba(tree: Tree, q: Float[Array, " n"]) -> Float[Array, "n n"]:
     """Mass matrix M of M qdd + h = tau, by composite rigid bodies.
 
-    **Arguments:** `tree`; `q`: (n,) joint coordinates.
+    **Arguments:** `tree`; `q`: (n,) joint coordinates [rad or m].
 
     **Returns:** (n, n), symmetric [kg m^2, kg m or kg].
+
+    **Raises:** `ValueError` for another shape.
 
     Source: 000a section 2.4, with vectors in base axes and moments about the joints.
     """
@@ -181,4 +185,5 @@ def crba(tree: Tree, q: Float[Array, " n"]) -> Float[Array, "n n"]:
     load = each(tree, unit_load, total, pose, joint)
     if not unrolled(tree):
         return _dense_masses(tree, pose, load, joint)
-    return jnp.stack([stack(r, tree.mass) for r in joint_masses(tree, pose, load, joint)])
+    rows = joint_masses(tree, pose, load, joint)
+    return stack([entry for row in rows for entry in row], tree.mass).reshape(tree.n, tree.n)

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from jaxgrip.rigid.checks import check_shape
 from jaxgrip.rigid.recursion import (
     Body,
     Joint,
@@ -41,7 +42,7 @@ from jaxgrip.spatial.components import (
 
 
 class BodyLoads(NamedTuple):
-    """What inverse dynamics knows of every body, all in body frames, all (bodies, 3).
+    """Motion and load of every body, all in body frames, all (bodies, 3).
 
     `w` angular velocity [rad/s], `wd` angular acceleration [rad/s^2], `vd` acceleration of the
     origin less gravity [m/s^2], `F` [N] and `N` [N m] force and moment which the parent exerts
@@ -102,16 +103,22 @@ def _load(children: tuple, place: tuple, load: tuple) -> tuple[tuple, tuple]:
     return (f, vadd(matvec(r, moment), cross(s, f))), (force, moment)
 
 
-def newton_euler(
-    tree: Tree, joint: PerBody, gravity: Vector, wrench: PerBody
-) -> tuple[PerBody, PerBody]:
-    """Motions (w, wd, vd) and loads (F, N) of all bodies, in scalars."""
+def base_motion(tree: Tree) -> tuple[Vector, Vector, Vector]:
+    """Motion of the base; accelerating it upward stands for gravity."""
+    return ZERO, ZERO, tuple(neg(g) for g in unstack(tree.gravity))
+
+
+def _newton_euler(tree: Tree, joint: PerBody, external: Array | None) -> tuple[PerBody, PerBody]:
     body = bodies(tree)
     place = each(tree, placement, body, joint)
-    base = (ZERO, ZERO, tuple(neg(g) for g in gravity))
-    motion = outward(tree, _motion, base, place, joint)
-    load = each(tree, _inertial_load, body, motion, wrench)
+    motion = outward(tree, _motion, base_motion(tree), place, joint)
+    load = each(tree, _inertial_load, body, motion, _wrenches(tree, external))
     return motion, inward(tree, _load, (ZERO, ZERO), place, load)
+
+
+def _torques(tree: Tree, joint: PerBody, external: Array | None = None) -> Float[Array, " n"]:
+    _, load = _newton_euler(tree, joint, external)
+    return coordinates(tree, each(tree, _axial, load, joint))
 
 
 def _axial(load: tuple, joint: Joint) -> Scalar:
@@ -122,6 +129,7 @@ def _wrenches(tree: Tree, external: Array | None) -> PerBody:
     nb = len(tree.parents)
     if external is None:
         return ((ZERO, ZERO),) * nb if unrolled(tree) else (ZERO, ZERO)
+    check_shape("external", external, (nb, 6))
     if not unrolled(tree):
         k = unstack(external.T)
         return k[:3], k[3:]
@@ -142,17 +150,18 @@ def rnea(
     **Arguments:**
 
     - `tree`: the model.
-    - `q`, `qd`, `qdd`: (n,) joint coordinates, rates and accelerations [rad or m, /s, /s^2].
+    - `q`, `qd`, `qdd`: (n,) joint coordinates [rad or m], rates [per s] and accelerations
+      [per s^2].
     - `external`: (bodies, 6) wrenches which the surroundings exert on the bodies, force [N]
       first, then moment [N m] about the body's origin, in body frames; `point_load` makes one.
 
     **Returns:** (n,) torques of revolute and forces of prismatic joints [N m or N].
 
+    **Raises:** `ValueError` for another shape.
+
     Source: 000a section 2.3.
     """
-    joint = joints(tree, q, qd, qdd)
-    _, load = newton_euler(tree, joint, unstack(tree.gravity), _wrenches(tree, external))
-    return coordinates(tree, each(tree, _axial, load, joint))
+    return _torques(tree, joints(tree, q, qd, qdd), external)
 
 
 @jax.jit
@@ -169,10 +178,11 @@ def rnea_bodies(
 
     **Returns:** `BodyLoads` with w, wd, vd, F and N, each (bodies, 3), in body frames.
 
+    **Raises:** `ValueError` for another shape.
+
     Source: 000a section 2.3.
     """
-    joint = joints(tree, q, qd, qdd)
-    motion, load = newton_euler(tree, joint, unstack(tree.gravity), _wrenches(tree, external))
+    motion, load = _newton_euler(tree, joints(tree, q, qd, qdd), external)
     table = jnp.concatenate([gather(tree, motion), gather(tree, load)], axis=1)
     return BodyLoads(*(table[:, 3 * k : 3 * k + 3] for k in range(5)))
 
@@ -181,30 +191,30 @@ def rnea_bodies(
 def bias_forces(tree: Tree, q: Float[Array, " n"], qd: Float[Array, " n"]) -> Float[Array, " n"]:
     """Coriolis, centrifugal and gravity torques h of M qdd + h = tau.
 
-    **Arguments:** `tree`; `q`, `qd`: (n,) joint coordinates and rates.
+    **Arguments:** `tree`; `q`, `qd`: (n,) joint coordinates [rad or m] and rates [per s].
 
     **Returns:** (n,) [N m or N].
 
+    **Raises:** `ValueError` for another shape.
+
     Source: 000a section 2.3, h = RNEA(q, qd, 0).
     """
-    joint = joints(tree, q, qd)
-    _, load = newton_euler(tree, joint, unstack(tree.gravity), _wrenches(tree, None))
-    return coordinates(tree, each(tree, _axial, load, joint))
+    return _torques(tree, joints(tree, q, qd))
 
 
 @jax.jit
 def gravity_forces(tree: Tree, q: Float[Array, " n"]) -> Float[Array, " n"]:
     """Torques that hold the tree at rest against gravity, the gradient of potential energy.
 
-    **Arguments:** `tree`; `q`: (n,) joint coordinates.
+    **Arguments:** `tree`; `q`: (n,) joint coordinates [rad or m].
 
     **Returns:** (n,) [N m or N].
 
+    **Raises:** `ValueError` for another shape.
+
     Source: 001 eq. 16.
     """
-    joint = joints(tree, q)
-    _, load = newton_euler(tree, joint, unstack(tree.gravity), _wrenches(tree, None))
-    return coordinates(tree, each(tree, _axial, load, joint))
+    return _torques(tree, joints(tree, q))
 
 
 def point_load(
@@ -225,12 +235,15 @@ def point_load(
 
     **Returns:** (bodies, 6), for `rnea` and its relatives.
 
-    **Raises:** `ValueError` when there is no such body.
+    **Raises:** `ValueError` when there is no such body or a vector has another shape.
 
     Source: 000a remark 2.2.
     """
+    check_shape("force", force, (3,))
     total = jnp.zeros_like(force) if moment is None else moment
     if point is not None:
+        check_shape("point", point, (3,))
         total = total + jnp.cross(point, force)
+    check_shape("moment", total, (3,))
     wrench = jnp.concatenate([force, total])
     return jnp.zeros((len(tree.parents), 6), force.dtype).at[tree.body(body)].set(wrench)

@@ -15,6 +15,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
+from jaxgrip.rigid.checks import check_shape
 from jaxgrip.rigid.tree import Tree
 from jaxgrip.spatial.components import Matrix, Scalar, Symmetric, Vector, stack, unstack
 
@@ -95,6 +96,9 @@ def joints(
     qdd: Float[Array, " n"] | None = None,
 ) -> PerBody:
     """`Joint` states of all joints; rates that are None are known to be zero."""
+    for name, x in (("q", q), ("qd", qd), ("qdd", qdd)):
+        if x is not None:
+            check_shape(name, x, (tree.n,))
     if not unrolled(tree):
         return _joint_arrays(tree, q, qd, qdd)
     coordinates = [unstack(x) if x is not None else (0.0,) * tree.n for x in (q, qd, qdd)]

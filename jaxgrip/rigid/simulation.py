@@ -5,8 +5,10 @@ from typing import Any, NamedTuple
 
 import diffrax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
+from jaxgrip.rigid.checks import check_shape, concrete
 from jaxgrip.rigid.state_space import StateSpace
 from jaxgrip.rigid.tree import Tree
 
@@ -42,18 +44,25 @@ def simulate(
     **Arguments:**
 
     - `tree`: the model.
-    - `q0`, `qd0`: (n,) joint coordinates and rates at the first of the times.
+    - `q0`, `qd0`: (n,) joint coordinates [rad or m] and rates [per s] at the first of the times.
     - `times`: (k,) increasing times at which the motion is wanted [s].
     - `torque`: function of `(t, q, qd)` giving (n,) joint torques [N m or N]; none when None.
-    - `rtol`, `atol`: tolerances of a step.
+    - `rtol`, `atol`: relative and absolute tolerance of a step, the latter in units of the state.
     - `max_steps`: limit on the number of steps.
 
     **Returns:** `Motion` at the times; differentiable in both numbers and initial state.
 
-    **Raises:** an error from diffrax when the step limit is reached.
+    **Raises:** `ValueError` for another shape and for times not finite or not increasing; an error
+    from diffrax when the step limit is reached or the state stops being finite.
 
     Source: 001 eq. 17, integrated by Dopri8 with error control.
     """
+    for name, x in (("q0", q0), ("qd0", qd0)):
+        check_shape(name, x, (tree.n,))
+    if jnp.ndim(times) != 1 or len(times) < 1:
+        raise ValueError(f"times has the shape {jnp.shape(times)}; it must be (k,), k at least 1.")
+    if concrete(times) and not (np.isfinite(times).all() and (np.diff(times) >= 0).all()):
+        raise ValueError("times must be finite and increasing.")
     solution = diffrax.diffeqsolve(
         diffrax.ODETerm(_rate),
         diffrax.Dopri8(),

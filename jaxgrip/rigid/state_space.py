@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from jaxgrip.rigid.checks import check_shape
 from jaxgrip.rigid.dynamics import forward_dynamics, solve_mass
 from jaxgrip.rigid.newton_euler import bias_forces, rnea
 from jaxgrip.rigid.tree import Tree
@@ -15,7 +16,9 @@ class StateSpace(eqx.Module):
 
     **Fields:** `tree`, the model; `drives` (n, m), how much each drive adds to each joint's torque:
     several drives a joint, none, or gears; when None, one drive a joint. Calling it with `x` (2n,)
-    [rad or m, and per s] and `u` (m,) [N m or N] gives the rate (2n,).
+    [rad or m, and per s] and `u` (m,) [N m or N] gives the rate (2n,) [per s].
+
+    **Raises:** `ValueError` for another shape.
 
     Source: 001 eq. 17 in state form.
     """
@@ -24,7 +27,7 @@ class StateSpace(eqx.Module):
     drives: Float[Array, "n m"] | None = None
 
     def __check_init__(self):
-        shape = () if self.drives is None else jnp.shape(self.drives)
+        shape = () if self.drives is None else self.drives.shape
         if self.drives is not None and (len(shape) != 2 or shape[0] != self.tree.n):
             raise ValueError(
                 f"drives must be a matrix with a row for each of the {self.tree.n} joints, not of "
@@ -32,10 +35,12 @@ class StateSpace(eqx.Module):
             )
 
     def _torque(self, u: Float[Array, " m"]) -> Float[Array, " n"]:
+        check_shape("u", u, (self.tree.n if self.drives is None else self.drives.shape[1],))
         return u if self.drives is None else self.drives @ u
 
     def __call__(self, x: Float[Array, " x"], u: Float[Array, " m"]) -> Float[Array, " x"]:
         """Rate of change (2n,) of the state `x` (2n,) under the drives' torques `u` (m,)."""
+        check_shape("x", x, (2 * self.tree.n,))
         q, qd = x[: self.tree.n], x[self.tree.n :]
         return jnp.concatenate([qd, forward_dynamics(self.tree, q, qd, self._torque(u))])
 
@@ -50,16 +55,20 @@ class StateSpace(eqx.Module):
         Only inverse dynamics is differentiated: with mu = M^-1 costate_v the Hessian of
         costate . rates is minus that of mu . RNEA(q, qd, qdd), pulled back to (q, qd, u).
 
-        **Arguments:** state `x` (2n,), torques `u` (m,), `costate` (2n,), weights of the rates.
+        **Arguments:** `x` and `u` as for a call; `costate` (2n,), weights of the rates.
 
         **Returns:** the rates (2n,), their Jacobian (2n, 2n+m) in (x, u), and the Hessian
-        (2n+m, 2n+m) of costate . rates in (x, u).
+        (2n+m, 2n+m) of costate . rates in (x, u), in SI units.
+
+        **Raises:** `ValueError` for another shape.
 
         Source: 000b section 3.
         """
         n = self.tree.n
+        check_shape("x", x, (2 * n,))
+        check_shape("costate", costate, (2 * n,))
         q, qd = x[:n], x[n:]
-        inverse_mass = jax.vmap(lambda e: solve_mass(self.tree, q, e))(jnp.eye(n))
+        inverse_mass = jax.vmap(lambda e: solve_mass(self.tree, q, e))(jnp.eye(n, dtype=x.dtype))
         qdd = inverse_mass @ (self._torque(u) - bias_forces(self.tree, q, qd))
         mu = inverse_mass @ costate[n:]
 
@@ -73,6 +82,6 @@ class StateSpace(eqx.Module):
         by_u = inverse_mass if self.drives is None else inverse_mass @ self.drives
         qdd_z = jnp.concatenate([-inverse_mass @ by_z[:, : 2 * n], by_u], axis=1)
         width = 2 * n + u.shape[0]
-        pull = jnp.concatenate([jnp.eye(2 * n, width), qdd_z])
-        jacobian = jnp.concatenate([jnp.eye(n, width, k=n), qdd_z])
+        pull = jnp.concatenate([jnp.eye(2 * n, width, dtype=x.dtype), qdd_z])
+        jacobian = jnp.concatenate([jnp.eye(n, width, k=n, dtype=x.dtype), qdd_z])
         return jnp.concatenate([qd, qdd]), jacobian, -(pull.T @ hessian @ pull)

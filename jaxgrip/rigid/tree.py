@@ -3,6 +3,8 @@
 import equinox as eqx
 from jaxtyping import Array, Float
 
+from jaxgrip.rigid.checks import check_shape
+
 JOINT_TYPES = ("revolute", "prismatic", "fixed")
 
 
@@ -25,7 +27,8 @@ class Tree(eqx.Module):
     - `inertia`: (bodies, 3, 3) about the centre of mass, body axes [kg m^2].
     - `gravity`: (3,), acceleration of free fall in the base frame [m/s^2].
 
-    **Raises:** `ValueError` when parents, joint types and names do not describe a tree.
+    **Raises:** `ValueError` when parents, joint types and names do not describe a tree, or
+    an array has another shape.
 
     Source: 000a sections 1.1 and 2.2.
     """
@@ -42,6 +45,17 @@ class Tree(eqx.Module):
 
     def __check_init__(self):
         check_topology(self.parents, self.joint_types, self.names)
+        nb = len(self.names)
+        shapes = {
+            "rotation": (nb, 3, 3),
+            "translation": (nb, 3),
+            "mass": (nb,),
+            "com": (nb, 3),
+            "inertia": (nb, 3, 3),
+            "gravity": (3,),
+        }
+        for key, shape in shapes.items():
+            check_shape(f"{key} of the tree", getattr(self, key), shape)
 
     @property
     def n(self) -> int:

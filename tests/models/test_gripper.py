@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -5,18 +7,9 @@ import pytest
 from scipy.integrate import solve_ivp
 
 import jaxgrip as jg
+from jaxgrip import config
 
-# 000a section 7.1: final time, switch instants tau with their control, bang-bang start signs.
-PUBLISHED = {
-    "A": (
-        0.11997468651,
-        ((0.263066, 2), (0.5, 0), (0.604977, 1), (0.710252, 2), (0.892862, 1), (0.893764, 2)),
-    ),
-    "B": (
-        0.12115805331,
-        ((0.246744, 2), (0.5, 0), (0.604096, 1), (0.675352, 2), (0.852576, 2), (0.878599, 1)),
-    ),
-}
+CONFIG = Path(__file__).parents[2] / "configs" / "gripper_time_optimal.toml"
 # 000a section 7.2, angles in degrees.
 POSES = [
     ((0, 0, 0), (3.1880833333e-3, 2.0809166667e-3, 7.4791666667e-4), (-0.2334780, -0.0686700)),
@@ -134,8 +127,13 @@ def test_tips(name, start, end):
 
 @pytest.mark.parametrize("name", ["A", "B"])
 def test_published_bang_bang_controls_reach_the_end(name):
+    """000a section 7.1, started with the signs +, -, -."""
     f = jg.models.gripper_finger(name)
-    final_time, switches = PUBLISHED[name]
+    _, experiment = config.load(CONFIG)
+    published, joints = experiment.PUBLISHED[name], experiment.JOINTS[name]
+    final_time = published["final_time"]
+    controls = [joints.index(joint) for joint in published["switching_joints"]]
+    switches = zip(published["switching_tau"], controls, strict=True)
     space = jg.rigid.StateSpace(f.tree)
     rate = jax.jit(lambda x, u: space(x, u))
     u = np.array([1.0, -1.0, -1.0]) * np.asarray(f.torque_limit)
@@ -174,7 +172,8 @@ def test_both_fingers_on_one_base():
 def test_limits():
     f = jg.models.gripper_finger("B")
     np.testing.assert_allclose(f.torque_limit, (0.20, 0.47, 0.35))
-    np.testing.assert_allclose(jnp.rad2deg(f.position_limits[0]), (-270, -90))
+    limits = ((-270, -90), (-90, 10), (-170, 0))
+    np.testing.assert_allclose(jnp.rad2deg(f.position_limits), limits)
     np.testing.assert_allclose(f.velocity_limit, (65, 65, 65))
 
 
@@ -203,12 +202,18 @@ def test_derivative_by_lengths_and_masses():
 def test_bad_input():
     with pytest.raises(ValueError, match="no finger 'C'"):
         jg.models.gripper_finger("C")
-    with pytest.raises(ValueError, match="link_lengths have shape"):
+    with pytest.raises(ValueError, match="link_lengths of the gripper has the shape"):
         jg.models.gripper_finger("A", link_lengths=(0.1, 0.2))
-    with pytest.raises(ValueError, match=r"'link2' has the mass -0\.1"):
+    with pytest.raises(ValueError, match="link_lengths of the gripper is no number"):
+        jg.models.gripper_finger("A", link_lengths=((0.1,), (0.2, 0.3)))
+    with pytest.raises(ValueError, match=r"masses of the gripper must be positive.*-0\.1"):
         jg.models.gripper_finger("A", masses=(0.08, -0.1, 0.2))
-    with pytest.raises(ValueError, match="'link1' has a mass that is not finite"):
+    with pytest.raises(ValueError, match="torque_limit of the gripper must be positive"):
+        jg.models.gripper_finger("A", torque_limit=(0.08, 0.0, 0.2))
+    with pytest.raises(ValueError, match="masses of the gripper is not finite"):
         jg.models.two_finger_gripper(masses=(float("nan"), 0.1, 0.2))
+    with pytest.raises(ValueError, match=r"d of body 'link1' has the shape \(2,\)"):
+        jg.models.two_finger_gripper(base_height=np.array([0.02, 0.03]))
 
 
 @pytest.fixture(scope="module")

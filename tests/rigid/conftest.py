@@ -61,8 +61,3 @@ def pinocchio_tree(stored, k):
 def stored():
     with np.load(REFERENCE) as file:
         return dict(file)
-
-
-@pytest.fixture(scope="session")
-def finger():
-    return jg.models.gripper_finger("A")

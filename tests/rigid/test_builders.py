@@ -1,3 +1,5 @@
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -16,17 +18,21 @@ TIP = ROW._replace(name="tip", parent="arm")
     [
         ({"mass": -1.0}, "'arm' has the mass -1.0 kg"),
         ({"mass": 0.0}, "'arm' has the mass 0.0 kg"),
-        ({"mass": float("nan")}, "'arm' has a mass that is not finite"),
-        ({"mass": "heavy"}, "'arm' has a mass that is no number"),
-        ({"com": (0.1, 0.2)}, r"'arm' has a com of shape \(2,\)"),
-        ({"com": (0.1, 0.2, float("inf"))}, "'arm' has a com that is not finite"),
+        ({"mass": float("nan")}, "mass of body 'arm' is not finite: nan"),
+        ({"mass": "heavy"}, "mass of body 'arm' is no number"),
+        ({"com": (0.1, 0.2)}, r"com of body 'arm' has the shape \(2,\)"),
+        ({"com": (0.1, 0.2, float("inf"))}, "com of body 'arm' is not finite"),
         ({"inertia": (0.02, 0.03, -0.01)}, "'arm' has an inertia that is not positive definite"),
         ({"inertia": (0.02, 0.03, 0.06)}, "'arm' has an inertia that no body can have"),
-        ({"inertia": np.eye(2)}, r"'arm' has a inertia of shape \(2, 2\)"),
+        ({"inertia": [[1, 2], [3]]}, "inertia of body 'arm' is no number or array of numbers"),
+        (
+            {"inertia": np.eye(2)},
+            r"inertia of body 'arm' has the shape \(2, 2\); it must be \(3,\) or \(3, 3\)",
+        ),
         ({"inertia": [[1, 0.5, 0], [0, 1, 0], [0, 0, 1]]}, "not symmetric"),
         ({"joint": "ball"}, "'arm' has the unknown joint type 'ball'"),
         ({"parent": "leg"}, "'arm' has the parent 'leg', which is no body"),
-        ({"alpha": (1.0, 2.0)}, r"'arm' has a alpha of shape \(2,\)"),
+        ({"alpha": (1.0, 2.0)}, r"alpha of body 'arm' has the shape \(2,\); it must be \(\)"),
     ],
 )
 def test_impossible_rows_name_the_body(change, message):
@@ -43,7 +49,7 @@ def test_impossible_trees():
         jg.rigid.from_dh([ROW, ROW])
     with pytest.raises(ValueError, match="at least one body"):
         jg.rigid.from_dh([])
-    with pytest.raises(ValueError, match="gravity of shape"):
+    with pytest.raises(ValueError, match="gravity of the tree has the shape"):
         jg.rigid.from_dh([ROW], gravity=(9.81,))
     with pytest.raises(ValueError, match="No body is called 'leg'"):
         jg.rigid.from_dh([ROW]).body("leg")
@@ -52,6 +58,13 @@ def test_impossible_trees():
         jg.rigid.from_placements([placement._replace(axis=(0.0, 0, 0))])
     with pytest.raises(ValueError, match="'arm' has a rotation that is no rotation matrix"):
         jg.rigid.from_placements([placement._replace(rotation=2 * np.eye(3))])
+
+
+def test_tree_with_numbers_of_another_body():
+    tree = jg.rigid.from_dh([ROW, TIP])
+    sentence = r"rotation of the tree has the shape \(2, 3, 3\); it must be \(1, 3, 3\)"
+    with pytest.raises(ValueError, match=sentence):
+        dataclasses.replace(tree, parents=(-1,), joint_types=("fixed",), names=("arm",))
 
 
 def test_numbers_may_be_traced():

@@ -284,6 +284,56 @@ def test_jacobians_of_many_states(make):
         close(a, b)
 
 
+def fixed_chain(size):
+    row = jg.rigid.DHRow("b0", None, 0.1, 0.0, 2.0, (0.05, 0.0, 0.0), (0.02, 0.03, 0.025))
+    rows = [row._replace(name=f"b{i}", parent=f"b{i - 1}" if i else None) for i in range(size)]
+    return jg.rigid.from_dh([row._replace(joint="fixed") for row in rows], (-10.0, 0.0, 0.0))
+
+
+@pytest.mark.parametrize("size", [1, 8])
+def test_tree_that_cannot_move(size):
+    tree, none = fixed_chain(size), jnp.zeros(0)
+    energy = 20.0 * sum(0.1 * (i + 1) + 0.05 for i in range(size))
+    np.testing.assert_allclose(jg.rigid.potential_energy(tree, none), energy, rtol=1e-14)
+    assert jg.rigid.kinetic_energy(tree, none, none) == 0.0
+    assert jg.rigid.crba(tree, none).shape == (0, 0)
+    assert jg.rigid.coriolis_matrix(tree, none, none).shape == (0, 0)
+    assert jg.rigid.body_jacobians(tree, none).shape == (size, 6, 0)
+    for name in ("rnea", "aba", "forward_dynamics"):
+        assert getattr(jg.rigid, name)(tree, none, none, none).shape == (0,)
+    held = jg.rigid.rnea_bodies(tree, none, none, none).F[0]
+    np.testing.assert_allclose(held, (20.0 * size, 0.0, 0.0), rtol=1e-14)
+    expansion = jg.rigid.StateSpace(tree).expand(none, none, none)
+    assert [a.shape for a in expansion] == [(0,), (0, 0), (0, 0)]
+
+
+@pytest.mark.parametrize("size", [3, 8])
+def test_single_precision_stays_single(size):
+    tree = random_tree(9, size)
+    model = (tree, *random_state(9, tree.n))
+    rough = single, *state = jax.tree.map(lambda a: a.astype("float32"), model)
+    for name, which in (("rnea", (0, 1, 2, 3)), ("crba", (0, 1)), ("aba", (0, 1, 2, 4))):
+        ours, exact = (getattr(jg.rigid, name)(*(m[k] for k in which)) for m in (rough, model))
+        assert ours.dtype == jnp.float32
+        close(ours, exact, 1e-4)
+    x = jnp.concatenate(state[:2])
+    expansion = jg.rigid.StateSpace(single).expand(x, state[3], x)
+    assert all(a.dtype == jnp.float32 for a in expansion)
+
+
+def test_wrong_shapes_are_named():
+    tree = random_tree(9, 3)
+    right, long = jnp.zeros(3), jnp.zeros(4)
+    with pytest.raises(ValueError, match=r"q has the shape \(4,\); it must be \(3,\)"):
+        jg.rigid.rnea(tree, long, long, long)
+    with pytest.raises(ValueError, match=r"q has the shape \(4,\)"):
+        jg.rigid.forward_kinematics(tree, long)
+    with pytest.raises(ValueError, match=r"tau has the shape \(4,\)"):
+        jg.rigid.forward_dynamics(tree, long, long, long)
+    with pytest.raises(ValueError, match=r"external has the shape \(4, 6\); it must be \(3, 6\)"):
+        jg.rigid.rnea(tree, right, right, right, jnp.zeros((4, 6)))
+
+
 def test_new_numbers_do_not_recompile():
     tree = random_tree(9, 3)
     q, qd, _, tau = random_state(9, tree.n)

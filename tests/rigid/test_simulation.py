@@ -1,6 +1,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 import jaxgrip as jg
 
@@ -53,3 +54,16 @@ def test_gradient_through_a_motion():
         e = 1e-3 * jnp.eye(3)[k]
         difference = (value(start + e) - value(start - e)) / 2e-3
         np.testing.assert_allclose(gradient[k], difference, rtol=1e-5, atol=1e-8)
+
+
+def test_bad_input():
+    tree = jg.models.gripper_finger("A").tree
+    rest, long = jnp.zeros(3), jnp.zeros(4)
+    times = jnp.linspace(0.0, 0.1, 3)
+    with pytest.raises(ValueError, match=r"q0 has the shape \(4,\); it must be \(3,\)"):
+        jg.rigid.simulate(tree, long, long, times)
+    with pytest.raises(ValueError, match=r"times has the shape \(0,\)"):
+        jg.rigid.simulate(tree, rest, rest, times[:0])
+    for bad in (times[::-1], times.at[1].set(jnp.nan)):
+        with pytest.raises(ValueError, match="times must be finite and increasing"):
+            jg.rigid.simulate(tree, rest, rest, bad)

@@ -1,0 +1,31 @@
+"""Checks of what comes from outside, each with one sentence for an answer."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+
+def concrete(x: Any) -> bool:
+    """Whether the numbers of an array can be looked at; traced ones cannot."""
+    return not isinstance(x, jax.core.Tracer)
+
+
+def check_shape(name: str, x: Any, *allowed: tuple[int, ...]) -> None:
+    """Raise `ValueError` unless the array called `name` has one of the allowed shapes."""
+    if x.shape not in allowed:
+        shapes = " or ".join(map(str, allowed))
+        raise ValueError(f"{name} has the shape {x.shape}; it must be {shapes}.")
+
+
+def numbers(name: str, value: Any, *allowed: tuple[int, ...]) -> jax.Array:
+    """The value as an array of floats; `ValueError` when it is none, ill-shaped or not finite."""
+    try:
+        x = jnp.asarray(value, dtype=float)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name} is no number or array of numbers: {value!r}.") from None
+    check_shape(name, x, *allowed)
+    if concrete(x) and not np.all(np.isfinite(x)):
+        raise ValueError(f"{name} is not finite: {np.asarray(x).tolist()}.")
+    return x
