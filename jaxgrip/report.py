@@ -313,10 +313,11 @@ def _rows(results: dict[str, Result]) -> Iterator[tuple[str, str, str, str, str]
         if result.published is None:
             continue
         listed = isinstance(result.published, list)
-        if listed and all(isinstance(entry, int) for entry in result.published):
-            # Counts and indices are read as a pattern, not one by one.
+        if listed and all(isinstance(entry, int | str) for entry in result.published):
+            # Counts, indices and names are read as a pattern, not one by one.
             same = result.value == result.published
-            shown = [" ".join(map(str, part)) for part in (result.published, result.value)]
+            gap = ", " if any(isinstance(entry, str) for entry in result.published) else " "
+            shown = [gap.join(map(str, part)) for part in (result.published, result.value)]
             yield (name, result.unit, *shown, "none" if same else "differs")
             continue
         ours = result.value if listed else [result.value]

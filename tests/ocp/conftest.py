@@ -4,11 +4,13 @@ import json
 from pathlib import Path
 from typing import NamedTuple
 
+import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import jaxgrip as jg
+from jaxgrip.models import ocp_problems as problems
 
 
 class Solved(NamedTuple):
@@ -20,56 +22,16 @@ def solved(problem, **kwargs):
     return Solved(problem, jg.ocp.solve(problem, **kwargs))
 
 
-def double_integrator(x, u):
-    return jnp.stack([x[1], u[0]])
-
-
-def triple_integrator(x, u):
-    return jnp.stack([x[1], x[2], u[0]])
-
-
-def two_link(x, u):
-    """Two-link arm of van Willigenburg, reference-problems.md 3.3."""
-    q2, w1, w2 = x[1], x[2], x[3]
-    m11, m12, m22 = 5.775 + 2.7 * jnp.cos(q2), 0.815 + 1.35 * jnp.cos(q2), 0.815
-    det = m11 * m22 - m12**2
-    a = u[0] + 1.35 * jnp.sin(q2) * (w2**2 + 2.0 * w1 * w2)
-    b = u[1] - 1.35 * jnp.sin(q2) * w1**2
-    return jnp.stack([w1, w2, (m22 * a - m12 * b) / det, (m11 * b - m12 * a) / det])
-
-
-def cops_robot(x, u):
-    """Robot arm of the COPS collection, L = 5."""
-    rho, phi = x[0], x[2]
-    about_phi = ((5.0 - rho) ** 3 + rho**3) / 3.0
-    about_theta = about_phi * jnp.sin(phi) ** 2
-    return jnp.stack([x[3], x[4], x[5], u[0] / 5.0, u[1] / about_theta, u[2] / about_phi])
-
-
-def effort(x, u):
-    return 0.5 * jnp.sum(u**2)
-
-
 def minimum_time(start, end, bound=1.0, guess=1.0, **time):
-    bound = jnp.asarray(bound, dtype=float)[None]
-    return jg.ocp.Problem(
-        double_integrator,
-        initial_state=start,
-        final_state=end,
-        final_time=jg.ocp.Free(guess, **time),
-        control_bounds=(-bound, bound),
-    )
+    return problems.double_integrator_time(start, end, bound, final_time=jg.ocp.Free(guess, **time))
 
 
 def minimum_effort(start, end, bound):
-    return jg.ocp.Problem(
-        double_integrator,
-        running_cost=effort,
-        initial_state=start,
-        final_state=end,
-        final_time=1.0,
-        control_bounds=(np.array([-bound]), np.array([bound])),
-    )
+    return problems.double_integrator_energy(start, end, bound=bound)
+
+
+def with_end_cost(problem, cost):
+    return eqx.tree_at(lambda p: p.terminal_cost, problem, cost, is_leaf=lambda leaf: leaf is None)
 
 
 def finger_motion(name, start=None, end=None, guess=0.13, upper=np.inf, **model):
@@ -151,15 +113,7 @@ def brake():
 @pytest.fixture(scope="session")
 def jerk():
     """Triple integrator from rest to rest over the distance one in minimum time."""
-    return solved(
-        jg.ocp.Problem(
-            triple_integrator,
-            initial_state=(0.0, 0.0, 0.0),
-            final_state=(1.0, 0.0, 0.0),
-            final_time=jg.ocp.Free(2.0),
-            control_bounds=(-np.ones(1), np.ones(1)),
-        )
-    )
+    return solved(problems.triple_integrator_time())
 
 
 @pytest.fixture(scope="session")
@@ -171,74 +125,31 @@ def free_speed():
 @pytest.fixture(scope="session")
 def soft_target():
     """Effort plus 3 (x - 1)^2 at the end, nothing prescribed there."""
-    return solved(
-        jg.ocp.Problem(
-            double_integrator,
-            running_cost=effort,
-            terminal_cost=lambda t, x: 3.0 * (x[0] - 1.0) ** 2,
-            initial_state=(0.0, 0.0),
-            final_state=(None, None),
-            final_time=1.0,
-            control_bounds=(np.full(1, -np.inf), np.full(1, np.inf)),
-        )
-    )
+    problem = problems.double_integrator_energy(end=(None, None))
+    return solved(with_end_cost(problem, lambda t, x: 3.0 * (x[0] - 1.0) ** 2))
 
 
 @pytest.fixture(scope="session")
 def priced_time():
     """Effort plus 9/8 of the final time, which is free."""
-    return solved(
-        jg.ocp.Problem(
-            double_integrator,
-            running_cost=effort,
-            terminal_cost=lambda t, x: 1.125 * t,
-            initial_state=(0.0, 0.0),
-            final_state=(1.0, 0.0),
-            final_time=jg.ocp.Free(1.0),
-            control_bounds=(np.full(1, -np.inf), np.full(1, np.inf)),
-        )
-    )
+    problem = problems.double_integrator_energy(final_time=jg.ocp.Free(1.0))
+    return solved(with_end_cost(problem, lambda t, x: 1.125 * t))
 
 
 @pytest.fixture(scope="session")
 def turnpike():
     """Integrate x^2 along x' = u: a singular arc on x = 0."""
-    return solved(
-        jg.ocp.Problem(
-            lambda x, u: u,
-            running_cost=lambda x, u: x[0] ** 2,
-            initial_state=(1.0,),
-            final_state=(0.5,),
-            final_time=2.0,
-            control_bounds=(-np.ones(1), np.ones(1)),
-        )
-    )
+    return solved(problems.nonsmooth_turnpike())
 
 
 @pytest.fixture(scope="session")
 def arm():
-    return solved(
-        jg.ocp.Problem(
-            two_link,
-            initial_state=(0.0, 0.0, 0.0, 0.0),
-            final_state=(1.5, 0.0, 0.0, 0.0),
-            final_time=jg.ocp.Free(1.0),
-            control_bounds=(np.array([-25.0, -9.0]), np.array([25.0, 9.0])),
-        )
-    )
+    return solved(problems.two_link_arm())
 
 
 @pytest.fixture(scope="session")
 def robot():
-    return solved(
-        jg.ocp.Problem(
-            cops_robot,
-            initial_state=(4.5, 0.0, np.pi / 4, 0.0, 0.0, 0.0),
-            final_state=(4.5, 2 * np.pi / 3, np.pi / 4, 0.0, 0.0, 0.0),
-            final_time=jg.ocp.Free(9.0),
-            control_bounds=(-np.ones(3), np.ones(3)),
-        )
-    )
+    return solved(problems.cops_robot_arm())
 
 
 @pytest.fixture(scope="session")
