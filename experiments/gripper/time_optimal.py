@@ -149,6 +149,7 @@ class Config(config.Config):
     starts: int = Field(
         1,
         ge=1,
+        le=64,
         description="guesses to start from: the straight line and bent ones; the fastest motion is "
         "kept. The published one is that of the straight line",
     )

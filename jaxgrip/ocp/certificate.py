@@ -194,6 +194,9 @@ def certify(
     term = largest if largest > 0.0 else max(np.max(np.abs(shot.stages.cost)), 1.0)
     end = arcs.stage[-1, -1, -1]
     cost_t, cost_x = jax.grad(problem.end_cost, argnums=(0, 1))(arcs.times[-1], end[:n])
+    # A control that is always on a bound, although its switching function is zero, is arbitrary.
+    pull = np.max(np.abs(switching), axis=(0, 1, 2)) * np.asarray(scales.switching * scales.v[:m])
+    loose = np.all(bounded, axis=(0, 1, 2)) & (pull < 1e-9 * term)
     time, time_violation, drift = arcs.times[-1], 0.0, h - np.mean(h)
     if problem.is_time_free:
         bounds = problem.final_time
@@ -255,6 +258,12 @@ def certify(
                 concave,
                 1e-9,
                 "negative eigenvalues of H_uu, or on singular arcs of its generalisation, scaled",
+            ),
+            Check(
+                "controls determined",
+                float(np.sum(loose)),
+                0.0,
+                "number of controls on a bound whose switching function vanishes all along",
             ),
             Check(
                 "control bounds",

@@ -25,6 +25,12 @@ _transcribe = eqx.filter_jit(solve_transcription, compiler_options=COMPILER)
 _expand_stages = eqx.filter_jit(evaluate_stages, compiler_options=COMPILER)
 
 
+_ONLY_ONCE = (
+    "ocp.solve searches outside jit and vmap and differentiates once: call it with concrete "
+    "numbers, or under a single jax.grad, jacfwd or jacrev."
+)
+
+
 def _timed(stats: dict, key: str, function, *args):
     began = time.perf_counter()
     out = function(*args)
@@ -59,22 +65,20 @@ def _candidates(problem: Problem, solver: Solver, guesses, stats: dict):
 def _guess_rounds(problem: Problem, solver: Solver):
     """Guesses to try together; a further round only where the one before led nowhere."""
     intervals = solver.transcription.intervals
-    straight = straight_line(problem, intervals)
-    yield [straight, *(bent_line(problem, intervals, seed) for seed in range(1, solver.starts))]
+    guesses = [straight_line(problem, intervals)]
+    guesses += [bent_line(problem, intervals, seed) for seed in range(1, solver.starts)]
+    yield guesses
     if problem.is_time_free:
-        for factor in (2.0, 0.5, 4.0):
-            final_time = straight.final_time * factor
+        for factor in (2.0, 0.5, 4.0, 8.0):
+            final_time = guesses[0].final_time * factor
             if problem.final_time.lower < final_time < problem.final_time.upper:
-                yield [straight._replace(final_time=final_time)]
+                yield [guess._replace(final_time=final_time) for guess in guesses]
 
 
 def search(problem: Problem, solver: Solver) -> tuple[Certified | None, RESULTS, dict, Transcribed]:
     """The best certified extremal, else an uncertified one, else none and why; counts; a motion."""
     if not is_concrete(problem):
-        raise TypeError(
-            "ocp.solve searches outside jit and vmap and differentiates once: call it with "
-            "concrete numbers, or under a single jax.grad, jacfwd or jacrev."
-        )
+        raise TypeError(_ONLY_ONCE)
     problem.check()
     counts = ("transcriptions", "transcription_steps", "rounds", "shooting_steps", "unconfirmed")
     stats = dict.fromkeys(counts, 0)
@@ -114,6 +118,8 @@ def solve(problem: Problem, *, solver: Solver | None = None, throw: bool = True)
 
     Source: specs/000b, sections 1 and 2.
     """
+    if not isinstance(problem, Problem):
+        raise TypeError(f"ocp.solve takes a Problem, not {type(problem).__name__}.")
     solver = Solver() if solver is None else solver
     arrays, static = eqx.partition(problem, eqx.is_inexact_array)
     kept = {}
@@ -130,6 +136,8 @@ def solve(problem: Problem, *, solver: Solver | None = None, throw: bool = True)
     @outputs.defjvp
     def outputs_jvp(primals, tangents):
         (arrays,), (change,) = primals, tangents
+        if not is_concrete(arrays):
+            raise TypeError(_ONLY_ONCE)
         out = outputs(arrays)
         if out is None:
             return out, None

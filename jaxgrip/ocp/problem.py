@@ -1,6 +1,7 @@
 """The statement of an optimal control problem: plain functions and bounds."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import equinox as eqx
 import jax
@@ -138,17 +139,25 @@ class Problem(eqx.Module):
         path_constraints: Callable | None = None,
     ):
         require_x64("Optimal control")
+        if not callable(dynamics):
+            raise ValueError(f"dynamics must be a function of states and controls, not {dynamics}.")
+        if not isinstance(control_bounds, Sequence) or len(control_bounds) != 2:
+            raise ValueError("control_bounds must be a pair (lower, upper).")
         self.dynamics = dynamics
         self.running_cost = running_cost
         self.terminal_cost = terminal_cost
         self.initial_state, fixed_initial = _boundary(initial_state, "initial_state")
         self.final_state, self.fixed_final = _boundary(final_state, "final_state")
         is_free = isinstance(final_time, Free)
-        self.final_time = final_time if is_free else jnp.asarray(final_time, dtype=float)
+        # A Free made before 64-bit mode was on holds single precision.
+        as_float = partial(jnp.asarray, dtype=float)
+        self.final_time = jax.tree.map(as_float, final_time)
         self.lower, self.upper = (jnp.asarray(bound, dtype=float) for bound in control_bounds)
         n = self.initial_state.shape[0]
         if len(fixed_initial) != n:
             raise ValueError("initial_state must fix every component; None is not allowed there.")
+        if n == 0:
+            raise ValueError("initial_state is empty: a problem needs at least one state.")
         if self.final_state.shape != (n,):
             raise ValueError(
                 f"final_state has {self.final_state.shape[0]} entries, initial_state has {n}."
@@ -166,6 +175,8 @@ class Problem(eqx.Module):
             state_bounds, n, "state_bounds"
         )
         self.path_constraints = path_constraints
+        if self.lower.shape[0] == 0:
+            raise ValueError("control_bounds are empty: a problem needs at least one control.")
         if running_cost is None and terminal_cost is None and not is_free:
             raise ValueError(
                 "Minimum time needs final_time=Free(guess=...); a fixed final_time needs a "
@@ -176,6 +187,8 @@ class Problem(eqx.Module):
             raise ValueError(
                 f"dynamics must return the {n} state rates, an array of shape ({n},), not {out}."
             )
+        if out.dtype != self.initial_state.dtype:
+            raise ValueError(f"dynamics must return 64-bit numbers, not {out.dtype}.")
         self.n_path = 0
         if path_constraints is not None:
             out = eqx.filter_eval_shape(path_constraints, self.initial_state, self.lower)

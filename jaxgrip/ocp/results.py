@@ -9,8 +9,9 @@ class RESULTS(eqx.Enumeration):
     successful = ""
     unreachable = (
         "Transcription found no motion from initial_state to final_state within the control bounds "
-        "and the bounds on final_time: raise final_time's upper bound or the control bounds, or "
-        "check that the final state can be reached and held."
+        "and the bounds on final_time: try another guess of final_time or more starts in Solver, "
+        "raise final_time's upper bound or the control bounds, or check that the final state can "
+        "be reached and held."
     )
     transcription_failed = (
         "Transcription did not converge: try another guess of final_time or more max_steps in "

@@ -14,6 +14,8 @@ class Solver(eqx.Module):
     may have several local optima; `arcs`: arcs of the compiled shooting code, doubled as far as
     `max_arcs` where a structure has more or the accuracy asks for more; `max_rounds`: how often the
     structure may be mended.
+
+    **Raises:** `ValueError` for a number below one.
     """
 
     transcription: Transcription = Transcription()
@@ -22,3 +24,9 @@ class Solver(eqx.Module):
     arcs: int = 12
     max_arcs: int = 96
     max_rounds: int = 15
+
+    def __check_init__(self):
+        for name in ("starts", "arcs", "max_arcs", "max_rounds"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < 1:
+                raise ValueError(f"{name} of a Solver must be a positive integer, not {value!r}.")

@@ -56,19 +56,20 @@ def controls(
             label="control switches",
             zorder=5,
         )
-        for zero in zeros:
+        rows = _stagger(zeros, 0.13 * (t[-1] - t[0]))
+        for zero, row in zip(zeros, rows, strict=True):
             axes.axvline(zero, color="black", linewidth=0.8, linestyle=":")
             axes.annotate(
                 f"{zero:.2f} ms",
                 (zero, 1.0),
                 xycoords=("data", "axes fraction"),
-                xytext=(-3, -3),
+                xytext=(-3, -3 - 11 * row),
                 textcoords="offset points",
                 ha="right",
                 va="top",
                 fontsize=9,
             )
-    figure.legend(handles=[left, right, dots], loc="outside upper right", ncols=3)
+    figure.legend(handles=[left, right, dots], loc="outside lower center", ncols=3)
     _time_axis(panels[-1], t)
     return settle(figure)
 
@@ -121,7 +122,7 @@ def lines(
     if len(switching_times):
         handles.append(panels[0].lines[0])
         labels.append("a control switches")
-    figure.legend(handles, labels, loc="outside upper right", ncols=len(handles))
+    figure.legend(handles, labels, loc="outside lower center", ncols=min(4, len(handles)))
     _time_axis(panels[-1], t)
     return settle(figure)
 
@@ -150,7 +151,7 @@ def hamiltonian(
     for switch in switching_times:
         line = axes.axvline(1e3 * switch, color=GREY, linewidth=0.8, linestyle=":")
     if len(switching_times):
-        figure.legend([line], ["a control switches"], loc="outside upper right")
+        figure.legend([line], ["a control switches"], loc="outside lower center")
     axes.semilogy(t, ratio, color=PALETTE[0], linewidth=1.0)
     axes.axhline(tolerance, color=PALETTE[1], linestyle="--")
     axes.annotate(
@@ -174,6 +175,17 @@ def hamiltonian(
     axes.set_ylabel("|H| / largest |λᵀf| term  [1]")
     _time_axis(axes, t)
     return settle(figure)
+
+
+def _stagger(places: np.ndarray, room: float) -> list[int]:
+    """A row for each label, so that those in one row are `room` apart; `places` increase."""
+    rows: list[int] = []
+    ends: list[float] = []
+    for place in places:
+        row = next((r for r, end in enumerate(ends) if place - end >= room), len(ends))
+        ends[row : row + 1] = [place]
+        rows.append(row)
+    return rows
 
 
 def _milliseconds(signal: xarray.DataArray) -> np.ndarray:
