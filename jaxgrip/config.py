@@ -169,7 +169,7 @@ def _import(file: Path, name: str) -> ModuleType:
 def _override(raw: dict[str, Any], override: str) -> None:
     path, equals, text = override.partition("=")
     keys = path.strip().split(".")
-    if not equals or not all(keys):
+    if not equals or not all(keys) or "\n" in text:
         raise ConfigError(f'--set {override}: must look like key.path=value, such as "a.b=0.1".')
     try:
         value = tomllib.loads(f"value = {text}")["value"]

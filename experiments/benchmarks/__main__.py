@@ -3,6 +3,7 @@
 import argparse
 import os
 import platform
+import shutil
 import sys
 from importlib.metadata import version
 from pathlib import Path
@@ -23,7 +24,7 @@ from experiments.benchmarks.table import show
 def main(peer_python: str | None = None) -> int:
     """Measure everything against the peers installed in `peer_python`, and print the tables.
 
-    None takes the running interpreter. Returns 0.
+    None takes the running interpreter. Returns 0, or 2 where there is no such interpreter.
     """
     jg.enable_x64()
     # A cached executable would hide what compiling costs.
@@ -37,7 +38,10 @@ def main(peer_python: str | None = None) -> int:
         f"load {os.getloadavg()[0]:.1f} at the start",
         highlight=False,
     )
-    peer = peer_python or sys.executable
+    peer = shutil.which(peer_python or sys.executable)
+    if peer is None:
+        console.print(f"--peer-python {peer_python}: there is no such interpreter.")
+        return 2
     show("Rigid bodies", rigid_body.main(peer), console)
     show("Minimum-time motion of a finger", optimal_control.main(peer), console)
     return 0

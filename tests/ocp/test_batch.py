@@ -1,0 +1,89 @@
+"""Many problems at once agree with each on its own."""
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxgrip as jg
+from jaxgrip.ocp import RESULTS
+
+
+@eqx.filter_vmap
+def brakes(start, strength):
+    """Double integrator from rest at `start` to the origin."""
+    return jg.ocp.Problem(
+        lambda x, u: jnp.stack([x[1], u[0]]),
+        initial_state=jnp.stack([start, jnp.zeros(())]),
+        final_state=np.zeros(2),
+        final_time=jg.ocp.Free(1.0, upper=4.0),
+        control_bounds=(-strength[None], strength[None]),
+    )
+
+
+def test_closed_form():
+    """t_F = 2 sqrt(|start| / strength), more than a chunk of them, either side of the origin."""
+    start = np.linspace(-1.0, -2.0, 20)
+    start[7] = 1.5
+    strength = np.linspace(1.0, 3.0, 20)
+    solutions = jg.ocp.solve_batch(brakes(start, strength), solver=jg.ocp.Solver(starts=1))
+    assert all(s.result == RESULTS.successful for s in solutions)
+    assert all(s.certificate.passed for s in solutions)
+    times = [float(s.final_time) for s in solutions]
+    np.testing.assert_allclose(times, 2.0 * np.sqrt(np.abs(start) / strength), rtol=1e-12)
+    # The one that starts on the other side switches the other way, so it leads itself.
+    assert solutions[7].structure.kinds[:, 0].tolist() == [-1, 1]
+    alike = [s.stats["alike"] for s in solutions]
+    assert alike == [0] * 7 + [7] + [0] * 12
+
+
+def test_what_cannot_be_solved_is_flagged_alone():
+    solutions = jg.ocp.solve_batch(
+        brakes(np.array([-1.0, -100.0, -1.2]), np.ones(3)), solver=jg.ocp.Solver(starts=1)
+    )
+    assert [s.result == RESULTS.successful for s in solutions] == [True, False, True]
+    assert RESULTS[solutions[1].result]
+    np.testing.assert_allclose(solutions[2].final_time, 2.0 * 1.2**0.5, rtol=1e-12)
+
+
+def test_finger_with_other_numbers(fingers):
+    """End poses, torque limits and payloads around the published ones."""
+    rng = np.random.default_rng(3)
+    finger = jg.models.gripper_finger("A")
+    size = 4
+    ends = np.asarray(finger.end) + np.deg2rad(2.0) * rng.normal(size=(size, 3))
+    limits = np.asarray(finger.torque_limit) * rng.uniform(0.95, 1.05, size=(size, 3))
+    masses = np.array([0.08, 0.16, 0.20]) * rng.uniform(1.0, 1.1, size=(size, 1))
+    ends[0], limits[0], masses[0] = finger.end, finger.torque_limit, (0.08, 0.16, 0.20)
+
+    def motion(end, limit, mass):
+        own = jg.models.gripper_finger("A", masses=mass, torque_limit=limit)
+        return jg.ocp.Problem(
+            jg.rigid.StateSpace(own.tree),
+            initial_state=jnp.concatenate([finger.start, jnp.zeros(3)]),
+            final_state=jnp.concatenate([end, jnp.zeros(3)]),
+            final_time=jg.ocp.Free(0.13),
+            control_bounds=(-own.torque_limit, own.torque_limit),
+        )
+
+    solver = jg.ocp.Solver(starts=1)
+    arguments = [jnp.asarray(each) for each in (ends, limits, masses)]
+    solutions = jg.ocp.solve_batch(eqx.filter_vmap(motion)(*arguments), solver=solver)
+    assert all(s.certificate.passed for s in solutions)
+    np.testing.assert_allclose(
+        solutions[0].final_time, fingers["A"].solution.final_time, rtol=1e-12
+    )
+    alone = jg.ocp.solve(motion(*(each[1] for each in arguments)), solver=solver)
+    np.testing.assert_allclose(solutions[1].final_time, alone.final_time, rtol=1e-11)
+
+
+def test_numbers_without_a_common_axis_are_refused():
+    problem = jg.ocp.Problem(
+        lambda x, u: jnp.stack([x[1], u[0]]),
+        initial_state=(-1.0, 0.0),
+        final_state=(0.0, 0.0),
+        final_time=jg.ocp.Free(1.0),
+        control_bounds=([-1.0], [1.0]),
+    )
+    with pytest.raises(ValueError, match="one leading axis of the same length"):
+        jg.ocp.solve_batch(problem)
