@@ -72,7 +72,9 @@ def test_every_mistake_has_its_own_line():
     assert len(_mistake({"step": 3, "steps": -1, "arm": {"lengths": [1, 2, 3]}}).split("\n")) == 3
 
 
-@pytest.mark.parametrize("override", ["steps", "=3", "arm..lengths=1", "steps.deep=1", "steps=1\\nsize=2"])
+@pytest.mark.parametrize(
+    "override", ["steps", "=3", "arm..lengths=1", "steps.deep=1", "steps=1\nsize=2"]
+)
 def test_malformed_override_is_refused(tmp_path, override):
     file = _written(tmp_path, 'experiment = "arm"\nsteps = 1\n')
     with pytest.raises(ConfigError, match=f"--set {override}"):
