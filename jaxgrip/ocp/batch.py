@@ -102,6 +102,7 @@ def _solve_alike(numbers, rest, shooting: Shooting, like: Extremal) -> list[Solu
         for index in range(min(_CHUNK, size - first)):
             each, (shot, again) = jax.tree.map(lambda v, index=index: v[index], (chunk, found))
             problem = eqx.combine(each, rest)
+            shot = jax.tree.map(jnp.asarray, shot)
             solutions.append(_certified(problem, like._replace(shot=shot), again))
     return solutions
 

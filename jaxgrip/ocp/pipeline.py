@@ -94,11 +94,11 @@ def search(problem: Problem, solver: Solver) -> tuple[Certified | None, RESULTS,
                 return certified, RESULTS.successful, stats, one
             stats["unconfirmed"] += 1
             uncertified = uncertified or certified
+        if uncertified is not None:
+            return uncertified, RESULTS.not_certified, stats, every[0]
         if why is None:
             why, last = result, every[0]
-    if uncertified is not None:
-        why = RESULTS.not_certified
-    return uncertified, why, stats, last
+    return None, why, stats, last
 
 
 def solve(problem: Problem, *, solver: Solver | None = None, throw: bool = True) -> Solution:
