@@ -14,6 +14,13 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 
 
+@pytest.fixture(scope="module", autouse=True)
+def forget_compiled_programs():
+    """Thousands of programs in one process use up the memory maps that Linux allows it."""
+    yield
+    jax.clear_caches()
+
+
 @pytest.fixture
 def key():
     return jax.random.key(2007)

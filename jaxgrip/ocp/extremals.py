@@ -1,5 +1,6 @@
 """From a transcription to an extremal: read the structure, shoot, mend until nothing is wrong."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import equinox as eqx
@@ -314,6 +315,7 @@ def _shoot_and_mend(
     course: _Course,
     reading: _Reading,
     stats: dict,
+    is_imposed: bool,
 ) -> tuple[Certified | None, RESULTS]:
     shooting = jax.tree.map(jnp.asarray, solver.shooting)
     n_arcs, uncertified = solver.arcs, None
@@ -338,10 +340,13 @@ def _shoot_and_mend(
         shot = _shoot(problem, shooting, plan, start, scales, features)
         stats["rounds"] += 1
         stats["shooting_steps"] += int(shot.steps)
-        if not bool(shot.converged):
-            return uncertified, RESULTS.shooting_failed
         times = np.asarray(shot.arcs.times)
+        if not bool(shot.converged) or times[-1] <= 0.0:
+            return uncertified, RESULTS.shooting_failed
         new, new_active = collect_profiles(profiles, active, layout, times), active
+        if is_imposed:
+            extremal = Extremal(plan, shot, scales, features, layout.real)
+            return Certified(extremal, certify(problem, extremal)), RESULTS.successful
         if np.all(np.diff(times, prepend=0.0) > 0.0):
             new, new_active = _mend(
                 problem, new, layout.plan, features, shot, solver, scales, reading
@@ -455,9 +460,15 @@ def _as_profile(stretches: list[_Stretch], h: float, final_time: float) -> Profi
 
 
 def find_extremal(
-    problem: Problem, solver: Solver, found: Transcribed, stats: dict
+    problem: Problem,
+    solver: Solver,
+    found: Transcribed,
+    stats: dict,
+    imposed: Sequence[Sequence[tuple[int, float]]] | None = None,
 ) -> tuple[Certified | None, RESULTS]:
     """Read the structure off the transcription, shoot, mend until nothing is wrong, certify.
+
+    A structure of the controls that is `imposed` is shot as it is.
 
     Where a stretch inside the bounds turns out not to be a singular arc, it is read once more as a
     blurred switch. Where only the accuracy falls short of the certificate, the arcs are halved.
@@ -503,21 +514,31 @@ def find_extremal(
     )
     holds = [reading.holds[each.index] for each in active]
     for longest_switch in (2, len(position)):
-        controls = [
-            read_profile(
-                labels[:, j],
-                position[:, j],
-                grid[-1],
-                INTERIOR if bent[j] else SINGULAR,
-                longest_switch,
-            )
-            for j in range(m)
-        ]
+        if imposed is None:
+            controls = [
+                read_profile(
+                    labels[:, j],
+                    position[:, j],
+                    grid[-1],
+                    INTERIOR if bent[j] else SINGULAR,
+                    longest_switch,
+                )
+                for j in range(m)
+            ]
+        else:
+            controls = [[Segment(kind, end * grid[-1]) for kind, end in row] for row in imposed]
         profiles = tie(Profiles(controls, constraints), holds)
         certified, result = _shoot_and_mend(
-            problem, solver, profiles, tuple(active), course, reading, stats
+            problem,
+            solver,
+            profiles,
+            tuple(active),
+            course,
+            reading,
+            stats,
+            imposed is not None,
         )
-        if certified is not None or not profiles.has(SINGULAR):
+        if certified is not None or imposed is not None or not profiles.has(SINGULAR):
             break
     # A control that moves nothing of consequence is held by the barrier alone.
     pull = np.max(np.abs(found.switching_function), axis=0) * span * found.final_time

@@ -1,6 +1,8 @@
 """From a problem statement to a certified solution."""
 
 import time
+from collections.abc import Sequence
+from itertools import pairwise
 
 import equinox as eqx
 import jax
@@ -75,11 +77,15 @@ def _guess_rounds(problem: Problem, solver: Solver):
                 yield [guess._replace(final_time=final_time) for guess in guesses]
 
 
-def search(problem: Problem, solver: Solver) -> tuple[Certified | None, RESULTS, dict, Transcribed]:
+def search(
+    problem: Problem, solver: Solver, structure: Sequence | None = None
+) -> tuple[Certified | None, RESULTS, dict, Transcribed]:
     """The best certified extremal, else an uncertified one, else none and why; counts; a motion."""
     if not is_concrete(problem):
         raise TypeError(_ONLY_ONCE)
     problem.check()
+    if structure is not None:
+        _check_structure(problem, structure)
     counts = ("transcriptions", "transcription_steps", "rounds", "shooting_steps", "unconfirmed")
     stats = dict.fromkeys(counts, 0)
     stats |= dict.fromkeys(("transcription_s", "shooting_s"), 0.0)
@@ -88,7 +94,7 @@ def search(problem: Problem, solver: Solver) -> tuple[Certified | None, RESULTS,
         found, every, result = _candidates(problem, solver, guesses, stats)
         for one in found:
             certified, result = _timed(
-                stats, "shooting", find_extremal, problem, solver, one, stats
+                stats, "shooting", find_extremal, problem, solver, one, stats, structure
             )
             if certified is not None and certified.certificate.passed:
                 return certified, RESULTS.successful, stats, one
@@ -101,7 +107,37 @@ def search(problem: Problem, solver: Solver) -> tuple[Certified | None, RESULTS,
     return None, why, stats, last
 
 
-def solve(problem: Problem, *, solver: Solver | None = None, throw: bool = True) -> Solution:
+def _check_structure(problem: Problem, structure: Sequence) -> None:
+    if len(structure) != problem.m:
+        raise ValueError(
+            f"structure has {len(structure)} lists of segments; it must have one for each of the "
+            f"{problem.m} controls."
+        )
+    for j, row in enumerate(structure):
+        ends = [0.0, *(end for _, end in row)]
+        if ends[-1] != 1.0 or any(end <= start for start, end in pairwise(ends)):
+            raise ValueError(
+                f"structure of control {j}: the ends of its segments must increase from above 0 "
+                f"to 1, not {ends[1:]}."
+            )
+        unknown = [kind for kind, _ in row if kind not in range(-1, 5)]
+        if unknown:
+            raise ValueError(
+                f"structure of control {j}: there is no kind {unknown[0]}; see Structure."
+            )
+        if any(kind > 2 for kind, _ in row) and j not in problem.limited:
+            raise ValueError(
+                f"structure of control {j}: its rate is at a bound, but rate_bounds has none."
+            )
+
+
+def solve(
+    problem: Problem,
+    *,
+    solver: Solver | None = None,
+    structure: Sequence[Sequence[tuple[int, float]]] | None = None,
+    throw: bool = True,
+) -> Solution:
     """Solve an optimal control problem and certify the solution.
 
     Nothing but the problem is needed: a direct transcription started from a straight line shows
@@ -109,12 +145,15 @@ def solve(problem: Problem, *, solver: Solver | None = None, throw: bool = True)
     the extremal, and every necessary condition is then measured. The search runs outside `jit`;
     `jax.grad` and its kin go through `solve` by the implicit function theorem.
 
-    **Arguments:** `problem`; `solver`, default [`Solver`][]`()`; `throw`, whether a failure or an
-    uncertified solution raises.
+    **Arguments:** `problem`; `solver`, default [`Solver`][]`()`; `structure`, to impose one instead
+    of the search: for each control its segments (kind, end as a share of the final time), the kinds
+    as in [`Structure`][], the ends a first guess; `throw`, whether a failure or an uncertified
+    solution raises. The certificate tells what is wrong with a structure.
 
     **Returns:** a [`Solution`][].
 
-    **Raises:** [`SolveError`][] with the sentence of its `result` when `throw`.
+    **Raises:** `ValueError` for a malformed structure; [`SolveError`][] with the sentence of its
+    `result` when `throw`.
 
     Source: specs/000b, sections 1 and 2.
     """
@@ -127,7 +166,7 @@ def solve(problem: Problem, *, solver: Solver | None = None, throw: bool = True)
     @jax.custom_jvp
     def outputs(arrays):
         problem = eqx.combine(arrays, static)
-        kept["search"] = certified, *_ = search(problem, solver)
+        kept["search"] = certified, *_ = search(problem, solver, structure)
         if certified is None:
             return None
         plan, shot, *_ = certified.extremal

@@ -68,6 +68,61 @@ def test_numbers_replaced_later_are_checked_too(brake):
         jg.ocp.solve(bad)
 
 
+@pytest.mark.parametrize(
+    ("structure", "sentence"),
+    [
+        ([[(1, 1.0)], [(1, 1.0)]], "structure has 2 lists of segments"),
+        ([[(1, 0.5), (-1, 0.4)]], "must increase from above 0 to 1"),
+        ([[(1, 0.5)]], "must increase from above 0 to 1"),
+        ([[(7, 1.0)]], "there is no kind 7"),
+        ([[(4, 1.0)]], "its rate is at a bound, but rate_bounds has none"),
+    ],
+)
+def test_malformed_structures(structure, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        jg.ocp.solve(state(), structure=structure)
+
+
+def test_imposed_structure_that_is_wrong(time_problem):
+    """Braking first and pushing afterwards meets the end, but maximises the time."""
+    sol = jg.ocp.solve(
+        time_problem((-1.0, 0.0), (0.0, 0.0)), structure=[[(1, 0.3), (-1, 1.0)]], throw=False
+    )
+    assert sol.certificate.passed
+    wrong = jg.ocp.solve(
+        time_problem((0.0, 1.0), (0.0, 0.0)), structure=[[(1, 0.5), (-1, 1.0)]], throw=False
+    )
+    assert wrong.result != RESULTS.successful
+
+
+@pytest.mark.parametrize("change", [{"arcs": 0}, {"starts": 0}, {"max_rounds": -1}])
+def test_solvers_without_sense(change):
+    with pytest.raises(ValueError, match=f"{next(iter(change))} of a Solver must be a positive"):
+        jg.ocp.Solver(**change)
+
+
+def test_second_derivatives_are_refused(time_problem):
+    def final_time(bound):
+        problem = time_problem((-1.0, 0.0), (0.0, 0.0))
+        problem = eqx.tree_at(lambda p: (p.lower, p.upper), problem, (-bound[None], bound[None]))
+        return jg.ocp.solve(problem, solver=jg.ocp.Solver(starts=1)).final_time
+
+    with pytest.raises(TypeError, match="differentiates once"):
+        jax.jacfwd(jax.jacfwd(final_time))(jnp.asarray(1.0))
+
+
+def test_control_that_does_nothing_is_not_certified():
+    problem = jg.ocp.Problem(
+        drift,
+        initial_state=(0.0, 0.0),
+        final_state=(1.0, 0.0),
+        final_time=Free(1.0),
+        control_bounds=(-np.ones(2), np.ones(2)),
+    )
+    sol = jg.ocp.solve(problem, throw=False)
+    assert sol.result != RESULTS.successful
+
+
 def test_single_precision_is_refused():
     program = """
 import numpy as np

@@ -20,6 +20,10 @@ BY_WEIGHTS = {
 }
 CONTROLS_BY_WEIGHTS = {"A": (2, 0, 2, 2, 0, 1, 1), "B": (2, 2, 0, 0, 1, 1, 2, 1, 1)}
 BY_RATES = (0.083592, 0.096625, 0.231661, 0.559569, 0.678124, 0.679408, 0.693571, 0.866703)
+PUBLISHED_B_BY_RATES = (
+    *(0.091875, 0.155421, 0.214970, 0.286395, 0.518840),
+    *(0.576198, 0.651682, 0.711393, 0.766194, 0.977383),
+)
 CONTROLS_BY_RATES = (0, 2, 3, 1, 1, 3, 0, 1)
 
 TOGETHER = (
@@ -132,6 +136,27 @@ def test_drives_told_apart_by_rates_finger_b_is_better_than_published():
     assert sol.objective < 0.0202554
     np.testing.assert_allclose(sol.u[0, 3], -0.3873, atol=1e-3)
     assert_rate_arc(sol, 8.5)
+
+
+def test_published_structure_of_finger_b_breaks_the_minimum_principle():
+    """All its times come out, and the slow drive is at its lower limit where H_u is negative."""
+    sol = jg.ocp.solve(
+        competing_drives("B", bounded_rates=True),
+        solver=jg.ocp.Solver(starts=1),
+        structure=[
+            [(1, 0.15), (0, 0.65), (-1, 1.0)],
+            [(-1, 0.52), (0, 0.71), (1, 0.77), (0, 0.98), (-1, 1.0)],
+            [(-1, 0.09), (0, 1.0)],
+            [(-1, 0.21), (0, 0.29), (4, 0.58), (0, 1.0)],
+        ],
+        throw=False,
+    )
+    assert sol.certificate.failed == ("minimum principle on bang arcs",)
+    tau = np.asarray(sol.switching_times) / 0.137
+    np.testing.assert_allclose(tau, PUBLISHED_B_BY_RATES, atol=2e-6)
+    np.testing.assert_allclose(sol.objective, 0.02025696, atol=1e-8)
+    assert sol.switching_function[0, 3] < 0.0
+    np.testing.assert_allclose(sol.u[0, 3], -SLOW["B"], rtol=1e-12)
 
 
 def assert_rate_arc(sol, rate):
