@@ -209,6 +209,7 @@ def compiled(caplog):
 
 def test_other_numbers_do_not_compile_again(fingers, finger_problem, compiled):
     assert compiled(lambda: jax.jit(lambda x: x + 1.25)(jnp.ones(3)))
+    jg.ocp.solve(fingers["A"].problem)
     others = [
         finger_problem("A", start=(0.1, -0.5, -0.4), end=(1.2, -1.0, -1.1)),
         finger_problem("B", torque_limit=(0.3, 0.4, 0.5), masses=(0.1, 0.2, 0.15), guess=0.2),
@@ -223,5 +224,6 @@ def test_other_numbers_do_not_compile_again(fingers, finger_problem, compiled):
 
 
 def test_other_boundary_values_do_not_compile_again(time_problem, brake, compiled):
+    jg.ocp.solve(brake.problem)
     messages = compiled(lambda: jg.ocp.solve(time_problem((0.3, -0.2), (1.0, 0.4), 0.7)))
     assert not [m for m in messages if "solve_transcription" in m or "solve_shooting" in m]
