@@ -131,10 +131,12 @@ def _influence(problem: Problem, index: int, order: int, x, u):
 
 def find_order(
     problem: Problem, index: int, x: Float[Array, "K n"], u: Float[Array, "K m"]
-) -> Active:
+) -> tuple[int, Float[np.ndarray, "K m"]]:
     """Find the order of one of the problem's constraints along a course.
 
     **Arguments:** `index` of the constraint; states `(K, n)` and controls `(K, m)`.
+
+    **Returns:** the order, and the gradient `(K, m)` of that derivative in the controls.
 
     **Raises:** `ValueError` where no derivative up to the third contains a control.
     """
@@ -142,7 +144,7 @@ def find_order(
         value, gradient = (np.asarray(v) for v in _influence(problem, index, order, x, u))
         # Relative to the value, since rounding may leave a trace of a control that cancels.
         if np.max(np.abs(gradient * np.asarray(u))) > 1e-10 * np.max(np.abs(value)):
-            return Active(index, order)
+            return order, gradient
     raise ValueError(
         f"The {problem.constraint_names[index]} has no defined order: none of its first "
         f"{MAX_ORDER} time derivatives contains a control."

@@ -366,15 +366,14 @@ def _shoot_and_mend(
 def _classify(problem: Problem, index: int, x, u, reading: _Reading) -> Active:
     """Order of a constraint that becomes active, and the control that it holds."""
     if index not in reading.order:
-        found = find_order(problem, index, jnp.asarray(x), jnp.asarray(u))
-        function = total_derivative(problem, index, found.order)
-        slope = eqx.filter_jit(jax.vmap(jax.grad(function, argnums=1)))(x, u)
-        reach = np.mean(np.abs(slope), axis=0) * np.asarray(reading.scales.v)[: problem.m]
+        order, gradient = find_order(problem, index, jnp.asarray(x), jnp.asarray(u))
+        span = reading.scales.v[: problem.m]
+        reach = np.mean(np.abs(gradient), axis=0) * span
         follows = reach > 1e-6 * np.max(reach)
         convex = np.any(follows & reading.is_convex)
-        inside = 1.0 - np.abs(_position(problem, u, np.asarray(reading.scales.v)[: problem.m]))
+        inside = 1.0 - np.abs(_position(problem, u, span))
         reading.holds[index] = None if convex else int(np.argmax(reach * np.mean(inside, axis=0)))
-        reading.order[index] = found.order
+        reading.order[index] = order
     return Active(index, reading.order[index])
 
 

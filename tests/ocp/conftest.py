@@ -1,10 +1,12 @@
 """Problems whose answers are known, each solved once a session."""
 
 import json
+import logging
 from pathlib import Path
 from typing import NamedTuple
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -167,3 +169,16 @@ def random_tasks():
         problem = finger_motion(task["finger"], start, end)
         pairs.append((task, jg.ocp.solve(problem, solver=jg.ocp.Solver(starts=8), throw=False)))
     return pairs
+
+
+@pytest.fixture
+def compiled(caplog):
+    """Function that runs another and returns the names of all programs compiled meanwhile."""
+
+    def watch(function):
+        caplog.clear()
+        with caplog.at_level(logging.WARNING), jax.log_compiles():
+            function()
+        return [r.getMessage() for r in caplog.records if r.getMessage().startswith("Compiling")]
+
+    return watch

@@ -7,37 +7,14 @@ import numpy as np
 import pytest
 
 import jaxgrip as jg
+from jaxgrip.models.ocp_problems import bryson_denham, double_integrator_time
 from jaxgrip.ocp import RESULTS
-
-
-def double_integrator(x, u):
-    return jnp.stack([x[1], u[0]])
+from jaxgrip.ocp.constraints import find_order
 
 
 def speed_limited(limit):
     """Minimum time over the distance one with a bound on the speed: 2 v + (1 - v^2) / v."""
-    limit = jnp.asarray(limit, dtype=float)
-    return jg.ocp.Problem(
-        double_integrator,
-        initial_state=(0.0, 0.0),
-        final_state=(1.0, 0.0),
-        final_time=jg.ocp.Free(1.0),
-        control_bounds=(-np.ones(1), np.ones(1)),
-        state_bounds=([None, -limit], [None, limit]),
-    )
-
-
-def bryson_denham(limit):
-    limit = jnp.asarray(limit, dtype=float)
-    return jg.ocp.Problem(
-        double_integrator,
-        running_cost=lambda x, u: 0.5 * u[0] ** 2,
-        initial_state=(0.0, 1.0),
-        final_state=(0.0, -1.0),
-        final_time=1.0,
-        control_bounds=([-np.inf], [np.inf]),
-        state_bounds=([None, None], [limit, None]),
-    )
+    return double_integrator_time((0.0, 0.0), (1.0, 0.0), speed_limit=limit)
 
 
 def slow_control(rate=60.0):
@@ -154,6 +131,14 @@ def test_gradient_with_respect_to_a_rate_bound():
     np.testing.assert_allclose(got, quotient, rtol=1e-6)
 
 
+def test_another_limit_does_not_compile_again(compiled):
+    solve(bryson_denham(1 / 9))
+    solutions = []
+    messages = compiled(lambda: solutions.append(solve(bryson_denham(0.12))))
+    np.testing.assert_allclose(solutions[0].objective, 4.0 / (9.0 * 0.12), rtol=1e-11)
+    assert not [m for m in messages if "lambda" in m or "solve_" in m or "grad" in m]
+
+
 def test_infeasible_constraint_is_named_as_unreachable():
     """A speed of at least 0.5 cannot start from rest; the check at the boundary says so first."""
     problem = speed_limited(0.6)
@@ -167,8 +152,6 @@ def test_infeasible_constraint_is_named_as_unreachable():
 
 def test_constraint_without_order_is_refused():
     """Nothing moves the second state, so no derivative of its bound contains the control."""
-    from jaxgrip.ocp.constraints import find_order
-
     problem = jg.ocp.Problem(
         lambda x, u: jnp.stack([u[0], 0.0 * x[1]]),
         initial_state=(0.0, 0.0),

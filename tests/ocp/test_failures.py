@@ -1,6 +1,5 @@
 """Bad statements get a sentence, failed solves a result that says what to try."""
 
-import logging
 import subprocess
 import sys
 
@@ -192,19 +191,6 @@ def test_control_that_the_optimum_leaves_open():
         control_bounds=(-np.ones(2), np.ones(2)),
     )
     assert_fails(problem, (RESULTS.undetermined_control,))
-
-
-@pytest.fixture
-def compiled(caplog):
-    """Function that runs another and returns the names of all programs compiled meanwhile."""
-
-    def watch(function):
-        caplog.clear()
-        with caplog.at_level(logging.WARNING), jax.log_compiles():
-            function()
-        return [r.getMessage() for r in caplog.records if r.getMessage().startswith("Compiling")]
-
-    return watch
 
 
 def test_other_numbers_do_not_compile_again(fingers, finger_problem, compiled):
