@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxgrip.ocp.certificate import Extremal, certify, reintegrate
-from jaxgrip.ocp.extremals import COMPILER
+from jaxgrip.ocp.extremals import COMPILER, Certified
 from jaxgrip.ocp.output import assemble
 from jaxgrip.ocp.pipeline import search
 from jaxgrip.ocp.problem import Problem
@@ -77,9 +77,7 @@ def solve_batch(problems: Problem, *, solver: Solver | None = None) -> list[Solu
         if certified is None:
             solutions[lead] = as_failure(result, last, stats)
             continue
-        plan, shot, *_ = certified.extremal
-        out = assemble(problem, plan, shot.arcs, shot.stages)
-        solutions[lead] = as_solution(problem, out, *certified, stats)
+        solutions[lead] = _solution(problem, certified, stats)
         if left and result == RESULTS.successful:
             found = _solve_alike(pick(np.array(left)), rest, shooting, certified.extremal)
             for index, solution in zip(left, found, strict=True):
@@ -103,17 +101,16 @@ def _solve_alike(numbers, rest, shooting: Shooting, like: Extremal) -> list[Solu
             each, (shot, again) = jax.tree.map(lambda v, index=index: v[index], (chunk, found))
             problem = eqx.combine(each, rest)
             shot = jax.tree.map(jnp.asarray, shot)
-            solutions.append(_certified(problem, like._replace(shot=shot), again))
+            extremal, solution = like._replace(shot=shot), None
+            if shot.converged:
+                certified = Certified(extremal, certify(problem, extremal, again))
+                if certified.certificate.passed:
+                    stats = {"shooting_steps": int(shot.steps)}
+                    solution = _solution(problem, certified, stats)
+            solutions.append(solution)
     return solutions
 
 
-def _certified(problem: Problem, extremal: Extremal, again) -> Solution | None:
-    if not extremal.shot.converged:
-        return None
-    certificate = certify(problem, extremal, again)
-    if not certificate.passed:
-        return None
-    arcs, stages = extremal.shot.arcs, extremal.shot.stages
-    out = assemble(problem, extremal.plan, arcs, stages)
-    stats = {"shooting_steps": int(extremal.shot.steps)}
-    return as_solution(problem, out, extremal, certificate, stats)
+def _solution(problem: Problem, certified: Certified, stats: dict) -> Solution:
+    plan, shot, *_ = certified.extremal
+    return as_solution(problem, assemble(problem, plan, shot.arcs, shot.stages), *certified, stats)

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
-from jaxgrip.ocp.constraints import hamiltonian
-from jaxgrip.ocp.output import control_rates
+from jaxgrip.ocp.constraints import hamiltonian, reach
+from jaxgrip.ocp.output import control_rates, rate_costates
 from jaxgrip.ocp.problem import Problem
 from jaxgrip.ocp.shooting import (
     FALLING,
@@ -25,7 +25,7 @@ from jaxgrip.ocp.shooting import (
     Scales,
     ShootingResult,
     interval_lengths,
-    radau,
+    to_monomials,
 )
 
 
@@ -102,12 +102,9 @@ def reintegrate(
     """
     n, m = problem.n, problem.m
     k, s = arcs.stage_v.shape[1:3]
-    nodes, _ = radau(s)
     size = scales.y[: 2 * n]
     powers = np.arange(float(s))
-    course = jnp.einsum(
-        "ij,akjv->akiv", jnp.asarray(np.linalg.inv(nodes[:, None] ** powers)), arcs.stage_v
-    )
+    course = jnp.einsum("ij,akjv->akiv", jnp.asarray(to_monomials(s)), arcs.stage_v)
 
     def rate(t, z, args):
         h, course = args
@@ -302,12 +299,10 @@ def certify(
 
 
 @eqx.filter_jit
-def _constraint_values(problem: Problem, x, u, scales: Scales):
-    """Largest value of each constraint, and by how much states and controls can change it."""
-    value = jax.vmap(problem.constraints)(x, u)
-    by_x, by_u = jax.vmap(jax.jacfwd(problem.constraints, argnums=(0, 1)))(x, u)
-    reach = jnp.abs(by_x) @ scales.y[: problem.n] + jnp.abs(by_u) @ scales.v[: problem.m]
-    return jnp.max(value, axis=0), jnp.max(reach, axis=0)
+def _violations(problem: Problem, x, u, scales: Scales):
+    """Largest value of each constraint, relative to what states and controls can change in it."""
+    size = reach(problem, x, u, scales.y[: problem.n], scales.v[: problem.m])
+    return jnp.max(jax.vmap(problem.constraints)(x, u), axis=0) / size
 
 
 def _constraint_checks(problem: Problem, extremal: Extremal) -> tuple[Check, ...]:
@@ -317,8 +312,6 @@ def _constraint_checks(problem: Problem, extremal: Extremal) -> tuple[Check, ...
     active = extremal.features.active
     x = np.asarray(arcs.stage)[..., :n].reshape(-1, n)
     u = np.asarray(arcs.stage_v)[..., :m].reshape(-1, m)
-    largest, reach = (np.asarray(each) for each in _constraint_values(problem, x, u, scales))
-    violation = _worst(largest / np.where(reach > 0.0, reach, 1.0))
     multiplier = np.asarray(arcs.stage_v)[..., m:] / np.asarray(scales.v)[m:]
     kinds = np.asarray(plan.active)
     order = np.array([order for _, order in active], dtype=int)
@@ -340,7 +333,7 @@ def _constraint_checks(problem: Problem, extremal: Extremal) -> tuple[Check, ...
     return (
         Check(
             "constraints",
-            violation,
+            _worst(np.asarray(_violations(problem, x, u, scales))),
             1e-9,
             "largest value of a constraint that must not be positive, relative to its range",
         ),
@@ -368,28 +361,21 @@ def _constraint_checks(problem: Problem, extremal: Extremal) -> tuple[Check, ...
 def _jump_shortfall(extremal: Extremal, row: int, arc: int) -> float:
     """By how much the first jump falls short of minus the multiplier's slope, order two."""
     arcs, scales = extremal.shot.arcs, extremal.scales
-    nodes, _ = radau(arcs.stage_v.shape[2])
-    m = len(scales.switching)
-    times = np.asarray(arcs.times)
-    h = (times[arc] - times[arc - 1]) / arcs.stage_v.shape[1]
-    course = np.asarray(arcs.stage_v)[arc, 0, :, m + row]
-    slope = np.polyfit(nodes * h, course, len(nodes) - 1)[-2]
+    course = np.asarray(arcs.stage_v)[arc, 0, :, len(scales.switching) + row]
+    slope = to_monomials(len(course))[1] @ course / float(interval_lengths(arcs)[arc])
     size = float(scales.hamiltonian * scales.time / scales.constraint[row])
     return float(-slope - arcs.jump[arc - 1, 0]) / size
 
 
 def _rate_checks(problem: Problem, extremal: Extremal) -> tuple[Check, ...]:
     """Conditions on the rates of controls."""
-    n, m = problem.n, problem.m
     arcs, scales, kinds = extremal.shot.arcs, extremal.scales, np.asarray(extremal.plan.kinds)
-    rate = np.asarray(control_rates(arcs, m))
+    rate = np.asarray(control_rates(arcs, problem.m))
     lower, upper = np.asarray(problem.rate_lower), np.asarray(problem.rate_upper)
-    span = np.where(np.isfinite(upper - lower), upper - lower, 1.0)
-    excess = np.maximum(lower - rate, rate - upper) / span
-    limited = list(extremal.features.limited)
-    first = 2 * n + len(limited)
-    costate = np.asarray(arcs.stage)[..., first:] / np.asarray(scales.y)[first:]
-    kinds = kinds[:, None, None][..., limited]
+    excess = np.maximum(lower - rate, rate - upper) / np.asarray(problem.rate_span)
+    stage = jnp.asarray(np.asarray(arcs.stage) / np.asarray(scales.y))
+    costate = np.asarray(rate_costates(problem, extremal.features, stage))
+    kinds = kinds[:, None, None]
     sign = np.where(kinds == RISING, 1.0, np.where(kinds == FALLING, -1.0, 0.0))
     return (
         Check(

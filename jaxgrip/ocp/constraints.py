@@ -122,6 +122,24 @@ def expand_constrained(
     return ex._replace(h_z=h_z, h_zz=h_zz), value, value_z
 
 
+def reach(
+    problem: Problem,
+    x: Float[Array, "K n"],
+    u: Float[Array, "K m"],
+    state: Float[Array, " n"],
+    control: Float[Array, " m"],
+) -> Float[Array, " c"]:
+    """By how much typical changes of states and controls change each constraint, at most.
+
+    **Arguments:** states `(K, n)` and controls `(K, m)` of a course, and their typical changes.
+
+    **Returns:** `(c,)`, one where nothing changes a constraint.
+    """
+    by_x, by_u = jax.vmap(jax.jacfwd(problem.constraints, argnums=(0, 1)))(x, u)
+    largest = jnp.max(jnp.abs(by_x) @ state + jnp.abs(by_u) @ control, axis=0)
+    return jnp.where(largest > 0.0, largest, 1.0)
+
+
 @eqx.filter_jit
 def _influence(problem: Problem, index: int, order: int, x, u):
     """A constraint's derivative and its gradient in the controls, at every point of a course."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from jaxgrip.ocp.certificate import Certificate, Extremal, certify
 from jaxgrip.ocp.constraints import Active, find_order, total_derivative
-from jaxgrip.ocp.output import Output, assemble, control_rates
+from jaxgrip.ocp.output import Output, assemble, control_rates, multipliers, rate_costates
 from jaxgrip.ocp.problem import Problem
 from jaxgrip.ocp.results import RESULTS
 from jaxgrip.ocp.shooting import (
@@ -215,8 +215,7 @@ def _position(problem: Problem, u: np.ndarray, span: np.ndarray) -> np.ndarray:
 
 def _rate_position(problem: Problem, rate: np.ndarray) -> np.ndarray:
     lower, upper = np.asarray(problem.rate_lower), np.asarray(problem.rate_upper)
-    span = np.where(np.isfinite(upper - lower), upper - lower, 1.0)
-    return _map_between(rate, lower, upper, span)
+    return _map_between(rate, lower, upper, np.asarray(problem.rate_span))
 
 
 @eqx.filter_jit
@@ -244,10 +243,8 @@ def _mend(
     switching = switching / np.asarray(scales.switching)
     position = _position(problem, v[:, :m], np.asarray(scales.v)[:m])
     rate = _rate_position(problem, np.asarray(control_rates(arcs, m)).reshape(-1, m))
-    limited = list(features.limited)
-    rate_costate = np.zeros_like(position)
-    first = 2 * n + len(limited)
-    rate_costate[:, limited] = y[:, first:] / np.asarray(scales.y)[first:]
+    scaled = jnp.asarray(y / np.asarray(scales.y))
+    rate_costate = np.asarray(rate_costates(problem, features, scaled))
     controls = [
         mend_control(
             profile,
@@ -298,13 +295,16 @@ def _course(problem: Problem, features: Features, out: Output) -> _Course:
     t = np.asarray(out.t).ravel()
     order = np.argsort(t, kind="stable")
     y, v = (np.asarray(each).reshape(len(t), -1)[order] for each in (out.y, out.v))
-    n, m, limited = problem.n, problem.m, list(features.limited)
-    multiplier = np.zeros((len(t), problem.n_constraints))
-    multiplier[:, [index for index, _ in features.active]] = v[:, m:]
-    rate_costate = np.zeros((len(t), m))
-    rate_costate[:, limited] = y[:, 2 * n + len(limited) :]
-    t = t[order]
-    return _Course(t, y[:, :n], y[:, n : 2 * n], t, v[:, :m], multiplier, rate_costate)
+    n, t = problem.n, t[order]
+    return _Course(
+        t,
+        y[:, :n],
+        y[:, n : 2 * n],
+        t,
+        v[:, : problem.m],
+        np.asarray(multipliers(problem, features, jnp.asarray(v))),
+        np.asarray(rate_costates(problem, features, jnp.asarray(y))),
+    )
 
 
 def _shoot_and_mend(
@@ -343,16 +343,15 @@ def _shoot_and_mend(
         times = np.asarray(shot.arcs.times)
         if not bool(shot.converged) or times[-1] <= 0.0:
             return uncertified, RESULTS.shooting_failed
-        new, new_active = collect_profiles(profiles, active, layout, times), active
+        extremal = Extremal(plan, shot, scales, features, layout.real)
         if is_imposed:
-            extremal = Extremal(plan, shot, scales, features, layout.real)
             return Certified(extremal, certify(problem, extremal)), RESULTS.successful
+        new, new_active = collect_profiles(profiles, active, layout, times), active
         if np.all(np.diff(times, prepend=0.0) > 0.0):
             new, new_active = _mend(
                 problem, new, layout.plan, features, shot, solver, scales, reading
             )
             if new.kinds == profiles.kinds and new_active == active:
-                extremal = Extremal(plan, shot, scales, features, layout.real)
                 certified = Certified(extremal, certify(problem, extremal))
                 if not certified.certificate.is_too_coarse:
                     return certified, RESULTS.successful
@@ -412,11 +411,10 @@ def _read_constraint(value: np.ndarray, pressure: np.ndarray, order: int) -> lis
 
 
 def _read_constraints(
-    problem: Problem, found: Transcribed, reading: _Reading
+    problem: Problem, found: Transcribed, x_mid: np.ndarray, reading: _Reading
 ) -> dict[Active, list[_Stretch]]:
     """Where each constraint is active, of those that are."""
     scales = reading.scales
-    middles = 0.5 * (found.x[1:] + found.x[:-1])
     value = np.abs(found.constraint) / scales.constraint
     pressure = found.multiplier * scales.constraint / scales.hamiltonian
     size = np.max(pressure, axis=0, initial=0.0)
@@ -424,7 +422,7 @@ def _read_constraints(
     for index in np.flatnonzero(size > 1e-4):
         relative = pressure[:, index] / size[index]
         if np.any(relative > value[:, index]):
-            each = _classify(problem, int(index), middles, found.u, reading)
+            each = _classify(problem, int(index), x_mid, found.u, reading)
             out[each] = _read_constraint(value[:, index], relative, each.order)
     return out
 
@@ -499,7 +497,7 @@ def find_extremal(
     costate, multiplier = found.costate.copy(), np.zeros_like(found.multiplier)
     x_mid = 0.5 * (found.x[1:] + found.x[:-1])
     active, constraints = [], []
-    for each, stretches in _read_constraints(problem, found, reading).items():
+    for each, stretches in _read_constraints(problem, found, x_mid, reading).items():
         index, held = each.index, reading.holds[each.index]
         for first, last, at in stretches:
             if held is not None and at is None:

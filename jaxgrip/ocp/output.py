@@ -25,6 +25,7 @@ from jaxgrip.ocp.shooting import (
     newton_step,
     radau,
     residuals,
+    to_monomials,
 )
 
 
@@ -79,12 +80,29 @@ def assemble(problem: Problem, plan: ArcPlan, arcs: Arcs, stages: Stages) -> Out
 
 def control_rates(arcs: Arcs, m: int) -> Float[Array, "arcs intervals s m"]:
     """Rates of change of the controls at the stages [1/s], from the collocation polynomials."""
-    nodes, _ = radau(arcs.stage.shape[2])
-    powers = np.arange(len(nodes))
-    slopes = powers * nodes[:, None] ** np.maximum(powers - 1, 0)
-    slopes = slopes @ np.linalg.inv(nodes[:, None] ** powers)
+    s = arcs.stage.shape[2]
+    nodes, _ = radau(s)
+    slopes = np.arange(1.0, s) * nodes[:, None] ** np.arange(s - 1) @ to_monomials(s)[1:]
     rate = jnp.einsum("ij,akjm->akim", jnp.asarray(slopes), arcs.stage_v[..., :m])
     return rate / interval_lengths(arcs)[:, None, None, None]
+
+
+def multipliers(
+    problem: Problem, features: Features, v: Float[Array, "... v"]
+) -> Float[Array, "... c"]:
+    """Multipliers of all the problem's constraints, zero for those that are active nowhere."""
+    indices = np.array([index for index, _ in features.active], dtype=int)
+    every = jnp.zeros((*v.shape[:-1], problem.n_constraints))
+    return every.at[..., indices].set(v[..., problem.m :])
+
+
+def rate_costates(
+    problem: Problem, features: Features, y: Float[Array, "... y"]
+) -> Float[Array, "... m"]:
+    """Costates of all controls, zero for those whose rate is at a bound nowhere."""
+    limited = np.array(features.limited, dtype=int)
+    every = jnp.zeros((*y.shape[:-1], problem.m))
+    return every.at[..., limited].set(y[..., 2 * problem.n + len(limited) :])
 
 
 class Linearised(NamedTuple):

@@ -217,14 +217,18 @@ class Problem(eqx.Module):
             bad = np.flatnonzero(~np.isfinite(getattr(self, name)))
             if bad.size:
                 raise ValueError(f"{name}[{bad[0]}] is {getattr(self, name)[bad[0]]}, not finite.")
-        bad = np.flatnonzero(~(np.asarray(self.lower) < np.asarray(self.upper)))
-        if bad.size:
-            j = bad[0]
-            raise ValueError(
-                f"control_bounds of control {j}: lower bound {self.lower[j]} must be below "
-                f"upper bound {self.upper[j]}."
-            )
-        self._check_state_bounds()
+        for what, lower, upper in (
+            ("control", self.lower, self.upper),
+            ("state", self.state_lower, self.state_upper),
+        ):
+            bad = np.flatnonzero(~(np.asarray(lower) < np.asarray(upper)))
+            if bad.size:
+                j = bad[0]
+                raise ValueError(
+                    f"{what}_bounds of {what} {j}: lower bound {lower[j]} must be below upper "
+                    f"bound {upper[j]}."
+                )
+        self._check_boundary_states()
         bad = np.flatnonzero(~(np.asarray(self.rate_lower) < 0.0) | ~(self.rate_upper > 0.0))
         if bad.size:
             j = bad[0]
@@ -246,14 +250,7 @@ class Problem(eqx.Module):
         elif not 0.0 < time < np.inf:
             raise ValueError(f"final_time must be a positive number, not {time}.")
 
-    def _check_state_bounds(self):
-        bad = np.flatnonzero(~(np.asarray(self.state_lower) < np.asarray(self.state_upper)))
-        if bad.size:
-            i = bad[0]
-            raise ValueError(
-                f"state_bounds of state {i}: lower bound {self.state_lower[i]} must be below "
-                f"upper bound {self.state_upper[i]}."
-            )
+    def _check_boundary_states(self):
         for name, indices in (("initial_state", range(self.n)), ("final_state", self.fixed_final)):
             state = np.asarray(getattr(self, name))
             outside = (state < self.state_lower) | (state > self.state_upper)
@@ -279,6 +276,12 @@ class Problem(eqx.Module):
     def is_time_free(self) -> bool:
         """Whether the solver chooses the final time."""
         return isinstance(self.final_time, Free)
+
+    @property
+    def rate_span(self) -> Float[Array, " m"]:
+        """Width of the rate bounds `(m,)` [1/s], one where a side is open."""
+        span = self.rate_upper - self.rate_lower
+        return jnp.where(jnp.isfinite(span), span, 1.0)
 
     @property
     def is_fixed_final(self) -> Bool[np.ndarray, " n"]:

@@ -188,6 +188,12 @@ def radau(stages: int) -> tuple[np.ndarray, np.ndarray]:
     return c, (c[:, None] ** powers / powers) @ np.linalg.inv(c[:, None] ** (powers - 1))
 
 
+def to_monomials(stages: int) -> np.ndarray:
+    """Matrix `(s, s)` from values at the Radau nodes to the coefficients of their polynomial."""
+    nodes, _ = radau(stages)
+    return np.linalg.inv(nodes[:, None] ** np.arange(stages))
+
+
 def bounds_of(problem: Problem, kinds: Int[Array, " m"]) -> Float[Array, " m"]:
     """The bound `(m,)` that each kind names; zero where it names none."""
     return jnp.where(kinds == UPPER, problem.upper, jnp.where(kinds == LOWER, problem.lower, 0.0))
@@ -211,12 +217,6 @@ class _Point(eqx.Module):
         """State, costate, limited controls, their costates; controls, multipliers."""
         n, r, m = self.problem.n, len(self.limited), self.problem.m
         return *jnp.split(y, [n, 2 * n, 2 * n + r]), v[:m], v[m:]
-
-    @property
-    def is_differential(self):
-        """Which components of y obey a differential equation here; the others are algebraic."""
-        moving = self.kinds[self.limited] >= FALLING
-        return jnp.concatenate([jnp.ones(2 * self.problem.n, bool), moving, moving])
 
     def control_rate(self):
         """Rates of the limited controls, zero where they are not at a bound."""
@@ -362,9 +362,7 @@ def evaluate_stages(
     Without them it needs first derivatives of the dynamics only, and `h_uu` and `bend` are blank.
     """
     n_arcs, k, s, ny = arcs.stage.shape
-    nodes, _ = radau(s)
-    to_start = jnp.asarray([np.prod([c / (c - b) for c in nodes if c != b]) for b in nodes])
-    start_v = jnp.einsum("s,asm->am", to_start, arcs.stage_v[:, 0])
+    start_v = jnp.einsum("s,asm->am", jnp.asarray(to_monomials(s)[0]), arcs.stage_v[:, 0])
 
     def evaluate(y, v, kinds, active):
         point = _Point(problem, scales, kinds, active, features)
@@ -414,10 +412,11 @@ def _lift(value, like):
     return value.reshape((1,) * (like.ndim - value.ndim) + value.shape)
 
 
-def _is_differential(problem: Problem, plan: ArcPlan, scales: Scales, features: Features):
-    return jax.vmap(
-        lambda kinds, active: _Point(problem, scales, kinds, active, features).is_differential
-    )(plan.kinds, plan.active)
+def _is_differential(problem: Problem, plan: ArcPlan, features: Features):
+    """Which components of y obey a differential equation on each arc; the others are algebraic."""
+    moving = plan.kinds[:, np.array(features.limited, dtype=int)] >= FALLING
+    always = jnp.ones((len(moving), 2 * problem.n), dtype=bool)
+    return jnp.concatenate([always, moving, moving], axis=1)
 
 
 def _at_ends(values):
@@ -490,7 +489,7 @@ def residuals(
     r = len(limited)
     _, a = radau(arcs.stage.shape[2])
     h = interval_lengths(arcs)[:, None, None, None]
-    is_differential = _is_differential(problem, plan, scales, features)[:, None, None]
+    is_differential = _is_differential(problem, plan, features)[:, None, None]
     stage = jnp.where(
         is_differential,
         arcs.stage
@@ -601,7 +600,7 @@ def newton_step(
     rate = value.rate / _lift(scales.y, value.rate)
     law_w = jacobian.law * columns
 
-    moving = _is_differential(problem, plan, scales, features).astype(w_scale.dtype)
+    moving = _is_differential(problem, plan, features).astype(w_scale.dtype)
     held = 2 * n + np.arange(r)
     resting = jnp.zeros((ny, nw)).at[held, ny + limited].set(scales.v[limited] / scales.y[held])
     resting = (1.0 - moving)[:, :, None] * resting[None]

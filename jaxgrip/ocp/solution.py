@@ -9,7 +9,7 @@ from jaxtyping import Array, Bool, Float, Int
 from scipy.interpolate import CubicHermiteSpline
 
 from jaxgrip.ocp.certificate import Certificate, Extremal
-from jaxgrip.ocp.output import Output
+from jaxgrip.ocp.output import Output, multipliers, rate_costates
 from jaxgrip.ocp.problem import Problem
 from jaxgrip.ocp.results import RESULTS
 from jaxgrip.ocp.shooting import TOUCH
@@ -153,25 +153,22 @@ def as_solution(
         return v.reshape(v.shape[0] * v.shape[1], *v.shape[2:])[keep]
 
     y, y_rate, v = rows(out.y), rows(out.y_rate), rows(out.v)
-    limited = np.array(extremal.features.limited, dtype=int)
-    indices = np.array([index for index, _ in extremal.features.active], dtype=int)
-    k, m, c = len(keep), problem.m, problem.n_constraints
     result = RESULTS.successful if certificate.passed else RESULTS.not_certified
     return Solution(
         final_time=out.times[-1],
         objective=out.objective,
         switching_times=out.times[cuts],
-        structure=_structure(extremal, cuts, c),
+        structure=_structure(extremal, cuts, problem.n_constraints),
         t=rows(out.t),
         x=y[:, :n],
         x_rate=y_rate[:, :n],
-        u=v[:, :m],
+        u=v[:, : problem.m],
         costate=y[:, n : 2 * n],
         switching_function=rows(out.switching),
         hamiltonian=rows(out.hamiltonian),
-        multiplier=jnp.zeros((k, c)).at[:, indices].set(v[:, m:]),
+        multiplier=multipliers(problem, extremal.features, v),
         jumps=out.jump[cuts],
-        rate_costate=jnp.zeros((k, m)).at[:, limited].set(y[:, 2 * n + len(limited) :]),
+        rate_costate=rate_costates(problem, extremal.features, y),
         certificate=certificate,
         result=result,
         stats=stats,

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from jaxgrip.ocp.constraints import reach
 from jaxgrip.ocp.hamiltonian import Expansion, expand, with_hessian
 from jaxgrip.ocp.problem import Problem
 from jaxgrip.ocp.riccati import LinearQuadratic, sweep
@@ -162,19 +163,14 @@ def _scales(problem: Problem, guess: Guess) -> _Scales:
     rates = jax.vmap(
         lambda x: jax.vmap(lambda du: jnp.abs(problem.dynamics(x, middle + du)))(corners)
     )(ends).reshape(-1, n)
-    reach = guess.final_time * jnp.max(rates, axis=0)
     travel = jnp.abs(guess.x[-1] - guess.x[0])
-    state = jnp.maximum(travel, 0.1 * reach)
+    state = jnp.maximum(travel, 0.1 * guess.final_time * jnp.max(rates, axis=0))
     state = jnp.where(state > 0.0, state, jnp.maximum(jnp.max(state), 1.0))
     cost = jnp.max(jnp.stack([jnp.abs(problem.cost_rate(x, middle + 0.5 * span)) for x in ends]))
     objective = jnp.maximum(guess.final_time * cost, 1e-3 * guess.final_time)
     constraint = jnp.ones(problem.n_constraints)
     if problem.n_constraints:
-        slopes = jax.vmap(jax.jacfwd(problem.constraints, argnums=(0, 1)))(guess.x[:-1], guess.u)
-        reach = jnp.sum(jnp.abs(slopes[0]) * state[None, None], axis=2)
-        reach += jnp.sum(jnp.abs(slopes[1]) * span[None, None], axis=2)
-        constraint = jnp.max(reach, axis=0)
-        constraint = jnp.where(constraint > 0.0, constraint, 1.0)
+        constraint = reach(problem, guess.x[:-1], guess.u, state, span)
     return _Scales(state, span, guess.final_time, objective, constraint)
 
 
@@ -206,11 +202,6 @@ class _Program(eqx.Module):
     def limited(self) -> np.ndarray:
         """Indices of the controls with bounded rate."""
         return np.array(self.problem.limited, dtype=int)
-
-    @property
-    def n_inequalities(self) -> int:
-        """Number of inequalities of a stage, beside bounds on controls."""
-        return self.problem.n_constraints + 2 * len(self.limited)
 
     def rate_limits(self) -> tuple[Array, Array]:
         """Upper and lower rate of the limited controls, and where there is one, `(2 r,)`."""

@@ -326,13 +326,8 @@ def test_finger_with_a_speed_limit(fingers):
     assert np.max(got.multiplier[:, 0]) > np.max(got.multiplier[:, 1]) > 0.0
 
 
-class Competing(eqx.Module):
-    """A second, slow drive on the second joint."""
-
-    state_space: jg.rigid.StateSpace
-
-    def __call__(self, x, u):
-        return self.state_space(x, jnp.stack([u[0], u[1] + u[3], u[2]]))
+# A second, slow drive on the second joint.
+DRIVES = jnp.array([[1.0, 0.0, 0.0, 0.0], [0.0, 1.0, 0.0, 1.0], [0.0, 0.0, 1.0, 0.0]])
 
 
 def energy(x, u):
@@ -352,7 +347,7 @@ def test_competing_drives(fingers, name, torque, slow_rate, objective):
     torque, rate = jnp.array(torque), jnp.array([100.0, 100.0, 100.0, slow_rate])
     got = transcribe(
         jg.ocp.Problem(
-            Competing(jg.rigid.StateSpace(fingers[name].tree)),
+            jg.rigid.StateSpace(fingers[name].tree, DRIVES),
             running_cost=energy,
             **finger_states(fingers[name]),
             final_time=0.137,
