@@ -3,6 +3,9 @@
 from jaxgrip.ocp.batch import solve_batch as solve_batch
 from jaxgrip.ocp.certificate import Certificate as Certificate
 from jaxgrip.ocp.certificate import Check as Check
+from jaxgrip.ocp.phases import Phase as Phase
+from jaxgrip.ocp.phases import join as join
+from jaxgrip.ocp.phases import split as split
 from jaxgrip.ocp.pipeline import solve as solve
 from jaxgrip.ocp.problem import Free as Free
 from jaxgrip.ocp.problem import Problem as Problem

@@ -75,7 +75,7 @@ def solve_batch(problems: Problem, *, solver: Solver | None = None) -> list[Solu
         certified, result, stats, last = search(problem, solver)
         stats["alike"] = lead
         if certified is None:
-            solutions[lead] = as_failure(result, last, stats)
+            solutions[lead] = as_failure(problem, result, last, stats)
             continue
         solutions[lead] = _solution(problem, certified, stats)
         if left and result == RESULTS.successful:

@@ -21,9 +21,12 @@ from jaxgrip.ocp.shooting import (
     UPPER,
     ArcPlan,
     Arcs,
+    EndGradients,
     Features,
     Scales,
     ShootingResult,
+    end_gradients,
+    ends_of,
     interval_lengths,
     to_monomials,
 )
@@ -190,7 +193,7 @@ def certify(
     # All costates vanish where the constraints cost nothing; then the running cost is the measure.
     term = largest if largest > 0.0 else max(np.max(np.abs(shot.stages.cost)), 1.0)
     end = arcs.stage[-1, -1, -1]
-    cost_t, cost_x = jax.grad(problem.end_cost, argnums=(0, 1))(arcs.times[-1], end[:n])
+    gradients = end_gradients(problem, *ends_of(arcs), value.hamiltonian[-1, -1, -1])
     # A control that is always on a bound, although its switching function is zero, is arbitrary.
     pull = np.max(np.abs(switching), axis=(0, 1, 2)) * np.asarray(scales.switching * scales.v[:m])
     loose = np.all(bounded, axis=(0, 1, 2)) & (pull < 1e-9 * term)
@@ -198,18 +201,18 @@ def certify(
     if problem.is_time_free:
         bounds = problem.final_time
         time_violation = float(jnp.maximum(bounds.lower - time, time - bounds.upper) / time)
-        drift = h + float(cost_t)
-        if np.isfinite(plan.time_bound):
-            # More time must not help where the bound is the lower one, less where it is the upper.
-            side = 1.0 if plan.time_bound == bounds.lower else -1.0
-            drift = np.append(h - np.mean(h), -side * np.mean(drift))
+        drift = h + float(gradients.time - value.hamiltonian[-1, -1, -1])
+        if plan.ends.time != INTERIOR:
+            # Less time would have to help where the bound is the lower one, more at the upper.
+            drift = np.append(h - np.mean(h), float(plan.ends.time) * np.mean(drift))
             drift = np.where(np.arange(len(drift)) < len(h), np.abs(drift), np.maximum(drift, 0.0))
-    free = np.array([i not in problem.fixed_final for i in range(n)])
-    transversality = np.abs(np.asarray((end[n : 2 * n] - cost_x) / scales.y[n : 2 * n]))[free]
     again = again or reintegrate(problem, arcs, scales, extremal.features)
     x_end, costate_gap = (np.asarray(each) for each in again)
     fixed = np.array(problem.fixed_final, dtype=int)
     goal = np.asarray(problem.final_state / scales.y[:n])[fixed]
+    x = np.asarray(arcs.start[0, :n]), np.asarray(scales.y[:n]) * x_end
+    errors = problem.boundary(jnp.asarray(x[0]), arcs.times[-1], jnp.asarray(x[1]))
+    errors = np.asarray(errors / scales.boundary)
     lengths = (times - starts) / times[-1]
     conditional = ()
     if problem.n_constraints:
@@ -220,7 +223,11 @@ def certify(
         (
             Check(
                 "end state, re-integrated",
-                _worst(np.abs(x_end[fixed] - goal), np.abs(x_end - np.asarray(end / scales.y)[:n])),
+                _worst(
+                    np.abs(x_end[fixed] - goal),
+                    np.abs(errors),
+                    np.abs(x_end - np.asarray(end / scales.y)[:n]),
+                ),
                 1e-8,
                 "Dopri8 at rtol 1e-12 with the reported controls, scaled by the largest states",
                 shrinks=True,
@@ -283,9 +290,9 @@ def certify(
             ),
             Check(
                 "transversality",
-                _worst(transversality),
+                _transversality(problem, extremal, gradients),
                 1e-9,
-                "costates at free components of the final state, scaled",
+                "costates at free components of the initial and final state, scaled",
             ),
             Check(
                 "final time bounds",
@@ -293,9 +300,35 @@ def certify(
                 1e-12,
                 "final time outside its bounds, relative",
             ),
+            Check(
+                "initial state",
+                _initial_error(problem, extremal),
+                1e-10,
+                "fixed components off their values, free ones outside their bounds, scaled",
+            ),
             *conditional,
         )
     )
+
+
+def _transversality(problem: Problem, extremal: Extremal, gradients: EndGradients) -> float:
+    """Largest costate at a free component that nothing balances; at a bound only the wrong sign."""
+    n, kinds = problem.n, np.asarray(extremal.plan.ends.start)
+    size = np.asarray(extremal.scales.y[n : 2 * n])
+    start, end = np.asarray(gradients.start) / size, np.asarray(gradients.end) / size
+    start = np.where(kinds == INTERIOR, start, np.maximum(kinds * start, 0.0))
+    return _worst(np.abs(start[~problem.is_fixed_initial]), np.abs(end[~problem.is_fixed_final]))
+
+
+def _initial_error(problem: Problem, extremal: Extremal) -> float:
+    n = problem.n
+    start, size = np.asarray(extremal.shot.arcs.start[0, :n]), np.asarray(extremal.scales.y[:n])
+    off = np.where(
+        problem.is_fixed_initial,
+        np.abs(start - problem.initial_state),
+        np.maximum(problem.start_lower - start, start - problem.start_upper),
+    )
+    return _worst(off / size)
 
 
 @eqx.filter_jit

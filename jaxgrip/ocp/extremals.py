@@ -11,7 +11,7 @@ import numpy as np
 from jaxgrip.ocp.certificate import Certificate, Extremal, certify
 from jaxgrip.ocp.constraints import Active, find_order, total_derivative
 from jaxgrip.ocp.output import Output, assemble, control_rates, multipliers, rate_costates
-from jaxgrip.ocp.problem import Problem
+from jaxgrip.ocp.problem import Free, Problem, boundary_reach
 from jaxgrip.ocp.results import RESULTS
 from jaxgrip.ocp.shooting import (
     FALLING,
@@ -23,10 +23,13 @@ from jaxgrip.ocp.shooting import (
     UPPER,
     ArcPlan,
     Arcs,
+    EndKinds,
     Features,
     Scales,
     Shooting,
     ShootingResult,
+    end_gradients,
+    ends_of,
     radau,
     solve_shooting,
 )
@@ -74,7 +77,7 @@ class _Course(NamedTuple):
     """A trajectory to start the shooting from.
 
     `x`, `costate` `(K, n)` at increasing times `t`; `u` `(K', m)`, `multiplier` `(K', c)` of every
-    constraint and `rate_costate` `(K', m)` at increasing times `t_u`.
+    constraint and `rate_costate` `(K', m)` at increasing times `t_u`; `boundary_multiplier` `(b,)`.
     """
 
     t: np.ndarray
@@ -84,6 +87,7 @@ class _Course(NamedTuple):
     u: np.ndarray
     multiplier: np.ndarray
     rate_costate: np.ndarray
+    boundary_multiplier: np.ndarray
 
 
 class _Reading(NamedTuple):
@@ -92,7 +96,7 @@ class _Reading(NamedTuple):
     `scales` for all constraints and limited controls; `lean` `(m,)`, the mean position of each
     control between its bounds; `is_convex` `(m,)`, whether the Hamiltonian is strictly convex in
     it; `holds`, for each constraint the control that it holds, or None; `order` of each constraint
-    that is active; `time_bound`, the bound on which the final time lies, NaN where it lies on none.
+    that is active.
     """
 
     scales: Scales
@@ -100,7 +104,6 @@ class _Reading(NamedTuple):
     is_convex: np.ndarray
     holds: dict[int, int | None]
     order: dict[int, int]
-    time_bound: float
 
 
 def _interpolate(t, grid, rows):
@@ -149,7 +152,8 @@ def _start_arcs(
     for b in np.flatnonzero(layout.plan.jumps):
         row = layout.plan.jump_constraint[b]
         jump[b, layout.plan.jumps[b] - 1] = multiplier[b + 1, row]
-    return Arcs(start, stage, np.concatenate([u, stage_multiplier], axis=-1), jump, layout.times)
+    stage_v = np.concatenate([u, stage_multiplier], axis=-1)
+    return Arcs(start, stage, stage_v, jump, layout.times, course.boundary_multiplier)
 
 
 def _size(values: np.ndarray, unit: np.ndarray) -> np.ndarray:
@@ -181,6 +185,7 @@ def _full_scales(problem: Problem, found: Transcribed) -> Scales:
         np.maximum(_size(found.switching_function, span), least),
         hamiltonian,
         constraint,
+        np.asarray(boundary_reach(problem, found.x[[0, -1]], state, found.final_time)),
     )
 
 
@@ -282,13 +287,43 @@ def _mend(
     return profiles, tuple(active[row] for row in used)
 
 
-def _time_bound(problem: Problem, final_time: float) -> float:
-    if problem.is_time_free:
-        # Where a bound holds the time, the transcription ends within its barrier of the bound.
-        for bound in (float(problem.final_time.lower), float(problem.final_time.upper)):
-            if abs(final_time - bound) < 1e-4 * final_time:
-                return bound
-    return np.nan
+def _ends(time, start):
+    """Final time and initial state as one vector, which the bounds of both belong to."""
+    return np.concatenate([np.ravel(time), np.asarray(start)])
+
+
+def _end_bounds(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
+    """Bounds of the final time and the initial state, infinite where a component is fixed."""
+    time = problem.final_time if problem.is_time_free else Free(0.0).within(-np.inf, np.inf)
+    fixed = problem.is_fixed_initial
+    return (
+        _ends(time.lower, np.where(fixed, -np.inf, problem.start_lower)),
+        _ends(time.upper, np.where(fixed, np.inf, problem.start_upper)),
+    )
+
+
+def _read_ends(problem: Problem, found: Transcribed, scales: Scales) -> EndKinds:
+    """Bounds that the ends of a transcription lie on: where one holds, it stops near it."""
+    lower, upper = _end_bounds(problem)
+    values = _ends(found.final_time, found.x[0])
+    close = 1e-4 * _ends(found.final_time, scales.y[: problem.n])
+    kinds = np.where(
+        values - lower < close, LOWER, np.where(upper - values < close, UPPER, INTERIOR)
+    )
+    return EndKinds(kinds[0], kinds[1:])
+
+
+def _mend_ends(problem: Problem, shot: ShootingResult, scales: Scales, ends: EndKinds) -> EndKinds:
+    """Hold an end where it is beyond a bound, and let go one that a bound holds the wrong way."""
+    lower, upper = _end_bounds(problem)
+    n, arcs = problem.n, shot.arcs
+    gradients = end_gradients(problem, *ends_of(arcs), shot.stages.value.hamiltonian[-1, -1, -1])
+    pull = _ends(gradients.time / scales.hamiltonian, gradients.start / scales.y[n : 2 * n])
+    values, old = _ends(arcs.times[-1], arcs.start[0, :n]), _ends(*ends)
+    beyond = np.where(values < lower, LOWER, np.where(values > upper, UPPER, INTERIOR))
+    kept = np.where(pull * old > _TOLERANCE, INTERIOR, old)
+    kinds = np.where(old == INTERIOR, beyond, kept)
+    return EndKinds(kinds[0], kinds[1:])
 
 
 def _course(problem: Problem, features: Features, out: Output) -> _Course:
@@ -304,6 +339,7 @@ def _course(problem: Problem, features: Features, out: Output) -> _Course:
         v[:, : problem.m],
         np.asarray(multipliers(problem, features, jnp.asarray(v))),
         np.asarray(rate_costates(problem, features, jnp.asarray(y))),
+        np.asarray(out.boundary_multiplier),
     )
 
 
@@ -312,6 +348,7 @@ def _shoot_and_mend(
     solver: Solver,
     profiles: Profiles,
     active: tuple[Active, ...],
+    ends: EndKinds,
     course: _Course,
     reading: _Reading,
     stats: dict,
@@ -330,7 +367,7 @@ def _shoot_and_mend(
             n_arcs *= 2
         if n_arcs > solver.max_arcs:
             return uncertified, RESULTS.too_many_arcs
-        layout = lay_out(profiles, active, n_arcs, reading.time_bound)
+        layout = lay_out(profiles, active, n_arcs, ends)
         features = Features(
             bool(profiles.has(SINGULAR)), active, tuple(profiles.has(FALLING, RISING))
         )
@@ -347,17 +384,19 @@ def _shoot_and_mend(
         if is_imposed:
             return Certified(extremal, certify(problem, extremal)), RESULTS.successful
         new, new_active = collect_profiles(profiles, active, layout, times), active
+        new_ends = _mend_ends(problem, shot, scales, ends)
         if np.all(np.diff(times, prepend=0.0) > 0.0):
             new, new_active = _mend(
                 problem, new, layout.plan, features, shot, solver, scales, reading
             )
-            if new.kinds == profiles.kinds and new_active == active:
+            same_ends = np.array_equal(_ends(*new_ends), _ends(*ends))
+            if new.kinds == profiles.kinds and new_active == active and same_ends:
                 certified = Certified(extremal, certify(problem, extremal))
                 if not certified.certificate.is_too_coarse:
                     return certified, RESULTS.successful
                 uncertified = uncertified or certified
                 n_arcs *= 2
-        profiles, active = new, new_active
+        profiles, active, ends = new, new_active, new_ends
         course = _course(problem, features, assemble(problem, plan, shot.arcs, shot.stages))
     return uncertified, RESULTS.structure_failed
 
@@ -483,7 +522,6 @@ def find_extremal(
         bent,
         {},
         {},
-        _time_bound(problem, float(found.final_time)),
     )
     # A control with a strictly convex Hamiltonian may lie close to a bound without being on it:
     # there the multiplier outweighs the distance only on the bound.
@@ -507,7 +545,14 @@ def find_extremal(
         constraints.append(_as_profile(stretches, h, float(grid[-1])))
         active.append(each)
     course = _Course(
-        grid, found.x, costate, middles, found.u, multiplier, _at_middles(found.rate_costate, m)
+        grid,
+        found.x,
+        costate,
+        middles,
+        found.u,
+        multiplier,
+        _at_middles(found.rate_costate, m),
+        found.boundary_multiplier,
     )
     holds = [reading.holds[each.index] for each in active]
     for longest_switch in (2, len(position)):
@@ -530,6 +575,7 @@ def find_extremal(
             solver,
             profiles,
             tuple(active),
+            _read_ends(problem, found, scales),
             course,
             reading,
             stats,

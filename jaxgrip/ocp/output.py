@@ -32,7 +32,7 @@ from jaxgrip.ocp.shooting import (
 class Output(NamedTuple):
     """Dense output: each arc's start and interval ends, axes `(arcs, 1 + intervals)` first.
 
-    `y` and `v` as in [`Arcs`][], `jump` and `times` too.
+    `y` and `v` as in [`Arcs`][], `jump`, `times` and `boundary_multiplier` too.
     """
 
     objective: jax.Array
@@ -44,6 +44,7 @@ class Output(NamedTuple):
     v: jax.Array
     switching: jax.Array
     hamiltonian: jax.Array
+    boundary_multiplier: jax.Array
 
 
 def assemble(problem: Problem, plan: ArcPlan, arcs: Arcs, stages: Stages) -> Output:
@@ -75,6 +76,7 @@ def assemble(problem: Problem, plan: ArcPlan, arcs: Arcs, stages: Stages) -> Out
         v.at[..., : problem.m].set(u),
         rows(start.switching, value.switching),
         rows(start.hamiltonian, value.hamiltonian),
+        arcs.boundary_multiplier,
     )
 
 

@@ -190,7 +190,7 @@ def solve(
     out = outputs(arrays)
     certified, result, stats, last = kept["search"]
     if certified is None:
-        solution = as_failure(result, last, stats)
+        solution = as_failure(problem, result, last, stats)
     else:
         solution = as_solution(problem, out, *certified, stats)
     if throw and result != RESULTS.successful:

@@ -1,7 +1,7 @@
 """The statement of an optimal control problem: plain functions and bounds."""
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -9,37 +9,94 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float
 
+from jaxgrip.ocp.closures import capture
 from jaxgrip.precision import require_x64
 
 
 class Free(eqx.Module):
-    """A final time that the solver chooses.
+    """Numbers that the solver chooses: a final time, design variables, a part of a boundary state.
 
-    **Arguments:** `guess`, a starting value [s]; `lower` and `upper`, bounds [s] (defaults 0 and
-    infinity).
+    **Arguments:** `guess`, a starting value; `lower` and `upper`, bounds, None for the usual ones:
+    a final time lies between 0 and infinity, everything else anywhere.
     """
 
-    guess: Float[Array, ""]
-    lower: Float[Array, ""]
-    upper: Float[Array, ""]
+    guess: Float[Array, "..."]
+    lower: Float[Array, "..."] | None
+    upper: Float[Array, "..."] | None
 
-    def __init__(self, guess: ArrayLike, lower: ArrayLike = 0.0, upper: ArrayLike = np.inf):
+    def __init__(
+        self,
+        guess: Sequence | ArrayLike,
+        lower: Sequence | ArrayLike | None = None,
+        upper: Sequence | ArrayLike | None = None,
+    ):
         self.guess = jnp.asarray(guess, dtype=float)
-        self.lower = jnp.asarray(lower, dtype=float)
-        self.upper = jnp.asarray(upper, dtype=float)
+        self.lower = None if lower is None else jnp.asarray(lower, dtype=float)
+        self.upper = None if upper is None else jnp.asarray(upper, dtype=float)
+
+    def within(self, lower: float, upper: float) -> "Free":
+        """The same in double precision with bounds of the guess's shape, these where none is."""
+        guess = jnp.asarray(self.guess, dtype=float)
+        sides = (
+            (lower if self.lower is None else self.lower),
+            (upper if self.upper is None else self.upper),
+        )
+        return Free(guess, *(jnp.broadcast_to(jnp.asarray(v, float), guess.shape) for v in sides))
 
 
-def _boundary(values: Sequence | ArrayLike, name: str) -> tuple[Float[Array, " n"], tuple]:
-    """Split a boundary state into numbers and the indices that it fixes; None leaves one free."""
+class _Boundary(NamedTuple):
+    """A boundary state `(n,)`, which of its entries it fixes, which are guesses; their bounds."""
+
+    values: Float[Array, " n"]
+    fixed: tuple[int, ...]
+    guessed: tuple[int, ...]
+    lower: Float[Array, " n"]
+    upper: Float[Array, " n"]
+
+
+def _boundary(values: Sequence | ArrayLike, name: str) -> _Boundary:
+    """Read a boundary state, in which None or [`Free`][] leaves an entry free."""
+    free: dict[int, Free] = {}
     if isinstance(values, Sequence):
-        fixed = tuple(i for i, value in enumerate(values) if value is not None)
-        values = [0.0 if value is None else value for value in values]
+        unknown = {i for i, value in enumerate(values) if value is None}
+        free = {i: v.within(-np.inf, np.inf) for i, v in enumerate(values) if isinstance(v, Free)}
+        fixed = tuple(i for i in range(len(values)) if i not in unknown and i not in free)
+        values = [
+            0.0 if i in unknown else free[i].guess if i in free else value
+            for i, value in enumerate(values)
+        ]
     else:
         fixed = tuple(range(jnp.shape(values)[0] if jnp.ndim(values) else 0))
     values = jnp.asarray(values, dtype=float)
     if values.ndim != 1:
         raise ValueError(f"{name} must be a vector, not an array of shape {values.shape}.")
-    return values, fixed
+    lower, upper = jnp.full(values.shape, -jnp.inf), jnp.full(values.shape, jnp.inf)
+    for i, each in free.items():
+        lower, upper = lower.at[i].set(each.lower), upper.at[i].set(each.upper)
+    return _Boundary(values, fixed, tuple(free), lower, upper)
+
+
+class _Stated(eqx.Module):
+    """A function of the user's as one of the extended state (states, design variables, time)."""
+
+    function: Callable
+    n: int = eqx.field(static=True)
+    n_design: int = eqx.field(static=True)
+    is_time_dependent: bool = eqx.field(static=True)
+
+    def __call__(self, z: Float[Array, " n"], u: Float[Array, " m"]):
+        p, t = jnp.split(z[self.n :], [self.n_design])
+        extras = ([p] if self.n_design else []) + list(t)
+        return self.function(z[: self.n], u, *extras)
+
+
+class _Extended(_Stated):
+    """Dynamics of the extended state: design variables rest, time runs."""
+
+    def __call__(self, z: Float[Array, " n"], u: Float[Array, " m"]) -> Float[Array, " n"]:
+        """Rates of the extended state."""
+        clock = jnp.ones(int(self.is_time_dependent))
+        return jnp.concatenate([super().__call__(z, u), jnp.zeros(self.n_design), clock])
 
 
 def _bounds(
@@ -70,6 +127,15 @@ def _bounds(
     return *sides, *bound
 
 
+def _design(variables: Free | None) -> Free:
+    """Design variables with bounds, none where there are none."""
+    if variables is None:
+        return Free(jnp.zeros(0), jnp.zeros(0), jnp.zeros(0))
+    if not isinstance(variables, Free) or jnp.ndim(variables.guess) != 1:
+        raise ValueError(f"design_variables must be a Free with a vector, not {variables}.")
+    return variables.within(-np.inf, np.inf)
+
+
 def is_concrete(tree) -> bool:
     """Whether no array of a pytree is traced."""
     return not any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(tree))
@@ -78,26 +144,36 @@ def is_concrete(tree) -> bool:
 class Problem(eqx.Module):
     r"""Minimise $\Psi(t_F, x(t_F)) + \int_0^{t_F} L(x, u)\,dt$ subject to $x' = f(x, u)$.
 
-    States, controls and the rates of controls may be bounded, and $g(x, u) \le 0$ asked for.
+    States, controls and the rates of controls may be bounded, $g(x, u) \le 0$ and conditions
+    $b(x(0), t_F, x(t_F)) = 0$ asked for.
 
     Everything that is an array, also inside `dynamics` when that is a pytree, may be traced: a
     solution can be differentiated with respect to it, and other numbers do not recompile.
 
     **Arguments:**
 
-    - `dynamics`: $f(x, u)$, states `(n,)` and controls `(m,)` to rates `(n,)`. Give a pytree
-      (`equinox.Module`, `jax.tree_util.Partial`) where it holds numbers that change.
+    - `dynamics`: $f(x, u)$, states `(n,)` and controls `(m,)` to rates `(n,)`. Numbers that change
+      are JAX arrays in a pytree (`equinox.Module`, `jax.tree_util.Partial`) or in variables that
+      the function closes over.
     - `running_cost`: $L(x, u)$, a scalar; left out it is 0, or without a terminal cost 1, that is
       minimum time, which needs a free final time.
     - `terminal_cost`: $\Psi(t_F, x(t_F))$, a scalar.
-    - `initial_state`: `(n,)`.
-    - `final_state`: `(n,)`; an entry None leaves that component free.
+    - `initial_state`, `final_state`: `(n,)`; an entry None leaves that component free, an entry
+      [`Free`][] too, with a guess, at the start also with bounds.
+    - `boundary_conditions`: $b(x(0), t_F, x(t_F))$, `(k,)`, made zero: ends on a surface, periodic
+      motions.
     - `final_time`: a number [s] or [`Free`][].
     - `control_bounds`: `(lower, upper)`, each `(m,)`; infinite entries mean no bound.
     - `rate_bounds`: `(lower, upper)`, each `(m,)`, of the controls' rates of change [1/s]; None or
       an infinite number means no bound.
     - `state_bounds`: `(lower, upper)`, each `(n,)`; None or an infinite number means no bound.
     - `path_constraints`: $g(x, u)$, `(k,)`, kept at or below zero.
+    - `design_variables`: [`Free`][], vectors `(d,)`: constants that the solver chooses too. Every
+      function takes them as a further argument, after those above.
+    - `is_time_dependent`: whether dynamics, running cost and path constraints take the time [s] as
+      their last argument.
+
+    The solver appends design variables and time to the states; `n` counts them.
 
     **Raises:** `ValueError` with one sentence when shapes, bounds or times contradict each other;
     `RuntimeError` when 64-bit mode is off.
@@ -108,8 +184,11 @@ class Problem(eqx.Module):
     dynamics: Callable
     running_cost: Callable | None
     terminal_cost: Callable | None
+    boundary_conditions: Callable | None
     initial_state: Float[Array, " n"]
     final_state: Float[Array, " n"]
+    start_lower: Float[Array, " n"]
+    start_upper: Float[Array, " n"]
     final_time: Free | Float[Array, ""]
     lower: Float[Array, " m"]
     upper: Float[Array, " m"]
@@ -118,11 +197,15 @@ class Problem(eqx.Module):
     state_lower: Float[Array, " n"]
     state_upper: Float[Array, " n"]
     path_constraints: Callable | None
+    fixed_initial: tuple[int, ...] = eqx.field(static=True)
     fixed_final: tuple[int, ...] = eqx.field(static=True)
     limited: tuple[int, ...] = eqx.field(static=True)
     bounded_below: tuple[int, ...] = eqx.field(static=True)
     bounded_above: tuple[int, ...] = eqx.field(static=True)
     n_path: int = eqx.field(static=True)
+    n_boundary: int = eqx.field(static=True)
+    n_design: int = eqx.field(static=True)
+    is_time_dependent: bool = eqx.field(static=True)
 
     def __init__(
         self,
@@ -134,47 +217,39 @@ class Problem(eqx.Module):
         control_bounds: tuple[Sequence | ArrayLike, Sequence | ArrayLike],
         running_cost: Callable | None = None,
         terminal_cost: Callable | None = None,
+        boundary_conditions: Callable | None = None,
         rate_bounds: tuple[Sequence | ArrayLike, Sequence | ArrayLike] | None = None,
         state_bounds: tuple[Sequence | ArrayLike, Sequence | ArrayLike] | None = None,
         path_constraints: Callable | None = None,
+        design_variables: Free | None = None,
+        is_time_dependent: bool = False,
     ):
         require_x64("Optimal control")
         if not callable(dynamics):
             raise ValueError(f"dynamics must be a function of states and controls, not {dynamics}.")
         if not isinstance(control_bounds, Sequence) or len(control_bounds) != 2:
             raise ValueError("control_bounds must be a pair (lower, upper).")
-        self.dynamics = dynamics
-        self.running_cost = running_cost
-        self.terminal_cost = terminal_cost
-        self.initial_state, fixed_initial = _boundary(initial_state, "initial_state")
-        self.final_state, self.fixed_final = _boundary(final_state, "final_state")
-        is_free = isinstance(final_time, Free)
-        # A Free made before 64-bit mode was on holds single precision.
-        as_float = partial(jnp.asarray, dtype=float)
-        self.final_time = jax.tree.map(as_float, final_time)
-        self.lower, self.upper = (jnp.asarray(bound, dtype=float) for bound in control_bounds)
-        n = self.initial_state.shape[0]
-        if len(fixed_initial) != n:
-            raise ValueError("initial_state must fix every component; None is not allowed there.")
+        start = _boundary(initial_state, "initial_state")
+        end = _boundary(final_state, "final_state")
+        n = start.values.shape[0]
         if n == 0:
             raise ValueError("initial_state is empty: a problem needs at least one state.")
-        if self.final_state.shape != (n,):
+        if end.values.shape != (n,):
             raise ValueError(
-                f"final_state has {self.final_state.shape[0]} entries, initial_state has {n}."
+                f"final_state has {end.values.shape[0]} entries, initial_state has {n}."
             )
+        if not (np.all(np.isinf(end.lower)) and np.all(np.isinf(end.upper))):
+            raise ValueError("final_state: bounds of a free entry belong into state_bounds.")
+        is_free = isinstance(final_time, Free)
+        self.final_time = (
+            final_time.within(0.0, np.inf) if is_free else jnp.asarray(final_time, dtype=float)
+        )
+        self.lower, self.upper = (jnp.asarray(bound, dtype=float) for bound in control_bounds)
         if self.lower.ndim != 1 or self.lower.shape != self.upper.shape:
             raise ValueError(
                 "control_bounds must be two vectors of one length, not shapes "
                 f"{self.lower.shape} and {self.upper.shape}."
             )
-        self.rate_lower, self.rate_upper, slow_down, slow_up = _bounds(
-            rate_bounds, self.lower.shape[0], "rate_bounds"
-        )
-        self.limited = tuple(sorted({*slow_down, *slow_up}))
-        self.state_lower, self.state_upper, self.bounded_below, self.bounded_above = _bounds(
-            state_bounds, n, "state_bounds"
-        )
-        self.path_constraints = path_constraints
         if self.lower.shape[0] == 0:
             raise ValueError("control_bounds are empty: a problem needs at least one control.")
         if running_cost is None and terminal_cost is None and not is_free:
@@ -182,35 +257,88 @@ class Problem(eqx.Module):
                 "Minimum time needs final_time=Free(guess=...); a fixed final_time needs a "
                 "running_cost or a terminal_cost."
             )
-        out = eqx.filter_eval_shape(dynamics, self.initial_state, self.lower)
+        self.rate_lower, self.rate_upper, slow_down, slow_up = _bounds(
+            rate_bounds, self.lower.shape[0], "rate_bounds"
+        )
+        self.limited = tuple(sorted({*slow_down, *slow_up}))
+        state_lower, state_upper, self.bounded_below, self.bounded_above = _bounds(
+            state_bounds, n, "state_bounds"
+        )
+        design = _design(design_variables)
+        self.n_design, self.is_time_dependent = design.guess.shape[0], is_time_dependent
+        self.initial_state, self.final_state = self._boundary_states(start, end, design.guess)
+        clock = (n + self.n_design,) if is_time_dependent else ()
+        self.fixed_initial, self.fixed_final = start.fixed + clock, end.fixed
+        self.start_lower = self._extend(start.lower, design.lower, -jnp.inf)
+        self.start_upper = self._extend(start.upper, design.upper, jnp.inf)
+        nowhere = jnp.full(self.n_design, jnp.inf)
+        self.state_lower = self._extend(state_lower, -nowhere, -jnp.inf)
+        self.state_upper = self._extend(state_upper, nowhere, jnp.inf)
+        functions = dynamics, running_cost, terminal_cost, boundary_conditions, path_constraints
+        self._set_functions(n, *(capture(function) for function in functions))
+        self.check()
+
+    def _extend(self, values: Array, design: Array, clock: ArrayLike) -> Array:
+        """Values of states and design variables as values of the extended state."""
+        return jnp.concatenate([values, design, jnp.full(int(self.is_time_dependent), clock)])
+
+    def _boundary_states(self, start: _Boundary, end: _Boundary, design: Array):
+        """Extended boundary states, free entries as well guessed as the other end allows."""
+        n = start.values.shape[0]
+
+        def known(boundary):
+            return np.isin(np.arange(n), boundary.fixed + boundary.guessed)
+
+        initial = jnp.where(known(start) | ~known(end), start.values, end.values)
+        final = jnp.where(known(end), end.values, initial)
+        time = self.final_time.guess if isinstance(self.final_time, Free) else self.final_time
+        return self._extend(initial, design, 0.0), self._extend(final, design, time)
+
+    def _set_functions(self, n: int, dynamics, running_cost, terminal_cost, conditions, path):
+        """Check what the functions return, and make them functions of the extended state."""
+        x, u, time = self.initial_state[:n], self.lower, jnp.zeros(())
+        design = [self.initial_state[n : n + self.n_design]] if self.n_design else []
+        now = [time] if self.is_time_dependent else []
+        within, at_end = (x, u, *design, *now), (time, x, *design)
+        out = eqx.filter_eval_shape(dynamics, *within)
         if getattr(out, "shape", None) != (n,):
             raise ValueError(
                 f"dynamics must return the {n} state rates, an array of shape ({n},), not {out}."
             )
-        if out.dtype != self.initial_state.dtype:
+        if out.dtype != x.dtype:
             raise ValueError(f"dynamics must return 64-bit numbers, not {out.dtype}.")
-        self.n_path = 0
-        if path_constraints is not None:
-            out = eqx.filter_eval_shape(path_constraints, self.initial_state, self.lower)
-            if len(getattr(out, "shape", ())) != 1:
-                raise ValueError(f"path_constraints must return a vector, not {out}.")
-            self.n_path = out.shape[0]
-        time = jnp.zeros(())
+        for name, function, args in (
+            ("path_constraints", path, within),
+            ("boundary_conditions", conditions, (x, *at_end)),
+        ):
+            out = None if function is None else eqx.filter_eval_shape(function, *args)
+            if function is not None and len(getattr(out, "shape", ())) != 1:
+                raise ValueError(f"{name} must return a vector, not {out}.")
         for name, cost, args in (
-            ("running_cost", running_cost, (self.initial_state, self.lower)),
-            ("terminal_cost", terminal_cost, (time, self.final_state)),
+            ("running_cost", running_cost, within),
+            ("terminal_cost", terminal_cost, at_end),
         ):
             out = None if cost is None else eqx.filter_eval_shape(cost, *args)
             if cost is not None and getattr(out, "shape", None) != ():
                 raise ValueError(f"{name} must return a scalar, not {out}.")
-        self.check()
+        self.n_path = 0 if path is None else eqx.filter_eval_shape(path, *within).shape[0]
+        self.n_boundary = 0
+        if conditions is not None:
+            self.n_boundary = eqx.filter_eval_shape(conditions, x, *at_end).shape[0]
+        kind = (n, self.n_design, self.is_time_dependent)
+        self.dynamics, self.running_cost, self.path_constraints = dynamics, running_cost, path
+        self.terminal_cost, self.boundary_conditions = terminal_cost, conditions
+        if self.n_design or self.is_time_dependent:
+            self.dynamics = _Extended(dynamics, *kind)
+            self.running_cost = running_cost and _Stated(running_cost, *kind)
+            self.path_constraints = path and _Stated(path, *kind)
 
     def check(self):
         """Raise `ValueError` where numbers contradict each other; traced ones are passed over."""
         time = self.final_time
         times = (time.guess, time.lower, time.upper) if isinstance(time, Free) else (time,)
         bounds = (self.lower, self.upper, self.rate_lower, self.rate_upper)
-        bounds += (self.state_lower, self.state_upper)
+        bounds += (self.state_lower, self.state_upper, self.start_lower, self.start_upper)
         if not is_concrete((self.initial_state, self.final_state, *bounds, *times)):
             return
         for name in ("initial_state", "final_state"):
@@ -229,6 +357,7 @@ class Problem(eqx.Module):
                     f"bound {upper[j]}."
                 )
         self._check_boundary_states()
+        self._check_start_bounds()
         bad = np.flatnonzero(~(np.asarray(self.rate_lower) < 0.0) | ~(self.rate_upper > 0.0))
         if bad.size:
             j = bad[0]
@@ -251,7 +380,10 @@ class Problem(eqx.Module):
             raise ValueError(f"final_time must be a positive number, not {time}.")
 
     def _check_boundary_states(self):
-        for name, indices in (("initial_state", range(self.n)), ("final_state", self.fixed_final)):
+        for name, indices in (
+            ("initial_state", self.fixed_initial),
+            ("final_state", self.fixed_final),
+        ):
             state = np.asarray(getattr(self, name))
             outside = (state < self.state_lower) | (state > self.state_upper)
             bad = [i for i in indices if outside[i]]
@@ -262,10 +394,25 @@ class Problem(eqx.Module):
                     f"and {self.state_upper[i]}."
                 )
 
+    def _check_start_bounds(self):
+        first, free = self.n_states, np.setdiff1d(np.arange(self.n), self.fixed_initial)
+        for i in free:
+            name = f"initial_state[{i}]" if i < first else f"design_variables[{i - first}]"
+            lower, guess, upper = self.start_lower[i], self.initial_state[i], self.start_upper[i]
+            if not lower < guess < upper:
+                raise ValueError(
+                    f"{name}: the guess {guess} must lie between the bounds {lower} and {upper}."
+                )
+
     @property
     def n(self) -> int:
-        """Number of states."""
+        """Number of states, design variables and, if the problem depends on it, the time."""
         return self.initial_state.shape[0]
+
+    @property
+    def n_states(self) -> int:
+        """Number of states of the problem's own."""
+        return self.n - self.n_design - self.is_time_dependent
 
     @property
     def m(self) -> int:
@@ -282,6 +429,11 @@ class Problem(eqx.Module):
         """Width of the rate bounds `(m,)` [1/s], one where a side is open."""
         span = self.rate_upper - self.rate_lower
         return jnp.where(jnp.isfinite(span), span, 1.0)
+
+    @property
+    def is_fixed_initial(self) -> Bool[np.ndarray, " n"]:
+        """Which components of the initial state are fixed."""
+        return np.isin(np.arange(self.n), self.fixed_initial)
 
     @property
     def is_fixed_final(self) -> Bool[np.ndarray, " n"]:
@@ -324,4 +476,49 @@ class Problem(eqx.Module):
         """Terminal cost Psi at a final time [s] and a final state `(n,)`."""
         if self.terminal_cost is None:
             return jnp.zeros(())
-        return self.terminal_cost(time, x)
+        return self.terminal_cost(time, *self._own(x))
+
+    def boundary(
+        self, start: Float[Array, " n"], time: Float[Array, ""], end: Float[Array, " n"]
+    ) -> Float[Array, " b"]:
+        """What the boundary conditions make zero `(n_boundary,)`, beside the fixed components."""
+        if self.boundary_conditions is None:
+            return jnp.zeros(0)
+        return self.boundary_conditions(start[: self.n_states], time, *self._own(end))
+
+    def end_function(
+        self,
+        start: Float[Array, " n"],
+        time: Float[Array, ""],
+        end: Float[Array, " n"],
+        multiplier: Float[Array, " b"],
+    ) -> Float[Array, ""]:
+        r"""Terminal cost plus the boundary conditions times their multipliers `(n_boundary,)`.
+
+        Its gradients are what the costates and the Hamiltonian must balance at free ends.
+        """
+        return self.end_cost(time, end) + multiplier @ self.boundary(start, time, end)
+
+    def _own(self, z: Array) -> tuple[Array, ...]:
+        """States, and design variables where there are any, of an extended state."""
+        n = self.n_states
+        return (z[:n], z[n : n + self.n_design]) if self.n_design else (z[:n],)
+
+
+def boundary_reach(
+    problem: Problem,
+    ends: Float[ArrayLike, "2 n"],
+    state: Float[ArrayLike, " n"],
+    time: Float[ArrayLike, ""],
+) -> Float[Array, " b"]:
+    """By how much typical changes of states `(n,)` and time [s] change each boundary condition.
+
+    **Arguments:** `ends`, initial and final state; the changes; the final time is one of them.
+
+    **Returns:** `(b,)`, one where nothing changes a condition.
+    """
+    by_start, by_time, by_end = jax.jacfwd(problem.boundary, argnums=(0, 1, 2))(
+        jnp.asarray(ends[0]), jnp.asarray(time), jnp.asarray(ends[1])
+    )
+    reach = (jnp.abs(by_start) + jnp.abs(by_end)) @ state + jnp.abs(by_time) * time
+    return jnp.where(reach > 0.0, reach, 1.0)

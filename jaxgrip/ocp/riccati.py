@@ -4,19 +4,22 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float
 
 
 class LinearQuadratic(NamedTuple):
-    r"""Minimise $\frac12 \sum_k w_k^T Q_k w_k + \frac12 e^T V e$, $x_{k+1} = A_k w_k$, $x_0 = 0$.
+    r"""Minimise $\frac12 \sum_k w_k^T Q_k w_k + \frac12 e^T V e$, $x_{k+1} = A_k w_k$, $x_0 = S p$.
 
     w = (x, u, p) with states `(n,)`, controls `(m,)` and parameters p `(q,)`; e = (x_N, p). The
-    parameters are (time, 1, multipliers): the constant one carries the linear terms, the
-    multipliers of the end conditions are maximised over.
+    parameters are (time, 1, free components of x_0, multipliers): the constant one carries the
+    linear terms, the multipliers of the end conditions are maximised over.
 
-    `stage` Q `(N, n+m+q, n+m+q)`; `move` A `(N, n, n+m+q)`; `end` V `(n+q, n+q)`.
+    `start` S `(n, q)`; `stage` Q `(N, n+m+q, n+m+q)`; `move` A `(N, n, n+m+q)`; `end` V
+    `(n+q, n+q)`.
     """
 
+    start: Float[Array, "n q"]
     stage: Float[Array, "N w w"]
     move: Float[Array, "N n w"]
     end: Float[Array, "e e"]
@@ -35,10 +38,11 @@ class Sweep(NamedTuple):
     ok: Bool[Array, ""]
 
 
-def sweep(lq: LinearQuadratic, *, is_time_free: bool) -> Sweep:
+def sweep(lq: LinearQuadratic, *, is_time_free: bool, n_multipliers: int) -> Sweep:
     """Solve a [`LinearQuadratic`][] in time linear in the number of stages.
 
-    **Arguments:** `lq`; `is_time_free`, whether the first parameter is an unknown or zero.
+    **Arguments:** `lq`; `is_time_free`, whether the first parameter is an unknown or zero;
+    `n_multipliers`, how many of the last parameters are multipliers.
 
     **Returns:** a [`Sweep`][].
     """
@@ -61,16 +65,21 @@ def sweep(lq: LinearQuadratic, *, is_time_free: bool) -> Sweep:
         return 0.5 * (new + new.T), (gain, value[:n])
 
     first, (gains, value_rows) = jax.lax.scan(backward, lq.end, (lq.stage, lq.move), reverse=True)
-    saddle = first[n:, n:]
-    unknown = jnp.array([i for i in range(q) if i != 1 and (i != 0 or is_time_free)], dtype=int)
-    solved = jnp.linalg.solve(saddle[unknown[:, None], unknown[None]], -saddle[unknown, 1])
+    lift = jnp.concatenate([lq.start, jnp.eye(q)])
+    saddle = lift.T @ first @ lift
+    free = range(2, q - n_multipliers)
+    smallest = np.array([0, *free] if is_time_free else free, dtype=int)
+    largest = np.arange(q - n_multipliers, q)
+    unknown = np.concatenate([smallest, largest])
+    solved = jnp.linalg.solve(saddle[unknown[:, None], unknown], -saddle[unknown, 1])
     parameters = jnp.zeros(q).at[1].set(1.0).at[unknown].set(solved)
-    concave = jnp.linalg.cholesky(-saddle[2:, 2:])
+    concave = jnp.linalg.cholesky(-saddle[largest[:, None], largest])
     ok = jnp.all(jnp.isfinite(gains)) & jnp.all(jnp.isfinite(concave))
-    if is_time_free:
-        coupling = saddle[2:, 0]
-        by_time = coupling @ jax.scipy.linalg.cho_solve((concave, True), coupling)
-        ok &= saddle[0, 0] + by_time > 0.0
+    coupling = saddle[largest[:, None], smallest]
+    convex = saddle[smallest[:, None], smallest] + coupling.T @ jax.scipy.linalg.cho_solve(
+        (concave, True), coupling
+    )
+    ok &= jnp.all(jnp.isfinite(jnp.linalg.cholesky(convex)))
 
     def forward(x, inputs):
         gain, move = inputs
@@ -78,10 +87,11 @@ def sweep(lq: LinearQuadratic, *, is_time_free: bool) -> Sweep:
         new = move @ jnp.concatenate([x, u, parameters])
         return new, (u, new)
 
-    _, (u, x) = jax.lax.scan(forward, jnp.zeros(n), (gains, lq.move))
+    start = lq.start @ parameters
+    _, (u, x) = jax.lax.scan(forward, start, (gains, lq.move))
     ends = jnp.concatenate([x, jnp.broadcast_to(parameters, (len(x), q))], axis=1)
     return Sweep(
-        jnp.concatenate([jnp.zeros((1, n)), x]),
+        jnp.concatenate([start[None], x]),
         u,
         parameters,
         jnp.einsum("kie,ke->ki", value_rows, ends),

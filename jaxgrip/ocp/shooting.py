@@ -56,6 +56,15 @@ class Features(eqx.Module):
         return max((order for _, order in self.active), default=0)
 
 
+class EndKinds(NamedTuple):
+    """LOWER or UPPER where the final `time` or a free component `(n,)` of the initial state `start`
+    lies on that bound, INTERIOR elsewhere.
+    """
+
+    time: Int[Array, ""]
+    start: Int[Array, " n"]
+
+
 class ArcPlan(NamedTuple):
     """The structure of a solution as data.
 
@@ -80,7 +89,7 @@ class ArcPlan(NamedTuple):
     other names that end twice: a singular arc its entry, a rate arc its exit.
 
     `jumps` `(arcs - 1,)`: how many jump parameters the costate has there, of which constraint
-    `jump_constraint`. `time_bound`: the bound on which the final time lies, NaN where on none.
+    `jump_constraint`. `ends`: the [`EndKinds`][].
     """
 
     kinds: Int[Array, "arcs m"]
@@ -91,7 +100,7 @@ class ArcPlan(NamedTuple):
     at: Int[Array, " conditions"]
     jumps: Int[Array, " boundaries"]
     jump_constraint: Int[Array, " boundaries"]
-    time_bound: Float[Array, ""]
+    ends: EndKinds
 
 
 class Arcs(NamedTuple):
@@ -100,7 +109,7 @@ class Arcs(NamedTuple):
     y = (x, costate, limited controls, their costates), v = (controls, multipliers of constraints).
     `start` `(arcs, y)` at the beginning of each arc, `stage` `(arcs, intervals, s, y)`, `stage_v`
     `(arcs, intervals, s, v)`, `jump` `(arcs - 1, P)` of the costate, `times` `(arcs,)` ends of the
-    arcs [s]. The last stage of an interval is its end.
+    arcs [s], `boundary_multiplier` `(b,)`. The last stage of an interval is its end.
     """
 
     start: Float[Array, "arcs y"]
@@ -108,23 +117,24 @@ class Arcs(NamedTuple):
     stage_v: Float[Array, "arcs intervals s v"]
     jump: Float[Array, "boundaries P"]
     times: Float[Array, " arcs"]
+    boundary_multiplier: Float[Array, " b"]
 
 
 class Residual(NamedTuple):
-    """Residuals of the conditions, scaled to order one."""
+    """Residuals of the conditions, scaled to order one; `boundary` holds those at the ends."""
 
     stage: Float[Array, "arcs intervals s y"]
     law: Float[Array, "arcs intervals s v"]
     continuity: Float[Array, "boundaries y"]
     condition: Float[Array, " conditions"]
     jump: Float[Array, "boundaries P"]
-    initial: Float[Array, " initial"]
-    final: Float[Array, " n"]
-    time: Float[Array, ""]
+    boundary: Float[Array, " boundary"]
 
 
 class Scales(NamedTuple):
-    """Typical sizes of y, v, time, switching functions `(m,)`, H and constraints `(c,)`."""
+    """Typical sizes of y, v, time, switching functions `(m,)`, H, constraints `(c,)` and boundary
+    conditions `(b,)`.
+    """
 
     y: Float[Array, " y"]
     v: Float[Array, " v"]
@@ -132,6 +142,7 @@ class Scales(NamedTuple):
     switching: Float[Array, " m"]
     hamiltonian: Float[Array, ""]
     constraint: Float[Array, " c"]
+    boundary: Float[Array, " b"]
 
 
 class Conditions(NamedTuple):
@@ -194,9 +205,16 @@ def to_monomials(stages: int) -> np.ndarray:
     return np.linalg.inv(nodes[:, None] ** np.arange(stages))
 
 
+def select_bound(
+    kinds: Int[Array, " *k"], lower: Float[Array, " *k"], upper: Float[Array, " *k"]
+) -> Float[Array, " *k"]:
+    """The bound that each kind names; zero where it names none."""
+    return jnp.where(kinds == UPPER, upper, jnp.where(kinds == LOWER, lower, 0.0))
+
+
 def bounds_of(problem: Problem, kinds: Int[Array, " m"]) -> Float[Array, " m"]:
-    """The bound `(m,)` that each kind names; zero where it names none."""
-    return jnp.where(kinds == UPPER, problem.upper, jnp.where(kinds == LOWER, problem.lower, 0.0))
+    """The bound `(m,)` of each control that its kind names; zero where it names none."""
+    return select_bound(kinds, problem.lower, problem.upper)
 
 
 class _Point(eqx.Module):
@@ -419,6 +437,11 @@ def _is_differential(problem: Problem, plan: ArcPlan, features: Features):
     return jnp.concatenate([always, moving, moving], axis=1)
 
 
+def ends_of(arcs: Arcs):
+    """y at the start, the final time, y at the end, the multipliers of the boundary conditions."""
+    return arcs.start[0], arcs.times[-1], arcs.stage[-1, -1, -1], arcs.boundary_multiplier
+
+
 def _at_ends(values):
     return jax.tree.map(lambda v: v[:, -1, -1], values)
 
@@ -435,16 +458,89 @@ def _next_bounds(problem: Problem, plan: ArcPlan):
     return bounds[jnp.minimum(plan.at + 1, len(bounds) - 1), plan.control]
 
 
+class EndGradients(NamedTuple):
+    """Change of the Lagrange function with what is free at the ends: the initial state `start`
+    `(n,)`, the `time`, the final state `end` `(n,)`, the `multiplier` `(b,)`.
+    """
+
+    start: Float[Array, " n"]
+    time: Float[Array, ""]
+    end: Float[Array, " n"]
+    multiplier: Float[Array, " b"]
+
+
+def end_gradients(
+    problem: Problem,
+    start: Float[Array, " y"],
+    time: Float[Array, ""],
+    end: Float[Array, " y"],
+    multiplier: Float[Array, " b"],
+    value: Float[Array, ""],
+) -> EndGradients:
+    """What must vanish where something is free at the ends.
+
+    **Arguments:** y at both ends, the final time, the multipliers of the boundary conditions, and
+    the Hamiltonian's `value` at the final time. Source: specs/000b, section 1.
+    """
+    n = problem.n
+    change = EndGradients(
+        *jax.grad(problem.end_function, argnums=(0, 1, 2, 3))(start[:n], time, end[:n], multiplier)
+    )
+    return change._replace(
+        start=start[n : 2 * n] + change.start,
+        time=value + change.time,
+        end=change.end - end[n : 2 * n],
+    )
+
+
+def _boundary_residual(
+    problem: Problem, plan: ArcPlan, scales: Scales, start, time, end, multiplier, value
+) -> Float[Array, " boundary"]:
+    """Conditions at both ends `(2n + r + 1 + b,)`, scaled.
+
+    Of the initial state or its costate `(n,)`, the costates of the limited controls `(r,)`, the
+    final state or its costate `(n,)`, the final time or the Hamiltonian, the boundary conditions.
+    """
+    n, r = problem.n, (start.shape[0] - 2 * problem.n) // 2
+    gradients = end_gradients(problem, start, time, end, multiplier, value)
+    size_x, size_costate = scales.y[:n], scales.y[n : 2 * n]
+    bound = select_bound(plan.ends.start, problem.start_lower, problem.start_upper)
+    goal = jnp.where(problem.is_fixed_initial, problem.initial_state, bound)
+    initial = jnp.where(
+        problem.is_fixed_initial | (plan.ends.start != INTERIOR),
+        (start[:n] - goal) / size_x,
+        gradients.start / size_costate,
+    )
+    final = jnp.where(
+        problem.is_fixed_final,
+        (end[:n] - problem.final_state) / size_x,
+        gradients.end / size_costate,
+    )
+    if problem.is_time_free:
+        goal = select_bound(plan.ends.time, problem.final_time.lower, problem.final_time.upper)
+        last = jnp.where(
+            plan.ends.time != INTERIOR,
+            (time - goal) / scales.time,
+            gradients.time / scales.hamiltonian,
+        )
+    else:
+        last = (time - problem.final_time) / scales.time
+    rate_costate = start[2 * n + r :] / scales.y[2 * n + r :]
+    errors = gradients.multiplier / scales.boundary
+    return jnp.concatenate([initial, rate_costate, final, last[None], errors])
+
+
 class _Sizes(NamedTuple):
     """Typical sizes of what belongs to the constraints, `(c,)` and `(c, P)`.
 
     `highest` derivatives; `level`, those below; `jump` parameters: what moves the costate as much
-    as its own size.
+    as its own size; `boundary_multiplier` `(b,)`, likewise.
     """
 
     highest: Float[Array, " c"]
     level: Float[Array, "c P"]
     jump: Float[Array, "c P"]
+    boundary_multiplier: Float[Array, " b"]
 
 
 def _sizes(scales: Scales, features: Features) -> _Sizes:
@@ -455,6 +551,7 @@ def _sizes(scales: Scales, features: Features) -> _Sizes:
         scales.constraint / scales.time**order,
         size / scales.time ** k[None],
         scales.hamiltonian * scales.time ** (k[None] + 1.0) / size,
+        scales.hamiltonian * scales.time / scales.boundary,
     )
 
 
@@ -536,36 +633,13 @@ def residuals(
     condition = jnp.select(
         [rule == each for each in range(1, 8)], chosen, jnp.concatenate([halfway, held])
     )
-    time = arcs.times[-1]
-    x, costate = y_end[-1, :n], y_end[-1, n : 2 * n]
-    cost_t, cost_x = jax.grad(problem.end_cost, argnums=(0, 1))(time, x)
-    final = jnp.where(
-        problem.is_fixed_final,
-        (x - problem.final_state) / scales.y[:n],
-        (costate - cost_x) / scales.y[n : 2 * n],
-    )
-    if problem.is_time_free:
-        on_bound = jnp.isfinite(plan.time_bound)
-        last = jnp.where(
-            on_bound,
-            (time - jnp.where(on_bound, plan.time_bound, 0.0)) / scales.time,
-            (end.hamiltonian[-1] + cost_t) / scales.hamiltonian,
-        )
-    else:
-        last = (time - problem.final_time) / scales.time
-    initial = jnp.concatenate(
-        [arcs.start[0, :n] - problem.initial_state, arcs.start[0, 2 * n + r :]]
-    )
-    initial_size = jnp.concatenate([scales.y[:n], scales.y[2 * n + r :]])
     return Residual(
         stage / _lift(scales.y, stage),
         value.law,
         continuity / scales.y[None],
         condition,
         jump,
-        initial / initial_size,
-        final,
-        last,
+        _boundary_residual(problem, plan, scales, *ends_of(arcs), end.hamiltonian[-1]),
     )
 
 
@@ -651,10 +725,11 @@ def newton_step(
     end_w = chain(by_interval[-1], starts[-1])
     own_end_w = chain_own(by_interval[-1], own_by_interval[-1], own_starts[-1])
 
-    # Unknowns: y at the arcs' starts, the jump parameters, the arcs' end times.
+    # Unknowns: y at the arcs' starts, jump parameters, boundary multipliers, the arcs' end times.
     step_scale = scales.time / k
-    n_starts, n_jumps = ny * n_arcs, p * (n_arcs - 1)
-    size = n_starts + n_jumps + n_arcs
+    n_starts, n_jumps, n_boundary = ny * n_arcs, p * (n_arcs - 1), problem.n_boundary
+    n_others = n_jumps + n_boundary
+    size = n_starts + n_others + n_arcs
     arc_eye = jnp.eye(n_arcs)
     length = (arc_eye - jnp.eye(n_arcs, k=-1)) * step_scale
 
@@ -666,7 +741,7 @@ def newton_step(
         over_times = rows[:, :, ny, None] * length[arc][:, None, :]
         over_starts = over_starts.reshape(*rows.shape[:2], n_starts)
         return (
-            jnp.concatenate([jnp.pad(over_starts, ((0, 0), (0, 0), (0, n_jumps))), over_times], 2),
+            jnp.concatenate([jnp.pad(over_starts, ((0, 0), (0, 0), (0, n_others))), over_times], 2),
             rows_own,
         )
 
@@ -686,7 +761,7 @@ def newton_step(
     )
     after = arc_eye[1:, None, :, None] * jnp.eye(ny)[None, :, None, :]
     after = after.reshape(n_arcs - 1, ny, n_starts)
-    continuity = jnp.pad(after, ((0, 0), (0, 0), (0, n_jumps + n_arcs))) - passed
+    continuity = jnp.pad(after, ((0, 0), (0, 0), (0, n_others + n_arcs))) - passed
     continuity = continuity.at[:, n : 2 * n, n_starts : n_starts + n_jumps].add(by_jump)
 
     level_w = slope * (w_scale[None, None, :n] / sizes.level[plan.jump_constraint][:, :, None])
@@ -718,38 +793,27 @@ def newton_step(
     row_w = jnp.select([(rule == each)[:, None] for each in range(1, 8)], chosen, 0.0)
     condition_rows, condition_own = spread(row_w[:, None], at)
     halfway = arc_eye[:-1] - 0.5 * (jnp.eye(n_arcs, k=1) + jnp.eye(n_arcs, k=-1))[:-1]
-    halfway = jnp.pad(halfway, ((0, 0), (n_starts + n_jumps, 0)))
+    halfway = jnp.pad(halfway, ((0, 0), (n_starts + n_others, 0)))
     idle = jnp.concatenate([halfway, jnp.eye(r, size, k=2 * n)])
     condition_rows = condition_rows[:, 0] + jnp.where((rule == SUBDIVISION)[:, None], idle, 0.0)
 
-    initial_rows = jnp.concatenate([jnp.eye(n, size), jnp.eye(r, size, k=2 * n + r)])
-    time = arcs.times[-1]
-    z = jnp.concatenate([time[None], arcs.stage[-1, -1, -1, :n]])
-    cost_zz = jax.hessian(lambda v: problem.end_cost(v[0], v[1:]))(z)
-    cost_zz *= jnp.concatenate([scales.time[None], scales.y[:n]])[None]
-    costate_w = jnp.eye(n, nw, k=n).at[:, :n].add(-cost_zz[1:, 1:] / scales.y[n : 2 * n, None])
-    final_w = jnp.where(problem.is_fixed_final[:, None], jnp.eye(n, nw), costate_w)
-    last = jnp.array([n_arcs - 1])
-    final_rows, final_own = spread(final_w[None], last)
-    costate_t = jnp.where(problem.is_fixed_final, 0.0, -cost_zz[1:, 0] / scales.y[n : 2 * n])
-    final_rows = final_rows[0].at[:, -1].add(costate_t)
-    if problem.is_time_free:
-        row = end.hamiltonian[-1] * w_scale + jnp.pad(cost_zz[0, 1:], (0, nw - n))
-        time_row, time_own = spread((row / scales.hamiltonian)[None, None], last)
-        time_row = time_row[0, 0].at[-1].add(cost_zz[0, 0] / scales.hamiltonian)
-        on_bound = jnp.isfinite(plan.time_bound)
-        time_row = jnp.where(on_bound, jnp.eye(size)[-1], time_row)
-        time_own = jnp.where(on_bound, 0.0, time_own[0, 0])
-    else:
-        time_row, time_own = jnp.eye(size)[-1], jnp.zeros(())
+    by_start, by_time, by_end, by_multiplier, by_value = jax.jacfwd(
+        lambda *ends: _boundary_residual(problem, plan, scales, *ends), argnums=(0, 1, 2, 3, 4)
+    )(*ends_of(arcs), value.hamiltonian[-1, -1, -1])
+    by_w = jnp.pad(by_end, ((0, 0), (0, nw - ny))) + by_value[:, None] * end.hamiltonian[-1][None]
+    boundary_rows, boundary_own = spread((by_w * w_scale[None])[None], np.array([n_arcs - 1]))
+    others = [
+        jnp.pad(by_start * scales.y[None], ((0, 0), (0, n_starts - ny + n_jumps))),
+        by_multiplier * sizes.boundary_multiplier[None],
+        jnp.pad(by_time[:, None] * scales.time, ((0, 0), (n_arcs - 1, 0))),
+    ]
+    boundary_rows = boundary_rows[0] + jnp.concatenate(others, axis=1)
     matrix = jnp.concatenate(
         [
             continuity.reshape(-1, size),
             condition_rows,
             jump_rows.reshape(-1, size),
-            initial_rows,
-            final_rows,
-            time_row[None],
+            boundary_rows,
         ]
     )
     vector = jnp.concatenate(
@@ -757,15 +821,14 @@ def newton_step(
             (rhs.continuity + passed_own).ravel(),
             rhs.condition - condition_own[:, 0],
             (rhs.jump - jump_own).ravel(),
-            rhs.initial,
-            rhs.final - final_own[0],
-            (rhs.time - time_own)[None],
+            rhs.boundary - boundary_own[0],
         ]
     )
     solved = jax.scipy.linalg.lu_solve(jax.scipy.linalg.lu_factor(matrix), vector)
     arc_starts = solved[:n_starts].reshape(n_arcs, ny)
     d_jump = solved[n_starts : n_starts + n_jumps].reshape(n_arcs - 1, p)
-    d_times = solved[n_starts + n_jumps :]
+    d_multiplier = solved[n_starts + n_jumps : n_starts + n_others]
+    d_times = solved[n_starts + n_others :]
     d_length = (length @ d_times)[:, None]
     start = own_starts + jnp.einsum(
         "kayc,ac->kay", starts, jnp.concatenate([arc_starts, d_length], axis=1)
@@ -778,6 +841,7 @@ def newton_step(
         w[..., ny:] * _lift(scales.v, w),
         d_jump * jump_size,
         d_times * scales.time,
+        d_multiplier * sizes.boundary_multiplier,
     )
 
 

@@ -44,6 +44,7 @@ class Solution(eqx.Module):
       `jumps` `(arcs - 1, P)`, what the costate loses at each switching time times the gradients of
       the constraint's derivatives below that one; `rate_costate` `(K, m)` of controls whose rate is
       at a bound;
+    - `design_variables` `(d,)`; `boundary_multiplier` `(b,)` of the boundary conditions;
     - `certificate`: every necessary condition with its measured value;
     - `result`: a member of [`RESULTS`][]; `stats`: counts and times.
     """
@@ -62,6 +63,8 @@ class Solution(eqx.Module):
     multiplier: Float[Array, "K c"]
     jumps: Float[Array, "switches P"]
     rate_costate: Float[Array, "K m"]
+    design_variables: Float[Array, " d"]
+    boundary_multiplier: Float[Array, " b"]
     certificate: Certificate | None
     result: RESULTS
     stats: dict
@@ -89,9 +92,10 @@ class Solution(eqx.Module):
         return (1.0 - share) * u[right - 1] + share * u[right]
 
 
-def as_failure(result: RESULTS, last: Transcribed, stats: dict) -> Solution:
+def as_failure(problem: Problem, result: RESULTS, last: Transcribed, stats: dict) -> Solution:
     """A solution object that says why there is none, with the transcription's last states."""
-    x, u = jnp.asarray(last.x), jnp.asarray(last.u)
+    n, d = problem.n_states, problem.n_design
+    x, u = jnp.asarray(last.x[:, :n]), jnp.asarray(last.u)
     k, m, c = len(x), u.shape[1], last.constraint.shape[1]
     return Solution(
         final_time=jnp.asarray(last.final_time),
@@ -112,6 +116,8 @@ def as_failure(result: RESULTS, last: Transcribed, stats: dict) -> Solution:
         multiplier=jnp.full((k, c), jnp.nan),
         jumps=jnp.zeros((0, 0)),
         rate_costate=jnp.full((k, m), jnp.nan),
+        design_variables=jnp.asarray(last.x[0, n : n + d]),
+        boundary_multiplier=jnp.asarray(last.boundary_multiplier),
         certificate=None,
         result=result,
         stats=stats,
@@ -141,7 +147,7 @@ def as_solution(
     problem: Problem, out: Output, extremal: Extremal, certificate: Certificate, stats: dict
 ) -> Solution:
     """The solution that an extremal is, with its dense output on one time axis."""
-    n = problem.n
+    n, n_all, d = problem.n_states, problem.n, problem.n_design
     real = extremal.real
     cuts = np.flatnonzero(real)
     # Where an arc was only subdivided, its start repeats the point before.
@@ -163,12 +169,14 @@ def as_solution(
         x=y[:, :n],
         x_rate=y_rate[:, :n],
         u=v[:, : problem.m],
-        costate=y[:, n : 2 * n],
+        costate=y[:, n_all : n_all + n],
         switching_function=rows(out.switching),
         hamiltonian=rows(out.hamiltonian),
         multiplier=multipliers(problem, extremal.features, v),
         jumps=out.jump[cuts],
         rate_costate=rate_costates(problem, extremal.features, y),
+        design_variables=y[0, n : n + d],
+        boundary_multiplier=out.boundary_multiplier,
         certificate=certificate,
         result=result,
         stats=stats,

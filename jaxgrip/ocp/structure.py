@@ -22,6 +22,7 @@ from jaxgrip.ocp.shooting import (
     TOUCH,
     UPPER,
     ArcPlan,
+    EndKinds,
 )
 
 # In a profile, beside the kinds of an arc: a control that an active constraint determines although
@@ -217,7 +218,10 @@ def count_arcs(profiles: Profiles) -> int:
 
 
 def lay_out(
-    profiles: Profiles, active: tuple[Active, ...], n_arcs: int, time_bound: float = np.nan
+    profiles: Profiles,
+    active: tuple[Active, ...],
+    n_arcs: int,
+    ends: EndKinds,
 ) -> Layout:
     """Merge all segments into arcs and split the longest until there are `n_arcs`.
 
@@ -278,7 +282,7 @@ def lay_out(
         first = _Arc(arc.kinds, arc.active, SUBDIVISION, 0, None, 0, [], arc.start, middle)
         arcs[i : i + 1] = [first, arc._replace(start=middle)]
     # An event is the last of the arcs that end at its time where several have no length.
-    ends = {arc.end: i for i, arc in enumerate(arcs)}
+    last = {arc.end: i for i, arc in enumerate(arcs)}
     inner = arcs[:-1]
     conditions = [(arc.rule, arc.about, arc.key, i) for i, arc in enumerate(inner)]
     for j in profiles.has(FALLING, RISING):
@@ -304,14 +308,14 @@ def lay_out(
             ),
             np.array(
                 [
-                    i if key is None or (i < len(inner) and inner[i].end == key) else ends[key]
+                    i if key is None or (i < len(inner) and inner[i].end == key) else last[key]
                     for _, _, key, i in conditions
                 ],
                 dtype=int,
             ),
             np.array([arc.jumps for arc in inner], dtype=int),
             np.array(jump_rows, dtype=int),
-            np.array(time_bound),
+            ends,
         ),
         np.array([arc.end for arc in arcs]),
         [arc.events for arc in inner],

@@ -14,7 +14,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from jaxgrip.ocp.constraints import reach
 from jaxgrip.ocp.hamiltonian import Expansion, expand, with_hessian
-from jaxgrip.ocp.problem import Problem
+from jaxgrip.ocp.problem import Problem, boundary_reach
 from jaxgrip.ocp.riccati import LinearQuadratic, sweep
 
 
@@ -49,7 +49,8 @@ class Transcribed(NamedTuple):
     and their `multiplier` `(N, c)`, so that H + bound_multiplier . u + multiplier . constraint is
     stationary; between the intervals the `rate` `(N-1, m)` of the controls [1/s] and
     `rate_costate` `(N-1, m)`, the costate of each control with bounded rate, zero for the others;
-    `final_time` [s]; `objective`; `converged`; `error` and `infeasibility`, scaled; `steps`.
+    `boundary_multiplier` `(b,)`; `final_time` [s]; `objective`; `converged`; `error` and
+    `infeasibility`, scaled; `steps`.
     """
 
     x: Float[Array, "nodes n"]
@@ -62,6 +63,7 @@ class Transcribed(NamedTuple):
     multiplier: Float[Array, "intervals c"]
     rate: Float[Array, "steps m"]
     rate_costate: Float[Array, "steps m"]
+    boundary_multiplier: Float[Array, " b"]
     final_time: Float[Array, ""]
     objective: Float[Array, ""]
     converged: Bool[Array, ""]
@@ -73,10 +75,7 @@ class Transcribed(NamedTuple):
 def straight_line(problem: Problem, intervals: int) -> Guess:
     """States on the straight line between the boundary states, controls mid-range."""
     s = jnp.linspace(0.0, 1.0, intervals + 1)[:, None]
-    start = problem.initial_state
-    fixed = jnp.array(problem.fixed_final, dtype=int)
-    end = start.at[fixed].set(problem.final_state[fixed])
-    x = start[None] * (1.0 - s) + end[None] * s
+    x = problem.initial_state[None] * (1.0 - s) + problem.final_state[None] * s
     middle = jnp.where(
         jnp.isfinite(problem.lower) & jnp.isfinite(problem.upper),
         0.5 * (problem.lower + problem.upper),
@@ -95,21 +94,28 @@ def bent_line(problem: Problem, intervals: int, seed: int) -> Guess:
 
 
 class _Bounded(NamedTuple):
-    """One value for each bound: lower and upper of the controls `(N, m)`, of the time `()`."""
+    """One value for each bound: lower and upper of the controls `(N, m)`, of the time `()`, of the
+    free components of the initial state `(s,)`.
+    """
 
     lower: Array
     upper: Array
     earliest: Array
     latest: Array
+    least: Array
+    most: Array
 
 
 class _Iterate(NamedTuple):
-    """`slack` and `pressure` `(N, q)` belong to the inequalities, scaled to order one."""
+    """`boundary` `(b,)` multipliers of the boundary conditions; `slack` and `pressure` `(N, q)`
+    belong to the inequalities, scaled to order one.
+    """
 
     x: Float[Array, "nodes n"]
     u: Float[Array, "intervals m"]
     time: Float[Array, ""]
     costate: Float[Array, "nodes n"]
+    boundary: Float[Array, " b"]
     duals: _Bounded
     slack: Float[Array, "intervals q"]
     pressure: Float[Array, "intervals q"]
@@ -149,6 +155,7 @@ class _Scales(NamedTuple):
     time: Float[Array, ""]
     objective: Float[Array, ""]
     constraint: Float[Array, " c"]
+    boundary: Float[Array, " b"]
 
 
 def _scales(problem: Problem, guess: Guess) -> _Scales:
@@ -165,13 +172,16 @@ def _scales(problem: Problem, guess: Guess) -> _Scales:
     )(ends).reshape(-1, n)
     travel = jnp.abs(guess.x[-1] - guess.x[0])
     state = jnp.maximum(travel, 0.1 * guess.final_time * jnp.max(rates, axis=0))
+    state = jnp.where(state > 0.0, state, jnp.max(jnp.abs(guess.x), axis=0))
     state = jnp.where(state > 0.0, state, jnp.maximum(jnp.max(state), 1.0))
     cost = jnp.max(jnp.stack([jnp.abs(problem.cost_rate(x, middle + 0.5 * span)) for x in ends]))
     objective = jnp.maximum(guess.final_time * cost, 1e-3 * guess.final_time)
     constraint = jnp.ones(problem.n_constraints)
     if problem.n_constraints:
         constraint = reach(problem, guess.x[:-1], guess.u, state, span)
-    return _Scales(state, span, guess.final_time, objective, constraint)
+    time = guess.final_time
+    boundary = boundary_reach(problem, ends, state, time)
+    return _Scales(state, span, time, objective, constraint, boundary)
 
 
 def _largest(tree) -> Float[Array, ""]:
@@ -197,6 +207,11 @@ class _Program(eqx.Module):
     def fixed(self) -> Int[Array, " fixed"]:
         """Indices of the fixed components of the final state."""
         return jnp.array(self.problem.fixed_final, dtype=int)
+
+    @property
+    def free(self) -> Int[np.ndarray, " free"]:
+        """Indices of the free components of the initial state."""
+        return np.flatnonzero(~self.problem.is_fixed_initial)
 
     @property
     def limited(self) -> np.ndarray:
@@ -267,7 +282,8 @@ class _Program(eqx.Module):
         if problem.is_time_free:
             times = (problem.final_time.lower, problem.final_time.upper)
         controls = (jnp.broadcast_to(bound, shape) for bound in (problem.lower, problem.upper))
-        return _Bounded(*controls, *times)
+        starts = (bound[self.free] for bound in (problem.start_lower, problem.start_upper))
+        return _Bounded(*controls, *times, *starts)
 
     def masked(self, values: _Bounded) -> _Bounded:
         """The values, zero where there is no bound."""
@@ -275,21 +291,31 @@ class _Program(eqx.Module):
             lambda value, bound: jnp.where(jnp.isfinite(bound), value, 0.0), values, self.bounds
         )
 
-    def slacks(self, u: Array, time: Array) -> _Bounded:
+    def slacks(self, x: Array, u: Array, time: Array) -> _Bounded:
         """Distances to the bounds; one where there is none, so that nothing divides by infinity."""
-        low, high, first, last = self.bounds
-        distances = _Bounded(u - low, high - u, time - first, last - time)
+        low, high, first, last, least, most = self.bounds
+        start = x[0, self.free]
+        distances = _Bounded(
+            u - low, high - u, time - first, last - time, start - least, most - start
+        )
         return jax.tree.map(lambda d: jnp.where(jnp.isfinite(d), d, 1.0), distances)
 
-    def slack_changes(self, u: Array, time: Array) -> _Bounded:
-        """Changes of the distances when controls and time change."""
-        return self.masked(_Bounded(u, -u, time, -time))
+    def slack_changes(self, x: Array, u: Array, time: Array) -> _Bounded:
+        """Changes of the distances when states, controls and time change."""
+        start = x[0, self.free]
+        return self.masked(_Bounded(u, -u, time, -time, start, -start))
+
+    def end_errors(self, start: Array, time: Array, end: Array) -> Array:
+        """Errors `(e,)` of the final state's fixed components and of the boundary conditions."""
+        fixed = self.fixed
+        error = (end[fixed] - self.problem.final_state[fixed]) / self.scales.state[fixed]
+        boundary = self.problem.boundary(start, time, end) / self.scales.boundary
+        return jnp.concatenate([error, boundary])
 
     def defects(self, x: Array, time: Array, f: Array) -> tuple[Array, Array]:
-        """Midpoint defects `(N, n)` and end-state error, in units of the state scales."""
-        scale, fixed = self.scales.state, self.fixed
-        gap = (x[:-1] + self.h * time * f - x[1:]) / scale[None]
-        return gap, (x[-1][fixed] - self.problem.final_state[fixed]) / scale[fixed]
+        """Midpoint defects `(N, n)` in units of the state scales, and the errors at the ends."""
+        gap = (x[:-1] + self.h * time * f - x[1:]) / self.scales.state[None]
+        return gap, self.end_errors(x[0], time, x[-1])
 
     def merit(
         self, x: Array, u: Array, time: Array, slack: Array, barrier: Array
@@ -300,8 +326,8 @@ class _Program(eqx.Module):
             0.5 * (x[1:] + x[:-1]), u
         )
         gap, end = self.defects(x, time, f)
-        logs = jax.tree.map(lambda slack: jnp.sum(jnp.log(slack)), self.slacks(u, time))
-        logs = h * (logs.lower + logs.upper) + logs.earliest + logs.latest
+        logs = jax.tree.map(lambda slack: jnp.sum(jnp.log(slack)), self.slacks(x, u, time))
+        logs = h * (logs.lower + logs.upper) + sum(logs[2:])
         logs += h * jnp.sum(jnp.log(slack))
         objective = h * time * jnp.sum(cost) + problem.end_cost(time, x[-1])
         breach = jnp.abs(self.inequality_values(x, u, time) + slack)
@@ -329,15 +355,25 @@ class _Program(eqx.Module):
         by_x = it.costate[2:] - it.costate[1:-1] + 0.5 * (hx[1:] + hx[:-1])
         by_u = ex.h_z[:, n:] * it.time - it.duals.lower + it.duals.upper + pressed[:, n + r :]
         by_u = by_u.at[:-1, self.limited].add(pressed[1:, n : n + r])
+        end_start, end_time, _ = jax.grad(self.problem.end_function, (0, 1, 2))(
+            it.x[0], it.time, it.x[-1], it.boundary
+        )
         by_time = (
             h * jnp.sum(ex.cost + jnp.sum(it.costate[1:] * ex.f, axis=1))
             + h * jnp.sum(it.pressure * inner.by_time)
-            + jax.grad(self.problem.end_cost)(it.time, it.x[-1])
+            + end_time
             - it.duals.earliest
             + it.duals.latest
         )
-        gaps = jax.tree.map(lambda s, z: s * z - barrier, self.slacks(it.u, it.time), it.duals)
-        stationarity = (by_x * scales.state[None] / h, by_u * scales.control[None])
+        by_start = (it.costate[1] + 0.5 * hx[0] + end_start)[self.free]
+        by_start += it.duals.most - it.duals.least
+        slacks = self.slacks(it.x, it.u, it.time)
+        gaps = jax.tree.map(lambda s, z: s * z - barrier, slacks, it.duals)
+        stationarity = (
+            by_x * scales.state[None] / h,
+            by_u * scales.control[None],
+            by_start * scales.state[self.free],
+        )
         if self.problem.is_time_free:
             stationarity = (*stationarity, by_time * scales.time)
         infeasibility = _largest((self.defects(it.x, it.time, ex.f), inner.value + it.slack))
@@ -360,7 +396,7 @@ class _Program(eqx.Module):
         problem, scales, h = self.problem, self.scales, self.h
         n, m, r, intervals = problem.n, problem.m, len(self.limited), self.intervals
         weight = h * it.time
-        slacks = self.slacks(it.u, it.time)
+        slacks = self.slacks(it.x, it.u, it.time)
         stiff = self.masked(jax.tree.map(jnp.divide, it.duals, slacks))
         push = self.masked(jax.tree.map(lambda s: barrier / s, slacks))
         relative = shift * scales.objective
@@ -415,15 +451,19 @@ class _Program(eqx.Module):
         others = jnp.broadcast_to(identity[n:], (intervals, width - n, width))
         to_model = jnp.concatenate([midpoint, others], axis=1)
         stage = jnp.einsum("kia,kij,kjb->kab", to_model, model, to_model)
-        n_fixed = len(problem.fixed_final)
+        # Further parameters: the free components of the first state, multipliers of the ends.
+        n_free = len(self.free)
+        n_multipliers = len(problem.fixed_final) + problem.n_boundary
+        more = n_free + n_multipliers
         handed_on = jnp.broadcast_to(identity[n + r + self.limited], (intervals, r, width))
         move = jnp.concatenate([move, handed_on], axis=1)
         lq = LinearQuadratic(
-            jnp.pad(stage, ((0, 0), (0, n_fixed), (0, n_fixed))),
-            jnp.pad(move, ((0, 0), (0, 0), (0, n_fixed))),
+            jnp.zeros((n + r, 2 + more)).at[self.free, 2 + np.arange(n_free)].set(1.0),
+            jnp.pad(stage, ((0, 0), (0, more), (0, more))),
+            jnp.pad(move, ((0, 0), (0, 0), (0, more))),
             self._end_model(it, push, stiff, relative),
         )
-        solved = sweep(lq, is_time_free=problem.is_time_free)
+        solved = sweep(lq, is_time_free=problem.is_time_free, n_multipliers=n_multipliers)
         dx, before = solved.x[:, :n], solved.x[:-1, n:]
         du, dt = solved.u, solved.parameters[0]
         # The midpoint rule weighs the next state in its own stage, so the multiplier of the defect
@@ -444,47 +484,72 @@ class _Program(eqx.Module):
             lambda z, s, ds: (barrier - z * ds) / s - z,
             it.duals,
             slacks,
-            self.slack_changes(du, dt),
+            self.slack_changes(dx, du, dt),
         )
+        boundary = solved.parameters[2 + more - problem.n_boundary :] / scales.boundary
         cost_t, cost_x = jax.grad(problem.end_cost, argnums=(0, 1))(it.time, it.x[-1])
         slope = (
             jnp.sum(own * change)
             - barrier * h * jnp.sum(d_slack / it.slack)
             + dt * (h * jnp.sum(ex.cost) + push.latest - push.earliest + cost_t)
             + cost_x @ dx[-1]
+            + (push.most - push.least) @ dx[0, self.free]
         )
-        step = _Iterate(dx, du, dt, costate - it.costate, self.masked(duals), d_slack, d_pressure)
+        step = _Iterate(
+            dx,
+            du,
+            dt,
+            costate - it.costate,
+            boundary - it.boundary,
+            self.masked(duals),
+            d_slack,
+            d_pressure,
+        )
         return step, slope, solved.ok & jnp.isfinite(slope)
 
     def _end_model(self, it: _Iterate, push: _Bounded, stiff: _Bounded, relative: Array) -> Array:
-        """Quadratic model of the end in (x, time, 1, multipliers of the end conditions)."""
-        problem, fixed = self.problem, self.fixed
-        n, n_fixed = problem.n, len(problem.fixed_final)
-        z = jnp.concatenate([it.x[-1], it.time[None]])
+        """Quadratic model of the ends in (x_N, limited controls, time, 1, free components of x_0,
+        multipliers).
+        """
+        problem, scales, free = self.problem, self.scales, self.free
+        n, r, n_free = problem.n, len(self.limited), len(free)
+
+        def ends(z):
+            return it.x[0].at[free].set(z[n + 1 :]), z[n], z[:n]
 
         def end_cost(z):
-            return problem.end_cost(z[n], z[:n])
+            _, time, end = ends(z)
+            return problem.end_cost(time, end)
 
-        linear = jax.grad(end_cost)(z).at[n].add(push.latest - push.earliest)
-        hess = jax.hessian(end_cost)(z)
-        hess = hess.at[n, n].add(stiff.earliest + stiff.latest + relative / self.scales.time**2)
-        error = it.x[-1][fixed] - problem.final_state[fixed]
+        z = jnp.concatenate([it.x[-1], it.time[None], it.x[0, free]])
+        errors = self.end_errors(*ends(z))
+        errors_z = jax.jacfwd(lambda z: self.end_errors(*ends(z)))(z)
+        forces = jnp.append(push.latest - push.earliest, push.most - push.least)
+        linear = jax.grad(end_cost)(z).at[n:].add(forces)
+        hess = jax.hessian(lambda z: problem.end_function(*ends(z), it.boundary))(z)
+        springs = jnp.append(stiff.earliest + stiff.latest, stiff.most + stiff.least)
+        springs += relative / jnp.append(scales.time, scales.state[free]) ** 2
         # A penalty on the end state changes no solution but keeps the sweep's pivots positive.
-        penalty = 1e2 * self.scales.objective / self.scales.state[fixed] ** 2
-        hess = hess.at[fixed, fixed].add(penalty)
-        linear = linear.at[fixed].add(penalty * error)
-        select = jnp.eye(n + 1)[fixed]
-        zero = jnp.zeros((1, 1))
+        penalty = 1e2 * scales.objective
+        hess = hess + jnp.diag(jnp.pad(springs, (n, 0))) + penalty * errors_z.T @ errors_z
+        linear += penalty * errors_z.T @ errors
         model = jnp.block(
             [
-                [hess, linear[:, None], select.T],
-                [linear[None], zero, error[None]],
-                [select, error[:, None], jnp.zeros((n_fixed, n_fixed))],
+                [hess, linear[:, None], errors_z.T],
+                [linear[None], jnp.zeros((1, 1)), errors[None]],
+                [errors_z, errors[:, None], jnp.zeros((len(errors), len(errors)))],
             ]
         )
-        # The last values of the limited controls cost nothing.
-        r = len(self.limited)
-        place = np.concatenate([np.arange(n), n + r + np.arange(2 + n_fixed)])
+        # The last values of the limited controls cost nothing; the 1 follows the time.
+        place = np.concatenate(
+            [
+                np.arange(n),
+                [n + r],
+                n + r + 2 + np.arange(n_free),
+                [n + r + 1],
+                n + r + 2 + n_free + np.arange(len(errors)),
+            ]
+        )
         return jnp.zeros((len(place) + r,) * 2).at[place[:, None], place[None]].set(model)
 
 
@@ -524,10 +589,9 @@ def _advance(program: _Program, solver: Transcription, state: _State) -> _State:
         (blank, jnp.zeros(()), jnp.array(False), shift, 0),
     )
     fraction = jnp.maximum(0.99, 1.0 - barrier / scales.objective)
-    slacks = program.slacks(it.u, it.time)
-    longest = _longest_step(
-        (slacks, it.slack), (program.slack_changes(step.u, step.time), step.slack), fraction
-    )
+    slacks = program.slacks(it.x, it.u, it.time)
+    changes = program.slack_changes(step.x, step.u, step.time)
+    longest = _longest_step((slacks, it.slack), (changes, step.slack), fraction)
     # A final time that collapses or explodes in one step loses the way back.
     longest = jnp.minimum(longest, 0.3 * it.time / (jnp.abs(step.time) + 1e-300))
     dual_size = _longest_step((it.duals, it.pressure), (step.duals, step.pressure), fraction)
@@ -569,7 +633,7 @@ def _advance(program: _Program, solver: Transcription, state: _State) -> _State:
     duals, pressure = jax.tree.map(
         lambda z, s: jnp.clip(z, barrier / s / 1e8, barrier / s * 1e8),
         (duals, pressure),
-        (program.slacks(new.u, new.time), new.slack),
+        (program.slacks(new.x, new.u, new.time), new.slack),
     )
     error, infeasibility = program.optimality(it, ex, inner, barrier_end)
     return _State(
@@ -599,7 +663,7 @@ def solve_transcription(problem: Problem, solver: Transcription, guess: Guess) -
     scales = _scales(problem, guess)
     program = _Program(problem, scales, solver.intervals)
     barrier = 0.1 * scales.objective
-    slacks = program.slacks(guess.u, guess.final_time)
+    slacks = program.slacks(guess.x, guess.u, guess.final_time)
     value = program.inequality_values(guess.x, guess.u, guess.final_time)
     slack = jnp.maximum(-value, 0.1)
     iterate = _Iterate(
@@ -607,6 +671,7 @@ def solve_transcription(problem: Problem, solver: Transcription, guess: Guess) -
         guess.u,
         guess.final_time,
         jnp.zeros_like(guess.x),
+        jnp.zeros(problem.n_boundary),
         program.masked(jax.tree.map(lambda s: barrier / s, slacks)),
         slack,
         barrier / slack,
@@ -651,6 +716,7 @@ def solve_transcription(problem: Problem, solver: Transcription, guess: Guess) -
         it.pressure[:, :c] / (it.time * scales.constraint[None]),
         jnp.diff(it.u, axis=0) / step,
         rate_costate,
+        it.boundary,
         it.time,
         state.objective,
         state.error < solver.tolerance,

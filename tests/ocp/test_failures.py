@@ -24,14 +24,21 @@ def state(**changes):
         "final_time": Free(1.0),
         "control_bounds": (-np.ones(1), np.ones(1)),
     }
-    return jg.ocp.Problem(given.pop("dynamics", drift), **{**given, **changes})
+    return jg.ocp.Problem(**{"dynamics": drift, **given, **changes})
 
 
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
         ({"final_state": (1.0,)}, "final_state has 1 entries, initial_state has 2"),
-        ({"initial_state": (0.0, None)}, "initial_state must fix every component"),
+        ({"initial_state": (0.0, Free(2.0, upper=1.0))}, r"initial_state\[1\]: the guess 2.0"),
+        ({"final_state": (0.0, Free(2.0, upper=3.0))}, "belong into state_bounds"),
+        ({"design_variables": Free(1.0)}, "design_variables must be a Free with a vector"),
+        (
+            {"design_variables": Free([0.0], [0.0]), "dynamics": lambda x, u, p: drift(x, u)},
+            r"design_variables\[0\]: the guess 0.0 must lie between",
+        ),
+        ({"boundary_conditions": lambda a, t, b: t}, "boundary_conditions must return a vector"),
         ({"initial_state": (0.0, np.nan)}, r"initial_state\[1\] is nan"),
         ({"final_state": (np.inf, 0.0)}, r"final_state\[0\] is inf"),
         ({"initial_state": np.zeros((2, 1))}, "initial_state must be a vector"),

@@ -19,6 +19,7 @@ from jaxgrip.ocp.shooting import (
     TANGENCY,
     TOUCH,
     UPPER,
+    EndKinds,
 )
 from jaxgrip.ocp.structure import (
     ACTIVE,
@@ -38,13 +39,15 @@ from jaxgrip.ocp.structure import (
     tie,
 )
 
+INSIDE = EndKinds(INTERIOR, np.zeros(0, int))
+
 
 def controls_only(*profiles):
     return Profiles(list(profiles), [])
 
 
 def lay_out_controls(profiles, n_arcs):
-    return lay_out(controls_only(*profiles), (), n_arcs)
+    return lay_out(controls_only(*profiles), (), n_arcs, INSIDE)
 
 
 def collect_controls(profiles, layout, times):
@@ -263,7 +266,7 @@ def held_profiles(before=UPPER, after=LOWER):
 def test_active_constraint_holds_a_control(n_arcs):
     profiles = held_profiles()
     assert count_arcs(profiles) == 3
-    layout = lay_out(profiles, BOUND, n_arcs)
+    layout = lay_out(profiles, BOUND, n_arcs, INSIDE)
     entry, leave = np.flatnonzero(layout.real)
     plan = layout.plan
     assert plan.rule[[entry, leave]].tolist() == [SWITCH, RELEASE]
@@ -279,7 +282,7 @@ def test_active_constraint_holds_a_control(n_arcs):
 def test_singular_arc_into_an_active_constraint():
     profiles = held_profiles(before=SINGULAR)
     profiles.controls[0].insert(0, Segment(UPPER, 0.1))
-    plan = lay_out(profiles, BOUND, 4).plan
+    plan = lay_out(profiles, BOUND, 4, INSIDE).plan
     assert plan.rule.tolist() == [SWITCH, TANGENCY, RELEASE]
     assert plan.at.tolist() == [0, 0, 2]
     assert plan.jumps.tolist() == [0, 1, 0]
@@ -288,14 +291,16 @@ def test_singular_arc_into_an_active_constraint():
 @pytest.mark.parametrize("order", [0, 1, 2])
 def test_smooth_control_enters_by_contact(order):
     constraint = [Segment(FREE, 0.3), Segment(ACTIVE, 0.7), Segment(FREE, 1.0)]
-    plan = lay_out(Profiles([[Segment(INTERIOR, 1.0)]], [constraint]), (Active(3, order),), 3).plan
+    plan = lay_out(
+        Profiles([[Segment(INTERIOR, 1.0)]], [constraint]), (Active(3, order),), 3, INSIDE
+    ).plan
     assert plan.rule.tolist() == [CONTACT, RELEASE]
     assert plan.jumps.tolist() == [order, 0]
 
 
 def test_contact_point():
     profiles = Profiles([[Segment(INTERIOR, 1.0)]], [[Segment(FREE, 0.4), Segment(FREE, 1.0)]])
-    layout = lay_out(profiles, (Active(0, 2),), 2)
+    layout = lay_out(profiles, (Active(0, 2),), 2, INSIDE)
     assert layout.plan.rule.tolist() == [TOUCH]
     assert layout.plan.jumps.tolist() == [1]
     assert not layout.plan.active.any()
@@ -308,7 +313,7 @@ def test_arc_that_lost_its_length_becomes_a_contact_point(order, left):
     constraint = [Segment(FREE, 0.3), Segment(ACTIVE, 0.7), Segment(FREE, 1.0)]
     profiles = Profiles([[Segment(INTERIOR, 1.0)]], [constraint])
     active = (Active(0, order),)
-    layout = lay_out(profiles, active, 3)
+    layout = lay_out(profiles, active, 3, INSIDE)
     collected = collect_profiles(profiles, active, layout, np.array([0.55, 0.45, 1.0]))
     assert kinds(collected.constraints[0]) == left
 

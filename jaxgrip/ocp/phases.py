@@ -1,0 +1,190 @@
+"""Motions in several phases with dynamics, controls, constraints and a duration each."""
+
+from collections.abc import Callable
+from itertools import pairwise
+from typing import NamedTuple
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from jaxgrip.ocp.problem import Free, Problem
+from jaxgrip.ocp.solution import Solution
+
+
+class _Joined(eqx.Module):
+    """Phases side by side over one relative time from 0 to 1; `lengths` are the fixed durations."""
+
+    phases: tuple[Problem, ...]
+    lengths: Float[Array, " phases"]
+    links: Callable | None
+
+    def parts(self, x, u=None):
+        """States and controls of each phase."""
+        cuts = np.cumsum([phase.n for phase in self.phases])[:-1]
+        states = jnp.split(x, cuts)
+        if u is None:
+            return states
+        cuts = np.cumsum([phase.m for phase in self.phases])[:-1]
+        return zip(self.phases, states, jnp.split(u, cuts), strict=True)
+
+    def durations(self, free: tuple) -> Array:
+        """Durations of all phases [s], from those that are free, if any."""
+        where = np.flatnonzero([phase.is_time_free for phase in self.phases])
+        return self.lengths.at[where].set(free[0]) if free else self.lengths
+
+    def dynamics(self, x, u, *free):
+        """Rates over the relative time."""
+        rates = [phase.dynamics(x, u) for phase, x, u in self.parts(x, u)]
+        lengths = self.durations(free)
+        return jnp.concatenate([length * r for length, r in zip(lengths, rates, strict=True)])
+
+    def running_cost(self, x, u, *free):
+        """Sum of the running costs."""
+        costs = jnp.stack([phase.cost_rate(x, u) for phase, x, u in self.parts(x, u)])
+        return self.durations(free) @ costs
+
+    def terminal_cost(self, _, x, *free):
+        """Sum of the terminal costs."""
+        costs = [
+            phase.end_cost(length, x)
+            for phase, length, x in zip(
+                self.phases, self.durations(free), self.parts(x), strict=True
+            )
+        ]
+        return jnp.sum(jnp.stack(costs))
+
+    def path_constraints(self, x, u, *_):
+        """All constraints of all phases."""
+        return jnp.concatenate([phase.constraints(x, u) for phase, x, u in self.parts(x, u)])
+
+    def boundary_conditions(self, start, _, end, *free):
+        """Those of the phases, and what links one phase to the next."""
+        starts, ends, lengths = self.parts(start), self.parts(end), self.durations(free)
+        own = [
+            phase.boundary(*each)
+            for phase, *each in zip(self.phases, starts, lengths, ends, strict=True)
+        ]
+        if self.links is not None:
+            own.append(self.links(starts, lengths, ends))
+        else:
+            steps = zip(pairwise(self.phases), ends, starts[1:], strict=False)
+            for (before, after), x, y in steps:
+                open_ = np.flatnonzero(~(before.is_fixed_final & after.is_fixed_initial))
+                own.append((y - x)[open_])
+        return jnp.concatenate(own)
+
+
+def join(*phases: Problem, links: Callable | None = None) -> Problem:
+    """One problem from the phases of a motion.
+
+    All phases run side by side over a relative time from 0 to 1; the free durations are its design
+    variables, and the objectives are added.
+
+    **Arguments:** the `phases`, each a [`Problem`][] whose final time is its duration; `links`, a
+    function of the initial states, the durations `(phases,)` [s] and the final states (lists with
+    an entry `(n,)` a phase), `(k,)`, made zero. Left out, every phase starts where the one before
+    ended, in each component that is not fixed on both sides.
+
+    **Returns:** a [`Problem`][]; [`split`][] takes its solution apart.
+
+    **Raises:** `ValueError` where phases have different states but no `links`, or bounded rates of
+    controls in a phase of free duration.
+    """
+    if len({phase.n for phase in phases}) > 1 and links is None:
+        raise ValueError(
+            f"Phases with {[phase.n for phase in phases]} states need links: which state of one "
+            "is which of the next?"
+        )
+    for i, phase in enumerate(phases):
+        if phase.limited and phase.is_time_free:
+            raise ValueError(f"Phase {i} has rate_bounds, which need a fixed duration.")
+    free = [phase.final_time for phase in phases if phase.is_time_free]
+    lengths = [1.0 if phase.is_time_free else phase.final_time for phase in phases]
+    joined = _Joined(phases, jnp.asarray(lengths, dtype=float), links)
+    initial, final = [], []
+    for phase in phases:
+        for i in range(phase.n):
+            start, lower, upper, end = (
+                v[i]
+                for v in (
+                    phase.initial_state,
+                    phase.start_lower,
+                    phase.start_upper,
+                    phase.final_state,
+                )
+            )
+            is_fixed = i in phase.fixed_initial
+            initial.append(start if is_fixed else Free(start, lower, upper))
+            final.append(end if i in phase.fixed_final else Free(end))
+    rates = tuple(
+        [
+            length * getattr(phase, side)[j] if j in phase.limited else None
+            for phase, length in zip(phases, lengths, strict=True)
+            for j in range(phase.m)
+        ]
+        for side in ("rate_lower", "rate_upper")
+    )
+    return Problem(
+        joined.dynamics,
+        running_cost=joined.running_cost,
+        terminal_cost=joined.terminal_cost,
+        initial_state=initial,
+        final_state=final,
+        final_time=1.0,
+        boundary_conditions=joined.boundary_conditions,
+        control_bounds=tuple(
+            jnp.concatenate(each)
+            for each in zip(*((phase.lower, phase.upper) for phase in phases), strict=True)
+        ),
+        rate_bounds=rates,
+        path_constraints=joined.path_constraints if any(p.n_constraints for p in phases) else None,
+        design_variables=Free(
+            *(
+                jnp.stack([getattr(time, name) for time in free])
+                for name in ("guess", "lower", "upper")
+            )
+        )
+        if free
+        else None,
+    )
+
+
+class Phase(NamedTuple):
+    """One phase of a motion: `start` and `duration` [s]; over the times `t` `(K,)` [s] the states
+    `x` `(K, n)`, the controls `u` `(K, m)` and the costates `(K, n)`.
+    """
+
+    start: Float[Array, ""]
+    duration: Float[Array, ""]
+    t: Float[Array, " K"]
+    x: Float[Array, "K n"]
+    u: Float[Array, "K m"]
+    costate: Float[Array, "K n"]
+
+
+def split(solution: Solution, *phases: Problem) -> list[Phase]:
+    """Take the solution of a [`join`][]ed problem apart.
+
+    **Arguments:** the `solution`, and the `phases` that were joined.
+
+    **Returns:** a [`Phase`][] each; the phases follow each other in time.
+    """
+    out, start, free = [], jnp.zeros(()), iter(solution.design_variables)
+    n = m = 0
+    for phase in phases:
+        length = next(free) if phase.is_time_free else phase.final_time
+        states, controls = slice(n, n + phase.n_states), slice(m, m + phase.m)
+        out.append(
+            Phase(
+                start,
+                length,
+                start + length * solution.t,
+                solution.x[:, states],
+                solution.u[:, controls],
+                solution.costate[:, states],
+            )
+        )
+        start, n, m = start + length, n + phase.n, m + phase.m
+    return out
