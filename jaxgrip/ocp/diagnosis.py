@@ -1,0 +1,112 @@
+"""Why a problem was not solved: kinks on the way, ends and constraints that are missed."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, Float
+
+from jaxgrip.ocp.constraints import MAX_ORDER, find_order
+from jaxgrip.ocp.problem import Problem
+from jaxgrip.ocp.transcription import Transcribed
+
+
+@eqx.filter_jit
+def _gaps(problem: Problem, x, u):
+    """Largest jump of dynamics, cost and constraints or their gradients between neighbours."""
+    n = problem.n
+
+    def value(z):
+        def every(z):
+            x, u = z[:n], z[n:]
+            cost = problem.cost_rate(x, u)[None]
+            return jnp.concatenate([problem.dynamics(x, u), cost, problem.constraints(x, u)])
+
+        return jnp.concatenate([every(z), jax.jacfwd(every)(z).ravel()])
+
+    z = jnp.concatenate([x, u], axis=1)
+    size = jnp.max(jnp.abs(jax.vmap(value)(z)), axis=0)
+    size = jnp.where(size > 0.0, size, 1.0)
+
+    def between(before, after):
+        def gap(low, high):
+            at_low, at_high = (value(before + s * (after - before)) for s in (low, high))
+            return jnp.max(jnp.abs(at_high - at_low) / size)
+
+        def halve(_, span):
+            low, high = span
+            middle = 0.5 * (low + high)
+            is_first = gap(low, middle) > gap(middle, high)
+            return jnp.where(is_first, low, middle), jnp.where(is_first, middle, high)
+
+        # What is smooth changes by a billionth at most over what is left after 30 bisections.
+        span = jax.lax.fori_loop(0, 30, halve, (jnp.zeros(()), jnp.ones(())))
+        return gap(*span), span[0]
+
+    return jax.vmap(between)(z[:-1], z[1:])
+
+
+def find_kink(
+    problem: Problem,
+    t: Float[ArrayLike, " K"],
+    x: Float[ArrayLike, "K n"],
+    u: Float[ArrayLike, "K m"],
+) -> float | None:
+    """Time [s] at which a motion passes a kink or a jump of dynamics, cost or constraints.
+
+    Every step of the motion is bisected towards the larger change of the functions and their first
+    derivatives; a change that does not shrink with the step is no smooth one.
+
+    **Arguments:** times `(K,)` [s], states `(K, n)` and controls `(K, m)`; a time that stands twice
+    marks a switch, which is passed over.
+    """
+    t = np.asarray(t)
+    gap, share = (np.asarray(v) for v in _gaps(problem, jnp.asarray(x), jnp.asarray(u)))
+    steps = np.diff(t)
+    kinks = np.flatnonzero((gap > 1e-5) & (steps > 0.0))
+    return float(t[kinks[0]] + share[kinks[0]] * steps[kinks[0]]) if kinks.size else None
+
+
+def describe_miss(problem: Problem, found: Transcribed) -> str:
+    """What a transcription that met no end or constraint misses most, in a few words."""
+    x = 0.5 * (found.x[1:] + found.x[:-1])
+    value = np.max(np.asarray(found.constraint), axis=0, initial=-np.inf)
+    size = np.max(np.abs(np.asarray(found.constraint)), axis=0, initial=0.0)
+    worst = [
+        (value[i] / size[i], f"{name} is exceeded by {value[i]:.2g}", i)
+        for i, name in enumerate(problem.constraint_names)
+        if value[i] > 0.0
+    ]
+    end = np.asarray(found.x[-1])
+    scale = np.maximum(np.max(np.abs(found.x), axis=0), 1e-300)
+    miss = np.abs(end - np.asarray(problem.final_state)) / scale
+    worst += [
+        (miss[i], f"state {i} ends at {end[i]:.4g} instead of {problem.final_state[i]:.4g}", None)
+        for i in problem.fixed_final
+    ]
+    gap = np.abs(np.asarray(_defects(problem, found)))
+    at = np.unravel_index(np.argmax(gap), gap.shape)
+    worst.append((gap[at], f"state {at[1]} does not follow its dynamics", None))
+    share, text, index = max(worst, key=lambda each: each[0])
+    if not share > 1e-6:
+        return ""
+    if index is not None and _has_no_order(problem, index, x, found.u):
+        text += f"; no control is in its first {MAX_ORDER} time derivatives, so it has no order"
+    return text
+
+
+def _has_no_order(problem: Problem, index: int, x, u) -> bool:
+    try:
+        find_order(problem, index, jnp.asarray(x), jnp.asarray(u))
+    except ValueError:
+        return True
+    return False
+
+
+@eqx.filter_jit
+def _defects(problem: Problem, found: Transcribed) -> Array:
+    x = jnp.asarray(found.x)
+    rate = jax.vmap(problem.dynamics)(0.5 * (x[1:] + x[:-1]), jnp.asarray(found.u))
+    step = found.final_time / len(found.u)
+    size = jnp.max(jnp.abs(x), axis=0)
+    return (x[:-1] + step * rate - x[1:]) / jnp.where(size > 0.0, size, 1.0)[None]
