@@ -62,6 +62,53 @@ class Profiles(NamedTuple):
         return [j for j, p in enumerate(self.controls) if any(s.kind in kinds for s in p)]
 
 
+_WORDS = {
+    LOWER: "lower bound",
+    INTERIOR: "inside",
+    UPPER: "upper bound",
+    SINGULAR: "singular",
+    FALLING: "falling at its rate bound",
+    RISING: "rising at its rate bound",
+    HELD: "held by a constraint",
+}
+
+
+def _in_words(profile: Profile, is_control: bool) -> str:
+    words, last = [], profile[-1]
+    for segment, after in pairwise([*profile, last._replace(kind=-2)]):
+        word = _WORDS[segment.kind] if is_control else ("free", "active")[segment.kind]
+        if not is_control and segment.kind == after.kind == FREE:
+            word += ", touching"
+        words.append(word if segment is last else f"{word} to {segment.end:.6g}")
+    return "; ".join(words)
+
+
+def describe(
+    profiles: Profiles, names: list[str], before: tuple[Profiles, list[str]] | None = None
+) -> list[str]:
+    """One line for every control and constraint: what it is until when [s].
+
+    **Arguments:** `profiles`; `names` of its constraints; `before`, profiles and names to compare
+    with: then only what has other kinds is listed, and what is gone.
+    """
+
+    def rows(profiles, names):
+        every = {f"control {j}": (p, True) for j, p in enumerate(profiles.controls)}
+        every |= {n: (p, False) for n, p in zip(names, profiles.constraints, strict=True)}
+        return every
+
+    def kinds(row):
+        return [segment.kind for segment in row[0]]
+
+    old, new = ({} if before is None else rows(*before)), rows(profiles, names)
+    lines = [
+        f"{name}: {_in_words(*row)}"
+        for name, row in new.items()
+        if name not in old or kinds(old[name]) != kinds(row)
+    ]
+    return lines + [f"{name}: no longer active" for name in old if name not in new]
+
+
 def runs(labels: np.ndarray) -> list[tuple[int, int, int]]:
     """Runs of equal labels as (label, first, one past the last)."""
     cuts = np.flatnonzero(np.diff(labels)) + 1

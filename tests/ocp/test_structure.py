@@ -31,6 +31,7 @@ from jaxgrip.ocp.structure import (
     bracket_singular,
     collect_profiles,
     count_arcs,
+    describe,
     lay_out,
     mend_constraint,
     mend_control,
@@ -415,3 +416,26 @@ def test_tie_moves_and_frees_held_controls():
     np.testing.assert_allclose(ends(tied.controls[0]), [0.35, 0.6, 1.0])
     freed = tie(Profiles(profiles.controls, []), [])
     assert kinds(freed.controls[0]) == [UPPER, LOWER]
+
+
+def test_a_structure_in_words():
+    profiles = Profiles(
+        [[Segment(UPPER, 0.25), Segment(SINGULAR, 0.5), Segment(LOWER, 1.0)]],
+        [[Segment(FREE, 0.3), Segment(FREE, 1.0)], [Segment(FREE, 0.5), Segment(ACTIVE, 1.0)]],
+    )
+    assert describe(profiles, ["floor", "wall"]) == [
+        "control 0: upper bound to 0.25; singular to 0.5; lower bound",
+        "floor: free, touching to 0.3; free",
+        "wall: free to 0.5; active",
+    ]
+
+
+def test_only_what_changed_is_told():
+    old = Profiles([[Segment(UPPER, 0.5), Segment(LOWER, 1.0)]], [[Segment(ACTIVE, 1.0)]])
+    moved = Profiles([[Segment(UPPER, 0.6), Segment(LOWER, 1.0)]], [[Segment(ACTIVE, 1.0)]])
+    assert describe(moved, ["wall"], (old, ["wall"])) == []
+    other = Profiles([[Segment(LOWER, 1.0)]], [])
+    assert describe(other, [], (old, ["wall"])) == [
+        "control 0: lower bound",
+        "wall: no longer active",
+    ]
