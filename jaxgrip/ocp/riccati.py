@@ -25,7 +25,8 @@ class LinearQuadratic(NamedTuple):
 class Sweep(NamedTuple):
     """Solution of a [`LinearQuadratic`][]: `x` `(N+1, n)`, `u` `(N, m)`, parameters `(q,)`, the
     gradient `value_x` `(N, n)` of the cost to go at each next state; `ok` is False where the
-    reduced Hessian is not positive definite and the solution therefore no minimum.
+    reduced Hessian is not positive definite and the solution therefore no minimum; `in_reach` is
+    False where that is because the states cannot meet the end conditions.
     """
 
     x: Float[Array, "nodes n"]
@@ -33,6 +34,7 @@ class Sweep(NamedTuple):
     parameters: Float[Array, " q"]
     value_x: Float[Array, "N n"]
     ok: Bool[Array, ""]
+    in_reach: Bool[Array, ""]
 
 
 def sweep(lq: LinearQuadratic, *, is_time_free: bool) -> Sweep:
@@ -66,7 +68,8 @@ def sweep(lq: LinearQuadratic, *, is_time_free: bool) -> Sweep:
     solved = jnp.linalg.solve(saddle[unknown[:, None], unknown[None]], -saddle[unknown, 1])
     parameters = jnp.zeros(q).at[1].set(1.0).at[unknown].set(solved)
     concave = jnp.linalg.cholesky(-saddle[2:, 2:])
-    ok = jnp.all(jnp.isfinite(gains)) & jnp.all(jnp.isfinite(concave))
+    is_convex, in_reach = jnp.all(jnp.isfinite(gains)), jnp.all(jnp.isfinite(concave))
+    ok = is_convex & in_reach
     if is_time_free:
         coupling = saddle[2:, 0]
         by_time = coupling @ jax.scipy.linalg.cho_solve((concave, True), coupling)
@@ -86,4 +89,5 @@ def sweep(lq: LinearQuadratic, *, is_time_free: bool) -> Sweep:
         parameters,
         jnp.einsum("kie,ke->ki", value_rows, ends),
         ok,
+        in_reach | ~is_convex,
     )

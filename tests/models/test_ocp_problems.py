@@ -284,10 +284,6 @@ def test_cart_with_load():
     np.testing.assert_allclose(times(sol), [half - s, half, half + s], rtol=1e-10)
 
 
-@pytest.mark.xfail(
-    raises=jg.ocp.SolveError,
-    reason="transcription: at rest nothing moves the place, and the first Newton step is NaN",
-)
 def test_brachistochrone():
     """The cycloid R (p - sin p, 1 - cos p), run through in p = sqrt(g / R) t."""
     end, gravity = (2.0, 2.0), 9.81
