@@ -187,7 +187,9 @@ def _scales(problem: Problem, guess: Guess) -> _Scales:
     state = jnp.maximum(travel, 0.1 * guess.final_time * jnp.max(rates, axis=0))
     state = jnp.where(state > 0.0, state, jnp.maximum(jnp.max(state), 1.0))
     cost = jnp.max(jnp.stack([jnp.abs(problem.cost_rate(x, middle + 0.5 * span)) for x in ends]))
-    objective = jnp.maximum(guess.final_time * cost, 1e-3 * guess.final_time)
+    by_t, by_x = jax.grad(problem.end_cost, argnums=(0, 1))(guess.final_time, guess.x[-1])
+    end = jnp.abs(by_t) * guess.final_time + jnp.abs(by_x) @ state
+    objective = jnp.maximum(guess.final_time * jnp.maximum(cost, 1e-3), end)
     constraint = jnp.ones(problem.n_constraints)
     if problem.n_constraints:
         constraint = reach(problem, guess.x[:-1], guess.u, state, span)

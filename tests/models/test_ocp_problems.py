@@ -62,8 +62,6 @@ def test_stating_a_problem_again_does_not_compile_again(statement):
 
 
 UNSOLVED = {
-    ("goddard", None): "transcription: motion and structure found, but the error is 4.6e-5 after "
-    "200 steps and 1.3e-6 after 1000, above the tolerance 1e-6",
     ("catalyst_mixing",): "structure: an arc on the lower bound is read before the singular arc; "
     "shooting shrinks it to 1e-8, and it is not dropped (certificate: order of the switching "
     "times)",
@@ -101,6 +99,18 @@ def test_goddard_against_the_published_solution():
     np.testing.assert_allclose(sol.objective, -1.01257632, atol=1e-8)
     assert sol.structure.kinds[:, 0].tolist() == [1, 2, 0, -1]
     assert sol.structure.active[:, 0].tolist() == [False, False, True, False]
+
+
+@pytest.mark.parametrize("guess", [0.1, 0.5, 2.0])
+def test_goddard_from_other_guesses_of_the_time(guess):
+    sol = certified(problems.goddard(final_time=jg.ocp.Free(guess)))
+    np.testing.assert_allclose(sol.final_time, GODDARD_FINAL_TIME, atol=1e-9)
+
+
+def test_goddard_on_a_finer_grid():
+    transcription = jg.ocp.Transcription(intervals=400)
+    sol = jg.ocp.solve(problems.goddard(), solver=jg.ocp.Solver(transcription=transcription))
+    np.testing.assert_allclose(sol.final_time, GODDARD_FINAL_TIME, atol=1e-9)
 
 
 def test_speed_limit_in_minimum_time():
