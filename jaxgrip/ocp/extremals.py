@@ -347,7 +347,7 @@ def _shoot_and_mend(
         if is_imposed:
             return Certified(extremal, certify(problem, extremal)), RESULTS.successful
         new, new_active = collect_profiles(profiles, active, layout, times), active
-        if np.all(np.diff(times, prepend=0.0) > 0.0):
+        if np.all(np.diff(times, prepend=0.0) > 0.0) and new.kinds == profiles.kinds:
             new, new_active = _mend(
                 problem, new, layout.plan, features, shot, solver, scales, reading
             )

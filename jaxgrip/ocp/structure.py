@@ -28,6 +28,8 @@ from jaxgrip.ocp.shooting import (
 # the Hamiltonian is linear in it.
 HELD = 5
 FREE, ACTIVE = 0, 1
+# A shorter segment, as a share of the final time, is none.
+SHORTEST = 1e-6
 
 
 class Segment(NamedTuple):
@@ -345,10 +347,11 @@ def _merge_active(segments: Profile) -> Profile:
     return merged
 
 
-def _drop_reversed(segments: Profile, final_time: float, join=_join) -> Profile:
-    """Remove segments that end before they begin."""
+def _drop_short(segments: Profile, final_time: float, join=_join) -> Profile:
+    """Remove segments that have no length or end before they begin."""
+    least = SHORTEST * final_time
     while True:
-        bad = [i for i, s in enumerate(segments) if s.end <= starts_of(segments)[i]]
+        bad = [i for i, s in enumerate(segments) if s.end <= starts_of(segments)[i] + least]
         if not bad:
             return [*segments[:-1], segments[-1]._replace(end=final_time)]
         segments = join([s for i, s in enumerate(segments) if i != bad[0]])
@@ -372,9 +375,9 @@ def collect_profiles(
         for profile in rows:
             profile[-1] = profile[-1]._replace(end=final_time)
     return Profiles(
-        [_drop_reversed(_join(profile), final_time) for profile in controls],
+        [_drop_short(_join(profile), final_time) for profile in controls],
         [
-            _drop_reversed(profile, final_time, _join if order < 2 else _merge_active)
+            _drop_short(profile, final_time, _join if order < 2 else _merge_active)
             for profile, (_, order) in zip(constraints, active, strict=True)
         ],
     )

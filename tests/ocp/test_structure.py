@@ -195,6 +195,7 @@ def test_a_switch_that_overtakes_another_changes_the_order():
         ([0.6, 0.4, 1.0], [(UPPER, 1.0)]),
         ([-0.1, 0.5, 1.0], [(LOWER, 0.5), (UPPER, 1.0)]),
         ([0.4, 1.1, 1.0], [(UPPER, 0.4), (LOWER, 1.0)]),
+        ([0.4, 0.4 + 1e-8, 1.0], [(UPPER, 1.0)]),
     ],
 )
 def test_segments_without_length_are_dropped(times, left):
