@@ -10,6 +10,7 @@ import numpy as np
 
 from jaxgrip.ocp.certificate import Certificate, Extremal, certify
 from jaxgrip.ocp.constraints import Active, find_order, total_derivative
+from jaxgrip.ocp.hamiltonian import switching_bends
 from jaxgrip.ocp.output import Output, assemble, control_rates, multipliers, rate_costates
 from jaxgrip.ocp.problem import Problem
 from jaxgrip.ocp.results import RESULTS
@@ -307,6 +308,16 @@ def _course(problem: Problem, features: Features, out: Output) -> _Course:
     )
 
 
+class _Mended(NamedTuple):
+    """What mending led to: an extremal with its certificate or none, why, and with its objective
+    the best of the extremals on the way, which may break the minimum principle.
+    """
+
+    certified: Certified | None
+    result: RESULTS
+    best: tuple[float, Extremal] | None
+
+
 def _shoot_and_mend(
     problem: Problem,
     solver: Solver,
@@ -316,9 +327,9 @@ def _shoot_and_mend(
     reading: _Reading,
     stats: dict,
     is_imposed: bool,
-) -> tuple[Certified | None, RESULTS]:
+) -> _Mended:
     shooting = jax.tree.map(jnp.asarray, solver.shooting)
-    n_arcs, uncertified = solver.arcs, None
+    n_arcs, uncertified, best, seen = solver.arcs, None, None, set()
     for _ in range(solver.max_rounds):
         profiles = profiles._replace(
             controls=[
@@ -329,7 +340,7 @@ def _shoot_and_mend(
         while n_arcs < count_arcs(profiles):
             n_arcs *= 2
         if n_arcs > solver.max_arcs:
-            return uncertified, RESULTS.too_many_arcs
+            return _Mended(uncertified, RESULTS.too_many_arcs, best)
         layout = lay_out(profiles, active, n_arcs, reading.time_bound)
         features = Features(
             bool(profiles.has(SINGULAR)), active, tuple(profiles.has(FALLING, RISING))
@@ -342,24 +353,34 @@ def _shoot_and_mend(
         stats["shooting_steps"] += int(shot.steps)
         times = np.asarray(shot.arcs.times)
         if not bool(shot.converged) or times[-1] <= 0.0:
-            return uncertified, RESULTS.shooting_failed
+            return _Mended(uncertified, RESULTS.shooting_failed, best)
         extremal = Extremal(plan, shot, scales, features, layout.real)
         if is_imposed:
-            return Certified(extremal, certify(problem, extremal)), RESULTS.successful
+            certified = Certified(extremal, certify(problem, extremal))
+            return _Mended(certified, RESULTS.successful, best)
+        out = assemble(problem, plan, shot.arcs, shot.stages)
+        objective, is_ordered = float(out.objective), np.all(np.diff(times, prepend=0.0) > 0.0)
+        if is_ordered and (best is None or objective < best[0]):
+            best = objective, extremal
+        # The same extremal once more would be mended in the same way.
+        state = n_arcs, str(profiles.kinds), f"{objective:.10g}"
+        if state in seen:
+            break
+        seen.add(state)
         new, new_active = collect_profiles(profiles, active, layout, times), active
-        if np.all(np.diff(times, prepend=0.0) > 0.0) and new.kinds == profiles.kinds:
+        if is_ordered and new.kinds == profiles.kinds:
             new, new_active = _mend(
                 problem, new, layout.plan, features, shot, solver, scales, reading
             )
             if new.kinds == profiles.kinds and new_active == active:
                 certified = Certified(extremal, certify(problem, extremal))
                 if not certified.certificate.is_too_coarse:
-                    return certified, RESULTS.successful
+                    return _Mended(certified, RESULTS.successful, best)
                 uncertified = uncertified or certified
                 n_arcs *= 2
         profiles, active = new, new_active
-        course = _course(problem, features, assemble(problem, plan, shot.arcs, shot.stages))
-    return uncertified, RESULTS.structure_failed
+        course = _course(problem, features, out)
+    return _Mended(uncertified, RESULTS.structure_failed, best)
 
 
 def _classify(problem: Problem, index: int, x, u, reading: _Reading) -> Active:
@@ -469,6 +490,7 @@ def find_extremal(
 
     Where a stretch inside the bounds turns out not to be a singular arc, it is read once more as a
     blurred switch. Where only the accuracy falls short of the certificate, the arcs are halved.
+    Where no structure is optimal because the optimum chatters, the best one that was shot remains.
     """
     scales, m = _full_scales(problem, found), problem.m
     span = scales.v[:m]
@@ -510,6 +532,7 @@ def find_extremal(
         grid, found.x, costate, middles, found.u, multiplier, _at_middles(found.rate_costate, m)
     )
     holds = [reading.holds[each.index] for each in active]
+    best = None
     for longest_switch in (2, len(position)):
         if imposed is None:
             controls = [
@@ -525,7 +548,7 @@ def find_extremal(
         else:
             controls = [[Segment(kind, end * grid[-1]) for kind, end in row] for row in imposed]
         profiles = tie(Profiles(controls, constraints), holds)
-        certified, result = _shoot_and_mend(
+        certified, result, reached = _shoot_and_mend(
             problem,
             solver,
             profiles,
@@ -535,13 +558,53 @@ def find_extremal(
             stats,
             imposed is not None,
         )
+        if reached is not None and (best is None or reached[0] < best[0]):
+            best = reached
         if certified is not None or imposed is not None or not profiles.has(SINGULAR):
             break
+    if certified is None and imposed is None and _chatters(problem, found, labels, scales):
+        result = RESULTS.chattering
+        # An extremal far above the transcription has switches in places of its own.
+        if best is not None and best[0] - found.objective < 1e-2 * abs(found.objective):
+            certified = Certified(best[1], certify(problem, best[1]))
     # A control that moves nothing of consequence is held by the barrier alone.
     pull = np.max(np.abs(found.switching_function), axis=0) * span * found.final_time
     if certified is None and np.any(pull < 1e-4 * abs(found.objective)):
         result = RESULTS.undetermined_control
     return certified, result
+
+
+@eqx.filter_jit
+def _bends(problem: Problem, j: int, y, u):
+    return jax.vmap(lambda y, u: switching_bends(problem, j, y, u))(y, u)
+
+
+def _chatters(problem: Problem, found: Transcribed, labels: np.ndarray, scales: Scales) -> bool:
+    """Whether a singular arc of order two, inside the bounds, follows or precedes a bound.
+
+    The control would jump there, which the minimum principle rules out at the ends of a singular
+    arc of even order; what remains is that switches accumulate there.
+
+    Source: Kelley, Kopp, Moyer 1967; McDanell and Powers 1971.
+    """
+    y = np.concatenate([0.5 * (found.x[1:] + found.x[:-1]), found.costate[1:]], axis=1)
+    for j in range(problem.m):
+        inside = [run for run in runs(labels[:, j]) if run[0] == INTERIOR]
+        _, first, last = max(inside, key=lambda run: run[2] - run[1], default=(INTERIOR, 0, 0))
+        # Two intervals may be the blur of a mere switch.
+        if last - first <= 2 or not np.any(np.abs(labels[:, j]) == UPPER):
+            continue
+        u = found.u[first:last]
+        derivative, slope = (np.asarray(v) for v in _bends(problem, j, y[first:last], u))
+        size = scales.v[j] * found.final_time ** np.array([2.0, 4.0]) / scales.switching[j]
+        second, fourth = (slope * size).T
+        if np.max(np.abs(second)) > 1e-6 or np.min(fourth) < 1e-3:
+            continue
+        singular = u.copy()
+        singular[:, j] -= derivative[:, 1] / slope[:, 1]
+        if np.median(np.abs(_position(problem, singular, scales.v[: problem.m])[:, j])) < 0.9:
+            return True
+    return False
 
 
 def _at_middles(values: np.ndarray, m: int) -> np.ndarray:

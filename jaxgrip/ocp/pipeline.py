@@ -146,9 +146,12 @@ def search(
             if certified is not None and certified.certificate.passed:
                 return certified, RESULTS.successful, stats, one
             stats["unconfirmed"] += 1
-            uncertified = uncertified or certified
+            if result != RESULTS.chattering:
+                result = RESULTS.not_certified if certified is not None else result
+            if uncertified is None and result in (RESULTS.not_certified, RESULTS.chattering):
+                uncertified = certified, result, stats, one
         if uncertified is not None:
-            return uncertified, RESULTS.not_certified, stats, every[0]
+            return uncertified
         if why is None:
             why, last = result, every[0]
     return None, why, stats, last
@@ -239,10 +242,10 @@ def solve(
     if certified is None:
         solution = as_failure(result, last, stats)
     else:
-        solution = as_solution(problem, out, *certified, stats)
+        solution = as_solution(problem, out, *certified, result, stats)
     if throw and result != RESULTS.successful:
         message = RESULTS[result]
-        if certified is not None:
+        if result == RESULTS.not_certified:
             message = f"{message[:-1]} (failed: {', '.join(certified.certificate.failed)})."
         raise SolveError(message, solution)
     return solution

@@ -328,15 +328,31 @@ def test_fuller_cost_is_the_published_one():
     np.testing.assert_allclose(fuller_cost(), 0.26839382, atol=1e-8)
 
 
-@pytest.mark.xfail(
-    raises=AssertionError,
-    reason="structure: five and six arcs alternate until max_rounds; the result is "
-    "structure_failed, does not speak of chattering and has no cost",
-)
 def test_fuller_says_that_it_chatters():
     sol = jg.ocp.solve(problems.fuller(), throw=False)
+    assert sol.result == jg.ocp.RESULTS.chattering
     assert "chatter" in jg.ocp.RESULTS[sol.result]
     np.testing.assert_allclose(sol.objective, fuller_cost(), rtol=1e-3)
+    # Feasible, so not below the least; what it breaks is the minimum principle.
+    assert sol.objective > fuller_cost()
+    assert sol.certificate.failed == ("minimum principle on bang arcs",)
+    with pytest.raises(jg.ocp.SolveError, match="accumulate"):
+        jg.ocp.solve(problems.fuller())
+
+
+def test_fuller_with_time_to_rest():
+    """The cost does not depend on how long the mass rests."""
+    sol = jg.ocp.solve(problems.fuller(final_time=6.0), throw=False)
+    assert sol.result == jg.ocp.RESULTS.chattering
+    np.testing.assert_allclose(sol.objective, fuller_cost(), rtol=1e-2)
+
+
+def test_fuller_in_less_time_than_chattering_takes():
+    """The arcs sum up to (1 + w) + (1 + k) w / (1 - k) = 2.92; before, finitely many do."""
+    sol = certified(problems.fuller(final_time=2.8))
+    assert len(times(sol)) == 3
+    np.testing.assert_allclose(sol.objective, fuller_cost(), rtol=1e-5)
+    assert sol.objective > fuller_cost()
 
 
 def test_derivative_by_the_rate():
