@@ -397,7 +397,7 @@ def _classify(problem: Problem, index: int, x, u, reading: _Reading) -> Active:
     return Active(index, reading.order[index])
 
 
-class _Stretch(NamedTuple):
+class Stretch(NamedTuple):
     """Intervals from `first` to one before `last` over which a constraint is active; a contact
     point stands at the interval number `at` (a fraction), None on an arc.
     """
@@ -407,33 +407,36 @@ class _Stretch(NamedTuple):
     at: float | None
 
 
-def _read_constraint(value: np.ndarray, pressure: np.ndarray, order: int) -> list[_Stretch]:
+def read_constraint(value: np.ndarray, pressure: np.ndarray, order: int) -> list[Stretch]:
     """Where a constraint is active: by its multiplier outweighing its distance.
 
     From order two on the multiplier is concentrated at both ends of an arc or at a contact point.
 
     **Arguments:** distance `value` and multiplier `pressure` `(N,)`, both scaled to order one.
     """
+    if order == 1:
+        # The midpoint rule lets these multipliers alternate from interval to interval.
+        pressure = np.convolve(np.pad(pressure, 1, mode="edge"), (0.25, 0.5, 0.25), "valid")
     pressed = [run for run in runs((pressure > value).astype(int)) if run[0]]
     if order < 2:
-        return [_Stretch(first, last, None) for _, first, last in pressed]
-    stretches: list[_Stretch] = []
+        return [Stretch(first, last, None) for _, first, last in pressed]
+    stretches: list[Stretch] = []
     for _, first, last in pressed:
         before = stretches[-1] if stretches else None
         if before is not None and np.all(value[before.first : last] < _CLOSE):
-            stretches[-1] = _Stretch(before.first, last, None)
+            stretches[-1] = Stretch(before.first, last, None)
         elif last - first > _SPIKE:
-            stretches.append(_Stretch(first, last, None))
+            stretches.append(Stretch(first, last, None))
         else:
             weights = pressure[first:last]
             at = np.sum(weights * (np.arange(first, last) + 0.5)) / np.sum(weights)
-            stretches.append(_Stretch(first, last, float(at)))
+            stretches.append(Stretch(first, last, float(at)))
     return stretches
 
 
 def _read_constraints(
     problem: Problem, found: Transcribed, x_mid: np.ndarray, reading: _Reading
-) -> dict[Active, list[_Stretch]]:
+) -> dict[Active, list[Stretch]]:
     """Where each constraint is active, of those that are."""
     scales = reading.scales
     value = np.abs(found.constraint) / scales.constraint
@@ -444,13 +447,11 @@ def _read_constraints(
         relative = pressure[:, index] / size[index]
         if np.any(relative > value[:, index]):
             each = _classify(problem, int(index), x_mid, found.u, reading)
-            out[each] = _read_constraint(value[:, index], relative, each.order)
+            out[each] = read_constraint(value[:, index], relative, each.order)
     return out
 
 
-def _backward(
-    multiplier: np.ndarray, h: float, order: int, stretches: list[_Stretch]
-) -> np.ndarray:
+def _backward(multiplier: np.ndarray, h: float, order: int, stretches: list[Stretch]) -> np.ndarray:
     """Multiplier of a constraint's derivative: that of the constraint integrated to the exit."""
     out = np.zeros_like(multiplier)
     for first, last, at in stretches:
@@ -463,7 +464,7 @@ def _backward(
     return out
 
 
-def _as_profile(stretches: list[_Stretch], h: float, final_time: float) -> Profile:
+def _as_profile(stretches: list[Stretch], h: float, final_time: float) -> Profile:
     profile: Profile = []
     for first, last, at in stretches:
         if at is not None:
