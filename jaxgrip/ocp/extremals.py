@@ -7,6 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Bool
 
 from jaxgrip.ocp.certificate import Certificate, Extremal, certify
 from jaxgrip.ocp.constraints import Active, find_order, total_derivative
@@ -91,13 +92,15 @@ class _Reading(NamedTuple):
     """What a transcription tells beside its course.
 
     `scales` for all constraints and limited controls; `lean` `(m,)`, the mean position of each
-    control between its bounds; `is_convex` `(m,)`, whether the Hamiltonian is strictly convex in
+    control between its bounds; `is_end_free` `(m,)`, whether each control moves only free
+    components of the final state; `is_convex` `(m,)`, whether the Hamiltonian is strictly convex in
     it; `holds`, for each constraint the control that it holds, or None; `order` of each constraint
     that is active; `time_bound`, the bound on which the final time lies, NaN where it lies on none.
     """
 
     scales: Scales
     lean: np.ndarray
+    is_end_free: np.ndarray
     is_convex: np.ndarray
     holds: dict[int, int | None]
     order: dict[int, int]
@@ -333,8 +336,10 @@ def _shoot_and_mend(
     for _ in range(solver.max_rounds):
         profiles = profiles._replace(
             controls=[
-                bracket_singular(profile, side)
-                for profile, side in zip(profiles.controls, reading.lean, strict=True)
+                bracket_singular(profile, *lean)
+                for profile, *lean in zip(
+                    profiles.controls, reading.lean, reading.is_end_free, strict=True
+                )
             ]
         )
         while n_arcs < count_arcs(profiles):
@@ -503,6 +508,7 @@ def find_extremal(
     reading = _Reading(
         scales,
         np.mean(position, axis=0),
+        np.zeros(m, dtype=bool),
         bent,
         {},
         {},
@@ -516,6 +522,9 @@ def find_extremal(
     position = np.where(loose, np.clip(position, -0.5, 0.5), position)
     labels = np.where(position > 0.9, UPPER, np.where(position < -0.9, LOWER, INTERIOR))
     labels = _label_rates(problem, found, scales, labels)
+    if np.any((labels[-1] == INTERIOR) & ~bent):
+        moves = np.asarray(_moves(problem, found.x[-1], found.u[-1]))
+        reading = reading._replace(is_end_free=~np.any(moves[problem.is_fixed_final], axis=0))
 
     costate, multiplier = found.costate.copy(), np.zeros_like(found.multiplier)
     x_mid = 0.5 * (found.x[1:] + found.x[:-1])
@@ -606,6 +615,12 @@ def _chatters(problem: Problem, found: Transcribed, labels: np.ndarray, scales: 
         if np.median(np.abs(_position(problem, singular, scales.v[: problem.m])[:, j])) < 0.9:
             return True
     return False
+
+
+@eqx.filter_jit
+def _moves(problem: Problem, x, u) -> Bool[Array, "n m"]:
+    """Which states each control moves."""
+    return jax.jacfwd(problem.dynamics, argnums=1)(x, u) != 0.0
 
 
 def _at_middles(values: np.ndarray, m: int) -> np.ndarray:

@@ -199,6 +199,9 @@ def _control_rule(profile: Profile, index: int) -> tuple[int, float]:
     if before.kind == SINGULAR:
         # Where a singular arc ends is fixed by the second condition at its entry.
         return TANGENCY, profile[index - 1].end
+    if after.kind == SINGULAR and index + 2 == len(profile):
+        # The transversality condition makes the switching function vanish up to the final time.
+        return TANGENCY, before.end
     return (SATURATION if before.kind == INTERIOR else SWITCH), before.end
 
 
@@ -320,18 +323,19 @@ def lay_out(
     )
 
 
-def bracket_singular(profile: Profile, position: float) -> Profile:
+def bracket_singular(profile: Profile, position: float, to_the_end: bool = False) -> Profile:
     """Give a singular segment at either end of the horizon a short bang segment beyond it.
 
     Fixed boundary states leave no room for a singular arc there; where the transcription is too
-    coarse to show the bang, the side to which the control leans is the best guess.
+    coarse to show the bang, the side to which the control leans is the best guess. Where the
+    control moves free components of the final state only, a singular arc may last `to_the_end`.
     """
     kind = UPPER if position > 0.0 else LOWER
     end = profile[-1].end
     length = 0.01 * end
     if profile[0].kind == SINGULAR:
         profile = [Segment(kind, length), *profile]
-    if profile[-1].kind == SINGULAR:
+    if profile[-1].kind == SINGULAR and not to_the_end:
         profile = [*profile[:-1], Segment(SINGULAR, end - length), Segment(kind, end)]
     return profile
 

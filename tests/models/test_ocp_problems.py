@@ -135,6 +135,14 @@ def test_least_fuel():
     assert sol.structure.kinds.tolist() == [[1, -1], [-1, -1], [-1, 1]]
 
 
+def test_turnpike_with_a_free_end():
+    """Straight to zero, (1 - t)^2 up to t = 1, and no reason to leave it again."""
+    sol = certified(problems.nonsmooth_turnpike(end=None))
+    np.testing.assert_allclose(sol.objective, 1.0 / 3.0, rtol=1e-12)
+    np.testing.assert_allclose(times(sol), [1.0], rtol=1e-10)
+    assert sol.structure.kinds[:, 0].tolist() == [-1, 2]
+
+
 def test_bryson_denham_far_from_the_wall():
     """u = -2 takes the place to 1/4."""
     sol = certified(problems.bryson_denham(0.3))
