@@ -336,8 +336,8 @@ def _shoot_and_mend(
     for _ in range(solver.max_rounds):
         profiles = profiles._replace(
             controls=[
-                bracket_singular(profile, *lean)
-                for profile, *lean in zip(
+                bracket_singular(profile, side, to_the_end=bool(free))
+                for profile, side, free in zip(
                     profiles.controls, reading.lean, reading.is_end_free, strict=True
                 )
             ]
