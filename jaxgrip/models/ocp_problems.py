@@ -232,7 +232,7 @@ def _integrator(x, u):
 
 def nonsmooth_turnpike(
     start: ArrayLike = 1.0,
-    end: ArrayLike = 0.5,
+    end: ArrayLike | None = 0.5,
     final_time: ArrayLike = 2.0,
     bound: ArrayLike = 1.0,
 ) -> Problem:
@@ -240,7 +240,8 @@ def nonsmooth_turnpike(
 
     The middle is a singular arc of order one.
 
-    **Arguments:** `start`, `end`, scalars; `final_time` [s]; `bound` [1/s].
+    **Arguments:** `start`, `end`, scalars, None leaves the end free; `final_time` [s]; `bound`
+    [1/s].
 
     Source: reference-problems.md 3.3; CTProblems.jl.
     """

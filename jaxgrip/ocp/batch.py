@@ -77,7 +77,7 @@ def solve_batch(problems: Problem, *, solver: Solver | None = None) -> list[Solu
         if certified is None:
             solutions[lead] = as_failure(problem, result, last, stats)
             continue
-        solutions[lead] = _solution(problem, certified, stats)
+        solutions[lead] = _solution(problem, certified, result, stats)
         if left and result == RESULTS.successful:
             found = _solve_alike(pick(np.array(left)), rest, shooting, certified.extremal)
             for index, solution in zip(left, found, strict=True):
@@ -106,11 +106,12 @@ def _solve_alike(numbers, rest, shooting: Shooting, like: Extremal) -> list[Solu
                 certified = Certified(extremal, certify(problem, extremal, again))
                 if certified.certificate.passed:
                     stats = {"shooting_steps": int(shot.steps)}
-                    solution = _solution(problem, certified, stats)
+                    solution = _solution(problem, certified, RESULTS.successful, stats)
             solutions.append(solution)
     return solutions
 
 
-def _solution(problem: Problem, certified: Certified, stats: dict) -> Solution:
+def _solution(problem: Problem, certified: Certified, result: RESULTS, stats: dict) -> Solution:
     plan, shot, *_ = certified.extremal
-    return as_solution(problem, assemble(problem, plan, shot.arcs, shot.stages), *certified, stats)
+    out = assemble(problem, plan, shot.arcs, shot.stages)
+    return as_solution(problem, out, *certified, result, stats)

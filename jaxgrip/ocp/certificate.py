@@ -30,6 +30,7 @@ from jaxgrip.ocp.shooting import (
     interval_lengths,
     to_monomials,
 )
+from jaxgrip.ocp.structure import SHORTEST
 
 
 class Check(eqx.Module):
@@ -277,7 +278,7 @@ def certify(
             ),
             Check(
                 "order of the switching times",
-                _worst(1e-6 - lengths),
+                _worst(SHORTEST - lengths),
                 0.0,
                 "by how much an arc falls short of a millionth of the final time",
             ),

@@ -7,9 +7,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Bool
 
 from jaxgrip.ocp.certificate import Certificate, Extremal, certify
 from jaxgrip.ocp.constraints import Active, find_order, total_derivative
+from jaxgrip.ocp.hamiltonian import switching_bends
 from jaxgrip.ocp.output import Output, assemble, control_rates, multipliers, rate_costates
 from jaxgrip.ocp.problem import Free, Problem, boundary_reach
 from jaxgrip.ocp.results import RESULTS
@@ -94,13 +96,15 @@ class _Reading(NamedTuple):
     """What a transcription tells beside its course.
 
     `scales` for all constraints and limited controls; `lean` `(m,)`, the mean position of each
-    control between its bounds; `is_convex` `(m,)`, whether the Hamiltonian is strictly convex in
+    control between its bounds; `is_end_free` `(m,)`, whether each control moves only free
+    components of the final state; `is_convex` `(m,)`, whether the Hamiltonian is strictly convex in
     it; `holds`, for each constraint the control that it holds, or None; `order` of each constraint
     that is active.
     """
 
     scales: Scales
     lean: np.ndarray
+    is_end_free: np.ndarray
     is_convex: np.ndarray
     holds: dict[int, int | None]
     order: dict[int, int]
@@ -343,6 +347,16 @@ def _course(problem: Problem, features: Features, out: Output) -> _Course:
     )
 
 
+class _Mended(NamedTuple):
+    """What mending led to: an extremal with its certificate or none, why, and with its objective
+    the best of the extremals on the way, which may break the minimum principle.
+    """
+
+    certified: Certified | None
+    result: RESULTS
+    best: tuple[float, Extremal] | None
+
+
 def _shoot_and_mend(
     problem: Problem,
     solver: Solver,
@@ -353,20 +367,22 @@ def _shoot_and_mend(
     reading: _Reading,
     stats: dict,
     is_imposed: bool,
-) -> tuple[Certified | None, RESULTS]:
+) -> _Mended:
     shooting = jax.tree.map(jnp.asarray, solver.shooting)
-    n_arcs, uncertified = solver.arcs, None
+    n_arcs, uncertified, best, seen = solver.arcs, None, None, set()
     for _ in range(solver.max_rounds):
         profiles = profiles._replace(
             controls=[
-                bracket_singular(profile, side)
-                for profile, side in zip(profiles.controls, reading.lean, strict=True)
+                bracket_singular(profile, side, to_the_end=bool(free))
+                for profile, side, free in zip(
+                    profiles.controls, reading.lean, reading.is_end_free, strict=True
+                )
             ]
         )
         while n_arcs < count_arcs(profiles):
             n_arcs *= 2
         if n_arcs > solver.max_arcs:
-            return uncertified, RESULTS.too_many_arcs
+            return _Mended(uncertified, RESULTS.too_many_arcs, best)
         layout = lay_out(profiles, active, n_arcs, ends)
         features = Features(
             bool(profiles.has(SINGULAR)), active, tuple(profiles.has(FALLING, RISING))
@@ -379,13 +395,23 @@ def _shoot_and_mend(
         stats["shooting_steps"] += int(shot.steps)
         times = np.asarray(shot.arcs.times)
         if not bool(shot.converged) or times[-1] <= 0.0:
-            return uncertified, RESULTS.shooting_failed
+            return _Mended(uncertified, RESULTS.shooting_failed, best)
         extremal = Extremal(plan, shot, scales, features, layout.real)
         if is_imposed:
-            return Certified(extremal, certify(problem, extremal)), RESULTS.successful
+            certified = Certified(extremal, certify(problem, extremal))
+            return _Mended(certified, RESULTS.successful, best)
+        out = assemble(problem, plan, shot.arcs, shot.stages)
+        objective, is_ordered = float(out.objective), np.all(np.diff(times, prepend=0.0) > 0.0)
+        if is_ordered and (best is None or objective < best[0]):
+            best = objective, extremal
+        # The same extremal once more would be mended in the same way.
+        state = n_arcs, str(profiles.kinds), f"{objective:.10g}"
+        if state in seen:
+            break
+        seen.add(state)
         new, new_active = collect_profiles(profiles, active, layout, times), active
         new_ends = _mend_ends(problem, shot, scales, ends)
-        if np.all(np.diff(times, prepend=0.0) > 0.0):
+        if is_ordered and new.kinds == profiles.kinds:
             new, new_active = _mend(
                 problem, new, layout.plan, features, shot, solver, scales, reading
             )
@@ -393,12 +419,12 @@ def _shoot_and_mend(
             if new.kinds == profiles.kinds and new_active == active and same_ends:
                 certified = Certified(extremal, certify(problem, extremal))
                 if not certified.certificate.is_too_coarse:
-                    return certified, RESULTS.successful
+                    return _Mended(certified, RESULTS.successful, best)
                 uncertified = uncertified or certified
                 n_arcs *= 2
         profiles, active, ends = new, new_active, new_ends
-        course = _course(problem, features, assemble(problem, plan, shot.arcs, shot.stages))
-    return uncertified, RESULTS.structure_failed
+        course = _course(problem, features, out)
+    return _Mended(uncertified, RESULTS.structure_failed, best)
 
 
 def _classify(problem: Problem, index: int, x, u, reading: _Reading) -> Active:
@@ -415,7 +441,7 @@ def _classify(problem: Problem, index: int, x, u, reading: _Reading) -> Active:
     return Active(index, reading.order[index])
 
 
-class _Stretch(NamedTuple):
+class Stretch(NamedTuple):
     """Intervals from `first` to one before `last` over which a constraint is active; a contact
     point stands at the interval number `at` (a fraction), None on an arc.
     """
@@ -425,33 +451,36 @@ class _Stretch(NamedTuple):
     at: float | None
 
 
-def _read_constraint(value: np.ndarray, pressure: np.ndarray, order: int) -> list[_Stretch]:
+def read_constraint(value: np.ndarray, pressure: np.ndarray, order: int) -> list[Stretch]:
     """Where a constraint is active: by its multiplier outweighing its distance.
 
     From order two on the multiplier is concentrated at both ends of an arc or at a contact point.
 
     **Arguments:** distance `value` and multiplier `pressure` `(N,)`, both scaled to order one.
     """
+    if order == 1:
+        # The midpoint rule lets these multipliers alternate from interval to interval.
+        pressure = np.convolve(np.pad(pressure, 1, mode="edge"), (0.25, 0.5, 0.25), "valid")
     pressed = [run for run in runs((pressure > value).astype(int)) if run[0]]
     if order < 2:
-        return [_Stretch(first, last, None) for _, first, last in pressed]
-    stretches: list[_Stretch] = []
+        return [Stretch(first, last, None) for _, first, last in pressed]
+    stretches: list[Stretch] = []
     for _, first, last in pressed:
         before = stretches[-1] if stretches else None
         if before is not None and np.all(value[before.first : last] < _CLOSE):
-            stretches[-1] = _Stretch(before.first, last, None)
+            stretches[-1] = Stretch(before.first, last, None)
         elif last - first > _SPIKE:
-            stretches.append(_Stretch(first, last, None))
+            stretches.append(Stretch(first, last, None))
         else:
             weights = pressure[first:last]
             at = np.sum(weights * (np.arange(first, last) + 0.5)) / np.sum(weights)
-            stretches.append(_Stretch(first, last, float(at)))
+            stretches.append(Stretch(first, last, float(at)))
     return stretches
 
 
 def _read_constraints(
     problem: Problem, found: Transcribed, x_mid: np.ndarray, reading: _Reading
-) -> dict[Active, list[_Stretch]]:
+) -> dict[Active, list[Stretch]]:
     """Where each constraint is active, of those that are."""
     scales = reading.scales
     value = np.abs(found.constraint) / scales.constraint
@@ -462,13 +491,11 @@ def _read_constraints(
         relative = pressure[:, index] / size[index]
         if np.any(relative > value[:, index]):
             each = _classify(problem, int(index), x_mid, found.u, reading)
-            out[each] = _read_constraint(value[:, index], relative, each.order)
+            out[each] = read_constraint(value[:, index], relative, each.order)
     return out
 
 
-def _backward(
-    multiplier: np.ndarray, h: float, order: int, stretches: list[_Stretch]
-) -> np.ndarray:
+def _backward(multiplier: np.ndarray, h: float, order: int, stretches: list[Stretch]) -> np.ndarray:
     """Multiplier of a constraint's derivative: that of the constraint integrated to the exit."""
     out = np.zeros_like(multiplier)
     for first, last, at in stretches:
@@ -481,7 +508,7 @@ def _backward(
     return out
 
 
-def _as_profile(stretches: list[_Stretch], h: float, final_time: float) -> Profile:
+def _as_profile(stretches: list[Stretch], h: float, final_time: float) -> Profile:
     profile: Profile = []
     for first, last, at in stretches:
         if at is not None:
@@ -508,6 +535,7 @@ def find_extremal(
 
     Where a stretch inside the bounds turns out not to be a singular arc, it is read once more as a
     blurred switch. Where only the accuracy falls short of the certificate, the arcs are halved.
+    Where no structure is optimal because the optimum chatters, the best one that was shot remains.
     """
     scales, m = _full_scales(problem, found), problem.m
     span = scales.v[:m]
@@ -519,6 +547,7 @@ def find_extremal(
     reading = _Reading(
         scales,
         np.mean(position, axis=0),
+        np.zeros(m, dtype=bool),
         bent,
         {},
         {},
@@ -531,6 +560,10 @@ def find_extremal(
     position = np.where(loose, np.clip(position, -0.5, 0.5), position)
     labels = np.where(position > 0.9, UPPER, np.where(position < -0.9, LOWER, INTERIOR))
     labels = _label_rates(problem, found, scales, labels)
+    if np.any((labels[-1] == INTERIOR) & ~bent):
+        moves = np.asarray(_moves(problem, found.x[-1], found.u[-1]))
+        is_asked_for = problem.is_fixed_final | (problem.n_boundary > 0)
+        reading = reading._replace(is_end_free=~np.any(moves[is_asked_for], axis=0))
 
     costate, multiplier = found.costate.copy(), np.zeros_like(found.multiplier)
     x_mid = 0.5 * (found.x[1:] + found.x[:-1])
@@ -555,6 +588,7 @@ def find_extremal(
         found.boundary_multiplier,
     )
     holds = [reading.holds[each.index] for each in active]
+    best = None
     for longest_switch in (2, len(position)):
         if imposed is None:
             controls = [
@@ -570,7 +604,7 @@ def find_extremal(
         else:
             controls = [[Segment(kind, end * grid[-1]) for kind, end in row] for row in imposed]
         profiles = tie(Profiles(controls, constraints), holds)
-        certified, result = _shoot_and_mend(
+        certified, result, reached = _shoot_and_mend(
             problem,
             solver,
             profiles,
@@ -581,13 +615,59 @@ def find_extremal(
             stats,
             imposed is not None,
         )
+        if reached is not None and (best is None or reached[0] < best[0]):
+            best = reached
         if certified is not None or imposed is not None or not profiles.has(SINGULAR):
             break
+    if certified is None and imposed is None and _chatters(problem, found, labels, scales):
+        result = RESULTS.chattering
+        # An extremal far above the transcription has switches in places of its own.
+        if best is not None and best[0] - found.objective < 1e-2 * abs(found.objective):
+            certified = Certified(best[1], certify(problem, best[1]))
     # A control that moves nothing of consequence is held by the barrier alone.
     pull = np.max(np.abs(found.switching_function), axis=0) * span * found.final_time
     if certified is None and np.any(pull < 1e-4 * abs(found.objective)):
         result = RESULTS.undetermined_control
     return certified, result
+
+
+@eqx.filter_jit
+def _bends(problem: Problem, j: int, y, u):
+    return jax.vmap(lambda y, u: switching_bends(problem, j, y, u))(y, u)
+
+
+def _chatters(problem: Problem, found: Transcribed, labels: np.ndarray, scales: Scales) -> bool:
+    """Whether a singular arc of order two, inside the bounds, follows or precedes a bound.
+
+    The control would jump there, which the minimum principle rules out at the ends of a singular
+    arc of even order; what remains is that switches accumulate there.
+
+    Source: Kelley, Kopp, Moyer 1967; McDanell and Powers 1971.
+    """
+    y = np.concatenate([0.5 * (found.x[1:] + found.x[:-1]), found.costate[1:]], axis=1)
+    for j in range(problem.m):
+        inside = [run for run in runs(labels[:, j]) if run[0] == INTERIOR]
+        _, first, last = max(inside, key=lambda run: run[2] - run[1], default=(INTERIOR, 0, 0))
+        # Two intervals may be the blur of a mere switch.
+        if last - first <= 2 or not np.any(np.abs(labels[:, j]) == UPPER):
+            continue
+        u = found.u[first:last]
+        derivative, slope = (np.asarray(v) for v in _bends(problem, j, y[first:last], u))
+        size = scales.v[j] * found.final_time ** np.array([2.0, 4.0]) / scales.switching[j]
+        second, fourth = (slope * size).T
+        if np.max(np.abs(second)) > 1e-6 or np.min(fourth) < 1e-3:
+            continue
+        singular = u.copy()
+        singular[:, j] -= derivative[:, 1] / slope[:, 1]
+        if np.median(np.abs(_position(problem, singular, scales.v[: problem.m])[:, j])) < 0.9:
+            return True
+    return False
+
+
+@eqx.filter_jit
+def _moves(problem: Problem, x, u) -> Bool[Array, "n m"]:
+    """Which states each control moves."""
+    return jax.jacfwd(problem.dynamics, argnums=1)(x, u) != 0.0
 
 
 def _at_middles(values: np.ndarray, m: int) -> np.ndarray:

@@ -116,6 +116,30 @@ def switching(problem: Problem, y: Float[Array, " y"], u: Float[Array, " m"]) ->
     return pullback((jnp.ones_like(cost), y[n:]))[0]
 
 
+def switching_bends(
+    problem: Problem, j: int, y: Float[Array, " y"], u: Float[Array, " m"]
+) -> tuple[Float[Array, " 2"], Float[Array, " 2"]]:
+    """Second and fourth time derivative of one switching function, and their slopes in its control.
+
+    On a singular arc of order one the second derivative contains the control, on one of order two
+    the fourth is the first that does.
+
+    **Arguments:** the control `j`; `y` = (x, costate) `(2n,)`, controls `(m,)`, held constant.
+
+    **Returns:** derivatives `(2,)` and their slopes `(2,)`. Source: McDanell and Powers 1971.
+    """
+
+    def derivative(function):
+        return lambda y, u: jax.jvp(
+            lambda y: function(y, u), (y,), (hamiltonian_flow(problem, y, u),)
+        )[1]
+
+    second = derivative(derivative(lambda y, u: switching(problem, y, u)[j]))
+    fourth = derivative(derivative(second))
+    out = [jax.value_and_grad(f, argnums=1)(y, u) for f in (second, fourth)]
+    return jnp.stack([value for value, _ in out]), jnp.stack([slope[j] for _, slope in out])
+
+
 def switching_slope(
     problem: Problem, y: Float[Array, " y"], u: Float[Array, " m"]
 ) -> Float[Array, " m"]:

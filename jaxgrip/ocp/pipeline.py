@@ -1,8 +1,9 @@
 """From a problem statement to a certified solution."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -11,12 +12,13 @@ import numpy as np
 
 from jaxgrip.ocp.extremals import COMPILER, Certified, find_extremal
 from jaxgrip.ocp.output import Linearised, assemble, tangent_output
-from jaxgrip.ocp.problem import Problem, is_concrete
+from jaxgrip.ocp.problem import Free, Problem, is_concrete
 from jaxgrip.ocp.results import RESULTS, SolveError
 from jaxgrip.ocp.shooting import evaluate_stages
 from jaxgrip.ocp.solution import Solution, as_failure, as_solution
 from jaxgrip.ocp.solver import Solver
 from jaxgrip.ocp.transcription import (
+    Guess,
     Transcribed,
     bent_line,
     solve_transcription,
@@ -40,19 +42,63 @@ def _timed(stats: dict, key: str, function, *args):
     return out
 
 
-def _candidates(problem: Problem, solver: Solver, guesses, stats: dict):
+class _Round(NamedTuple):
+    """Guesses to try together; with `is_gradual` their final times change little by little."""
+
+    guesses: list[Guess]
+    is_gradual: bool
+
+
+# By which share the final time may change from one transcription to the next, and how often.
+_STRIDE, _STRIDES = 0.1, 40
+
+
+def _transcribe_gradually(transcribe: Callable, problem: Problem, guess: Guess) -> Transcribed:
+    """Transcribe with the final time held close to the guess's, and follow it until it rests.
+
+    Far from a motion that meets the end the objective may pull the time to where there is none.
+    """
+    bounds = problem.final_time
+    control_bounds = np.asarray(problem.lower), np.asarray(problem.upper)
+    span = control_bounds[1] - control_bounds[0]
+    margin = np.where(np.isfinite(span), 0.01 * span, 0.0)
+    for _ in range(_STRIDES):
+        before = guess.final_time
+        lower, upper = (1.0 - _STRIDE) * before, (1.0 + _STRIDE) * before
+        held = Free(before, jnp.maximum(lower, bounds.lower), jnp.minimum(upper, bounds.upper))
+        one = transcribe(eqx.tree_at(lambda p: p.final_time, problem, held), guess)
+        change = float(one.final_time / before) - 1.0
+        moves_on = change < -0.9 * _STRIDE and lower > bounds.lower
+        moves_on |= change > 0.9 * _STRIDE and upper < bounds.upper
+        if not one.converged or not moves_on:
+            return one
+        # Off the bounds again, where the barrier leaves room to move.
+        u = np.clip(one.u, control_bounds[0] + margin, control_bounds[1] - margin)
+        guess = jax.tree.map(jnp.asarray, Guess(one.x, u, one.final_time))
+    return one._replace(converged=np.array(False))
+
+
+def _candidates(problem: Problem, solver: Solver, tried: _Round, stats: dict):
     """Transcriptions from several guesses: the converged ones, best first; all; what went wrong."""
     every, result = [], RESULTS.unreachable
     # As arrays, so that another tolerance does not compile anew.
     numbers = jax.tree.map(jnp.asarray, solver.transcription)
-    for guess in guesses:
+
+    def transcribe(problem: Problem, guess: Guess) -> Transcribed:
         one = _timed(
             stats,
             "transcription",
-            lambda guess=guess: jax.tree.map(np.asarray, _transcribe(problem, numbers, guess)),
+            lambda: jax.tree.map(np.asarray, _transcribe(problem, numbers, guess)),
         )
         stats["transcriptions"] += 1
         stats["transcription_steps"] += int(one.steps)
+        return one
+
+    for guess in tried.guesses:
+        if tried.is_gradual:
+            one = _transcribe_gradually(transcribe, problem, guess)
+        else:
+            one = transcribe(problem, guess)
         every.append(one)
         if not np.isfinite(one.infeasibility):
             result = RESULTS.not_finite
@@ -65,16 +111,17 @@ def _candidates(problem: Problem, solver: Solver, guesses, stats: dict):
 
 
 def _guess_rounds(problem: Problem, solver: Solver):
-    """Guesses to try together; a further round only where the one before led nowhere."""
+    """What to try; a further round only where the one before led nowhere."""
     intervals = solver.transcription.intervals
     guesses = [straight_line(problem, intervals)]
     guesses += [bent_line(problem, intervals, seed) for seed in range(1, solver.starts)]
-    yield guesses
+    yield _Round(guesses, is_gradual=False)
     if problem.is_time_free:
-        for factor in (2.0, 0.5, 4.0, 8.0):
+        for factor in (1.0, 2.0, 0.5, 4.0, 8.0):
             final_time = guesses[0].final_time * factor
             if problem.final_time.lower < final_time < problem.final_time.upper:
-                yield [guess._replace(final_time=final_time) for guess in guesses]
+                others = [guess._replace(final_time=final_time) for guess in guesses]
+                yield _Round(others, is_gradual=True)
 
 
 def search(
@@ -90,8 +137,8 @@ def search(
     stats = dict.fromkeys(counts, 0)
     stats |= dict.fromkeys(("transcription_s", "shooting_s"), 0.0)
     why, last, uncertified = None, None, None
-    for guesses in _guess_rounds(problem, solver):
-        found, every, result = _candidates(problem, solver, guesses, stats)
+    for tried in _guess_rounds(problem, solver):
+        found, every, result = _candidates(problem, solver, tried, stats)
         for one in found:
             certified, result = _timed(
                 stats, "shooting", find_extremal, problem, solver, one, stats, structure
@@ -99,9 +146,12 @@ def search(
             if certified is not None and certified.certificate.passed:
                 return certified, RESULTS.successful, stats, one
             stats["unconfirmed"] += 1
-            uncertified = uncertified or certified
+            if result != RESULTS.chattering:
+                result = RESULTS.not_certified if certified is not None else result
+            if uncertified is None and result in (RESULTS.not_certified, RESULTS.chattering):
+                uncertified = certified, result, stats, one
         if uncertified is not None:
-            return uncertified, RESULTS.not_certified, stats, every[0]
+            return uncertified
         if why is None:
             why, last = result, every[0]
     return None, why, stats, last
@@ -192,10 +242,10 @@ def solve(
     if certified is None:
         solution = as_failure(problem, result, last, stats)
     else:
-        solution = as_solution(problem, out, *certified, stats)
+        solution = as_solution(problem, out, *certified, result, stats)
     if throw and result != RESULTS.successful:
         message = RESULTS[result]
-        if certified is not None:
+        if result == RESULTS.not_certified:
             message = f"{message[:-1]} (failed: {', '.join(certified.certificate.failed)})."
         raise SolveError(message, solution)
     return solution

@@ -37,6 +37,11 @@ class RESULTS(eqx.Enumeration):
         "The structure has more arcs than max_arcs of the solver: raise it, or look for a control "
         "that chatters."
     )
+    chattering = (
+        "The switching times accumulate (chattering) where a singular arc of even order meets a "
+        "bound, so that no finite structure is optimal: take the truncated solution, whose cost is "
+        "above the least by what it truncates, or add a small cost of the control that chatters."
+    )
     not_certified = (
         "A solution was found but the certificate is not met: see the failed checks; try more "
         "intervals in Shooting."

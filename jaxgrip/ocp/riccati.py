@@ -28,7 +28,8 @@ class LinearQuadratic(NamedTuple):
 class Sweep(NamedTuple):
     """Solution of a [`LinearQuadratic`][]: `x` `(N+1, n)`, `u` `(N, m)`, parameters `(q,)`, the
     gradient `value_x` `(N, n)` of the cost to go at each next state; `ok` is False where the
-    reduced Hessian is not positive definite and the solution therefore no minimum.
+    reduced Hessian is not positive definite and the solution therefore no minimum; `in_reach` is
+    False where that is because the states cannot meet the end conditions.
     """
 
     x: Float[Array, "nodes n"]
@@ -36,6 +37,7 @@ class Sweep(NamedTuple):
     parameters: Float[Array, " q"]
     value_x: Float[Array, "N n"]
     ok: Bool[Array, ""]
+    in_reach: Bool[Array, ""]
 
 
 def sweep(lq: LinearQuadratic, *, is_time_free: bool, n_multipliers: int) -> Sweep:
@@ -74,12 +76,12 @@ def sweep(lq: LinearQuadratic, *, is_time_free: bool, n_multipliers: int) -> Swe
     solved = jnp.linalg.solve(saddle[unknown[:, None], unknown], -saddle[unknown, 1])
     parameters = jnp.zeros(q).at[1].set(1.0).at[unknown].set(solved)
     concave = jnp.linalg.cholesky(-saddle[largest[:, None], largest])
-    ok = jnp.all(jnp.isfinite(gains)) & jnp.all(jnp.isfinite(concave))
+    is_convex, in_reach = jnp.all(jnp.isfinite(gains)), jnp.all(jnp.isfinite(concave))
     coupling = saddle[largest[:, None], smallest]
     convex = saddle[smallest[:, None], smallest] + coupling.T @ jax.scipy.linalg.cho_solve(
         (concave, True), coupling
     )
-    ok &= jnp.all(jnp.isfinite(jnp.linalg.cholesky(convex)))
+    ok = is_convex & in_reach & jnp.all(jnp.isfinite(jnp.linalg.cholesky(convex)))
 
     def forward(x, inputs):
         gain, move = inputs
@@ -96,4 +98,5 @@ def sweep(lq: LinearQuadratic, *, is_time_free: bool, n_multipliers: int) -> Swe
         parameters,
         jnp.einsum("kie,ke->ki", value_rows, ends),
         ok,
+        in_reach | ~is_convex,
     )

@@ -99,7 +99,7 @@ def as_failure(problem: Problem, result: RESULTS, last: Transcribed, stats: dict
     k, m, c = len(x), u.shape[1], last.constraint.shape[1]
     return Solution(
         final_time=jnp.asarray(last.final_time),
-        objective=jnp.array(jnp.nan),
+        objective=jnp.asarray(last.objective if result == RESULTS.chattering else jnp.nan),
         switching_times=jnp.zeros(0),
         structure=Structure(
             np.zeros((0, m), dtype=int),
@@ -144,7 +144,12 @@ def _structure(extremal: Extremal, cuts: np.ndarray, c: int) -> Structure:
 
 
 def as_solution(
-    problem: Problem, out: Output, extremal: Extremal, certificate: Certificate, stats: dict
+    problem: Problem,
+    out: Output,
+    extremal: Extremal,
+    certificate: Certificate,
+    result: RESULTS,
+    stats: dict,
 ) -> Solution:
     """The solution that an extremal is, with its dense output on one time axis."""
     n, n_all, d = problem.n_states, problem.n, problem.n_design
@@ -159,7 +164,6 @@ def as_solution(
         return v.reshape(v.shape[0] * v.shape[1], *v.shape[2:])[keep]
 
     y, y_rate, v = rows(out.y), rows(out.y_rate), rows(out.v)
-    result = RESULTS.successful if certificate.passed else RESULTS.not_certified
     return Solution(
         final_time=out.times[-1],
         objective=out.objective,

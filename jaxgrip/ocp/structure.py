@@ -29,6 +29,8 @@ from jaxgrip.ocp.shooting import (
 # the Hamiltonian is linear in it.
 HELD = 5
 FREE, ACTIVE = 0, 1
+# A shorter segment, as a share of the final time, is none.
+SHORTEST = 1e-6
 
 
 class Segment(NamedTuple):
@@ -245,6 +247,9 @@ def _control_rule(profile: Profile, index: int) -> tuple[int, float]:
     if before.kind == SINGULAR:
         # Where a singular arc ends is fixed by the second condition at its entry.
         return TANGENCY, profile[index - 1].end
+    if after.kind == SINGULAR and index + 2 == len(profile):
+        # The transversality condition makes the switching function vanish up to the final time.
+        return TANGENCY, before.end
     return (SATURATION if before.kind == INTERIOR else SWITCH), before.end
 
 
@@ -369,18 +374,19 @@ def lay_out(
     )
 
 
-def bracket_singular(profile: Profile, position: float) -> Profile:
+def bracket_singular(profile: Profile, position: float, to_the_end: bool = False) -> Profile:
     """Give a singular segment at either end of the horizon a short bang segment beyond it.
 
     Fixed boundary states leave no room for a singular arc there; where the transcription is too
-    coarse to show the bang, the side to which the control leans is the best guess.
+    coarse to show the bang, the side to which the control leans is the best guess. Where the
+    control moves free components of the final state only, a singular arc may last `to_the_end`.
     """
     kind = UPPER if position > 0.0 else LOWER
     end = profile[-1].end
     length = 0.01 * end
     if profile[0].kind == SINGULAR:
         profile = [Segment(kind, length), *profile]
-    if profile[-1].kind == SINGULAR:
+    if profile[-1].kind == SINGULAR and not to_the_end:
         profile = [*profile[:-1], Segment(SINGULAR, end - length), Segment(kind, end)]
     return profile
 
@@ -396,10 +402,11 @@ def _merge_active(segments: Profile) -> Profile:
     return merged
 
 
-def _drop_reversed(segments: Profile, final_time: float, join=_join) -> Profile:
-    """Remove segments that end before they begin."""
+def _drop_short(segments: Profile, final_time: float, join=_join) -> Profile:
+    """Remove segments that have no length or end before they begin."""
+    least = SHORTEST * final_time
     while True:
-        bad = [i for i, s in enumerate(segments) if s.end <= starts_of(segments)[i]]
+        bad = [i for i, s in enumerate(segments) if s.end <= starts_of(segments)[i] + least]
         if not bad:
             return [*segments[:-1], segments[-1]._replace(end=final_time)]
         segments = join([s for i, s in enumerate(segments) if i != bad[0]])
@@ -423,9 +430,9 @@ def collect_profiles(
         for profile in rows:
             profile[-1] = profile[-1]._replace(end=final_time)
     return Profiles(
-        [_drop_reversed(_join(profile), final_time) for profile in controls],
+        [_drop_short(_join(profile), final_time) for profile in controls],
         [
-            _drop_reversed(profile, final_time, _join if order < 2 else _merge_active)
+            _drop_short(profile, final_time, _join if order < 2 else _merge_active)
             for profile, (_, order) in zip(constraints, active, strict=True)
         ],
     )

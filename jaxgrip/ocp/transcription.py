@@ -85,9 +85,29 @@ def straight_line(problem: Problem, intervals: int) -> Guess:
     return Guess(x, jnp.broadcast_to(middle, (intervals, problem.m)), time)
 
 
+@eqx.filter_jit
+def _led_to(problem: Problem, guess: Guess) -> Float[Array, " n"]:
+    """Where the controls of a guess lead, by Heun's method."""
+    h = guess.final_time / len(guess.u)
+
+    def step(x, u):
+        rate = problem.dynamics(x, u)
+        return x + 0.5 * h * (rate + problem.dynamics(x + h * rate, u)), None
+
+    return jax.lax.scan(step, guess.x[0], guess.u)[0]
+
+
 def bent_line(problem: Problem, intervals: int, seed: int) -> Guess:
-    """The straight line with each state's course bent at random by as much as the state travels."""
+    """The straight line with each state's course bent at random by as much as the state travels.
+
+    Free components of the final state lie where the controls of the guess lead.
+    """
     guess = straight_line(problem, intervals)
+    if len(problem.fixed_final) < problem.n:
+        end = _led_to(problem, guess)
+        end = jnp.where(problem.is_fixed_final | ~jnp.isfinite(end), guess.x[-1], end)
+        share = jnp.linspace(0.0, 1.0, intervals + 1)[:, None]
+        guess = guess._replace(x=guess.x + share * (end - guess.x[-1])[None])
     bow = np.sin(np.pi * np.linspace(0.0, 1.0, intervals + 1))[:, None]
     amount = np.random.default_rng(seed).normal(size=problem.n)
     return guess._replace(x=guess.x + bow * (amount * np.abs(guess.x[-1] - guess.x[0])))
@@ -175,7 +195,9 @@ def _scales(problem: Problem, guess: Guess) -> _Scales:
     state = jnp.where(state > 0.0, state, jnp.max(jnp.abs(guess.x), axis=0))
     state = jnp.where(state > 0.0, state, jnp.maximum(jnp.max(state), 1.0))
     cost = jnp.max(jnp.stack([jnp.abs(problem.cost_rate(x, middle + 0.5 * span)) for x in ends]))
-    objective = jnp.maximum(guess.final_time * cost, 1e-3 * guess.final_time)
+    by_t, by_x = jax.grad(problem.end_cost, argnums=(0, 1))(guess.final_time, guess.x[-1])
+    end = jnp.abs(by_t) * guess.final_time + jnp.abs(by_x) @ state
+    objective = jnp.maximum(guess.final_time * jnp.maximum(cost, 1e-3), end)
     constraint = jnp.ones(problem.n_constraints)
     if problem.n_constraints:
         constraint = reach(problem, guess.x[:-1], guess.u, state, span)
@@ -386,12 +408,21 @@ class _Program(eqx.Module):
         return jnp.maximum(error, infeasibility), infeasibility
 
     def newton(
-        self, it: _Iterate, ex: Expansion, inner: _Inequalities, barrier: Array, shift: Array
+        self,
+        it: _Iterate,
+        ex: Expansion,
+        inner: _Inequalities,
+        barrier: Array,
+        shift: Array,
+        give: Array,
     ):
         """Newton step on the barrier problem.
 
-        **Returns:** the step, the slope of the barrier objective along it, and whether the reduced
-        Hessian, raised by `shift`, is positive definite.
+        **Arguments:** `shift`, by which the reduced Hessian is raised; `give`, whether the end
+        conditions may be missed at a price, because to first order nothing meets them.
+
+        **Returns:** the step, the slope of the barrier objective along it, whether the reduced
+        Hessian is positive definite, and whether the end conditions can be met.
         """
         problem, scales, h = self.problem, self.scales, self.h
         n, m, r, intervals = problem.n, problem.m, len(self.limited), self.intervals
@@ -461,7 +492,7 @@ class _Program(eqx.Module):
             jnp.zeros((n + r, 2 + more)).at[self.free, 2 + np.arange(n_free)].set(1.0),
             jnp.pad(stage, ((0, 0), (0, more), (0, more))),
             jnp.pad(move, ((0, 0), (0, 0), (0, more))),
-            self._end_model(it, push, stiff, relative),
+            self._end_model(it, push, stiff, relative, give),
         )
         solved = sweep(lq, is_time_free=problem.is_time_free, n_multipliers=n_multipliers)
         dx, before = solved.x[:, :n], solved.x[:-1, n:]
@@ -505,9 +536,11 @@ class _Program(eqx.Module):
             d_slack,
             d_pressure,
         )
-        return step, slope, solved.ok & jnp.isfinite(slope)
+        return step, slope, solved.ok & jnp.isfinite(slope), solved.in_reach
 
-    def _end_model(self, it: _Iterate, push: _Bounded, stiff: _Bounded, relative: Array) -> Array:
+    def _end_model(
+        self, it: _Iterate, push: _Bounded, stiff: _Bounded, relative: Array, give: Array
+    ) -> Array:
         """Quadratic model of the ends in (x_N, limited controls, time, 1, free components of x_0,
         multipliers).
         """
@@ -537,7 +570,7 @@ class _Program(eqx.Module):
             [
                 [hess, linear[:, None], errors_z.T],
                 [linear[None], jnp.zeros((1, 1)), errors[None]],
-                [errors_z, errors[:, None], jnp.zeros((len(errors), len(errors)))],
+                [errors_z, errors[:, None], -give / penalty * jnp.eye(len(errors))],
             ]
         )
         # The last values of the limited controls cost nothing; the 1 follows the time.
@@ -576,17 +609,18 @@ def _advance(program: _Program, solver: Transcription, state: _State) -> _State:
     filter_ = jnp.where(reduce, jnp.inf, state.filter)
 
     def raise_shift(carry):
-        _, _, _, shift, tries = carry
+        _, _, _, in_reach, give, shift, tries = carry
         shift = jnp.where(tries == 0, shift, jnp.maximum(8.0 * shift, 1e-6))
-        return *program.newton(it, ex, inner, barrier, shift), shift, tries + 1
+        give = jnp.where(in_reach, give, 1.0)
+        return *program.newton(it, ex, inner, barrier, shift, give), give, shift, tries + 1
 
     # After a failed line search a larger shift turns the step towards feasibility.
     shift = jnp.where(state.stuck > 0, jnp.maximum(state.shift * 10.0, 1e-4), 0.0)
     blank = jax.tree.map(jnp.zeros_like, it)
-    step, slope, ok, shift, _ = jax.lax.while_loop(
-        lambda c: ~c[2] & (c[4] < 25),
+    step, slope, ok, _, _, shift, _ = jax.lax.while_loop(
+        lambda c: ~c[2] & (c[6] < 25),
         raise_shift,
-        (blank, jnp.zeros(()), jnp.array(False), shift, 0),
+        (blank, jnp.zeros(()), jnp.array(False), jnp.array(True), jnp.zeros(()), shift, 0),
     )
     fraction = jnp.maximum(0.99, 1.0 - barrier / scales.objective)
     slacks = program.slacks(it.x, it.u, it.time)
@@ -622,8 +656,9 @@ def _advance(program: _Program, solver: Transcription, state: _State) -> _State:
     accept |= (thetas < 1e-9) & (jnp.abs(phis - phi) < 1e-9 * scales.objective)
     found = jnp.any(accept) & ok
     chosen = jnp.argmax(accept)
-    size = jnp.where(found, sizes[chosen], 0.0)
-    dual_size = jnp.where(found, dual_size, 0.0)
+    size = sizes[chosen]
+    # A step that failed may hold NaN, which no length of zero removes.
+    step = jax.tree.map(lambda d: jnp.where(found, d, 0.0), step)
     augment = found & ~(descent[chosen] & armijo[chosen])
     slot = jnp.where(augment, state.step, solver.max_steps)
     new = jax.tree.map(lambda v, d: v + size * d, it, step)

@@ -10,6 +10,7 @@ import jaxgrip as jg
 from jaxgrip.models.ocp_problems import bryson_denham, double_integrator_time
 from jaxgrip.ocp import RESULTS
 from jaxgrip.ocp.constraints import find_order
+from jaxgrip.ocp.extremals import Stretch, read_constraint
 
 
 def speed_limited(limit):
@@ -163,3 +164,12 @@ def test_constraint_without_order_is_refused():
     x, u = jnp.ones((3, 2)), jnp.ones((3, 1))
     with pytest.raises(ValueError, match="upper bound of state 1 has no defined order"):
         find_order(problem, 0, x, u)
+
+
+def test_multipliers_that_alternate_are_one_arc():
+    """The midpoint rule leaves a multiplier undetermined by what alternates between intervals."""
+    value = np.where(np.abs(np.arange(20) - 9.5) < 6.0, 1e-3, 0.5)
+    alternating = np.where(value < 0.1, 1.0 + (-1.0) ** np.arange(20), 0.0)
+    (stretch,) = read_constraint(value, alternating, 1)
+    assert stretch == read_constraint(value, np.where(value < 0.1, 1.0, 0.0), 1)[0]
+    assert stretch == Stretch(4, 16, None)

@@ -8,7 +8,8 @@ import pytest
 from numpy.polynomial import Polynomial
 
 import jaxgrip as jg
-from jaxgrip.ocp.hamiltonian import expand, hamiltonian_flow, switching_slope
+from jaxgrip.models import ocp_problems as problems
+from jaxgrip.ocp.hamiltonian import expand, hamiltonian_flow, switching_bends, switching_slope
 from jaxgrip.ocp.shooting import radau
 
 
@@ -125,6 +126,15 @@ def test_switching_slope(swing_problem):
 def test_switching_slope_of_an_arm(arm):
     problem, sol = arm
     assert_slope(problem, jnp.concatenate([sol.x[7], sol.costate[7]]), sol.u[7], 1e-3)
+
+
+def test_order_of_singular_arcs():
+    """Cost x^2: second derivative -2 u for x' = u; 2 x for x'' = u, and the fourth 2 u."""
+    control = jnp.array([0.3])
+    first = switching_bends(problems.nonsmooth_turnpike(), 0, jnp.array([0.7, -0.2]), control)
+    np.testing.assert_allclose(first, ([-0.6, 0.0], [-2.0, 0.0]), atol=1e-15)
+    second = switching_bends(problems.fuller(), 0, jnp.array([0.7, 0.5, -0.2, 0.4]), control)
+    np.testing.assert_allclose(second, ([1.4, 0.6], [0.0, 2.0]), atol=1e-15)
 
 
 def test_flow_keeps_the_hamiltonian(swing_problem):

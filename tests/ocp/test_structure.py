@@ -199,6 +199,7 @@ def test_a_switch_that_overtakes_another_changes_the_order():
         ([0.6, 0.4, 1.0], [(UPPER, 1.0)]),
         ([-0.1, 0.5, 1.0], [(LOWER, 0.5), (UPPER, 1.0)]),
         ([0.4, 1.1, 1.0], [(UPPER, 0.4), (LOWER, 1.0)]),
+        ([0.4, 0.4 + 1e-8, 1.0], [(UPPER, 1.0)]),
     ],
 )
 def test_segments_without_length_are_dropped(times, left):
@@ -252,6 +253,10 @@ def test_singular_ends_are_bracketed_by_bangs():
     np.testing.assert_allclose(ends(profile), [0.02, 1.98, 2.0])
     inner = [Segment(UPPER, 0.2), Segment(SINGULAR, 0.7), Segment(LOWER, 1.0)]
     assert bracket_singular(inner, 0.3) == inner
+    profile = bracket_singular([Segment(UPPER, 0.2), Segment(SINGULAR, 2.0)], -0.3, True)
+    assert kinds(profile) == [UPPER, SINGULAR]
+    plan = lay_out_controls([profile], 2).plan
+    assert (plan.rule.tolist(), plan.at.tolist()) == ([TANGENCY], [0])
 
 
 BOUND = (Active(0, 1),)
