@@ -74,7 +74,10 @@ def _transcribe_gradually(transcribe: Callable, problem: Problem, guess: Guess) 
             return one
         # Off the bounds again, where the barrier leaves room to move.
         u = np.clip(one.u, control_bounds[0] + margin, control_bounds[1] - margin)
-        guess = jax.tree.map(jnp.asarray, Guess(one.x, u, one.final_time))
+        x = one.x.copy()
+        # Exactly, since the scales are read off the ends of a guess.
+        x[-1] = np.where(problem.is_fixed_final, problem.final_state, x[-1])
+        guess = jax.tree.map(jnp.asarray, Guess(x, u, one.final_time))
     return one._replace(converged=np.array(False))
 
 

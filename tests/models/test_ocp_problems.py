@@ -266,6 +266,12 @@ def test_swinging_without_a_hint_at_the_time(statement, final_time):
     np.testing.assert_allclose(certified(statement()).final_time, final_time, rtol=1e-11)
 
 
+def test_jerk_from_a_time_far_too_short():
+    """The guess is less than a fifth of the least time, the third root of 32."""
+    sol = certified(problems.triple_integrator_time(final_time=jg.ocp.Free(0.6)))
+    np.testing.assert_allclose(sol.final_time, 32.0 ** (1 / 3), rtol=1e-12)
+
+
 def test_cart_with_load():
     """The control is antisymmetric about T / 2, with one more switch s before and after it.
 
