@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxgrip.ocp.certificate import Extremal, certify, reintegrate
-from jaxgrip.ocp.extremals import COMPILER, Certified
+from jaxgrip.ocp.certificate import Certificate, Extremal, certify, reintegrate
+from jaxgrip.ocp.extremals import COMPILER
 from jaxgrip.ocp.output import assemble
 from jaxgrip.ocp.pipeline import search
 from jaxgrip.ocp.problem import Problem
@@ -72,12 +72,14 @@ def solve_batch(problems: Problem, *, solver: Solver | None = None) -> list[Solu
     while left:
         lead = left.pop(0)
         problem = eqx.combine(pick(lead), rest)
-        certified, result, stats, last = search(problem, solver)
+        certified, result, stats, last = search(problem, solver).explain(problem)
         stats["alike"] = lead
         if certified is None:
             solutions[lead] = as_failure(problem, result, last, stats)
             continue
-        solutions[lead] = _solution(problem, certified, result, stats)
+        solutions[lead] = _solution(
+            problem, certified.extremal, certified.certificate, result, stats
+        )
         if left and result == RESULTS.successful:
             found = _solve_alike(pick(np.array(left)), rest, shooting, certified.extremal)
             for index, solution in zip(left, found, strict=True):
@@ -103,15 +105,17 @@ def _solve_alike(numbers, rest, shooting: Shooting, like: Extremal) -> list[Solu
             shot = jax.tree.map(jnp.asarray, shot)
             extremal, solution = like._replace(shot=shot), None
             if shot.converged:
-                certified = Certified(extremal, certify(problem, extremal, again))
-                if certified.certificate.passed:
+                certificate = certify(problem, extremal, again)
+                if certificate.passed:
                     stats = {"shooting_steps": int(shot.steps)}
-                    solution = _solution(problem, certified, RESULTS.successful, stats)
+                    solution = _solution(problem, extremal, certificate, RESULTS.successful, stats)
             solutions.append(solution)
     return solutions
 
 
-def _solution(problem: Problem, certified: Certified, result: RESULTS, stats: dict) -> Solution:
-    plan, shot, *_ = certified.extremal
+def _solution(
+    problem: Problem, extremal: Extremal, certificate: Certificate, result: RESULTS, stats: dict
+) -> Solution:
+    plan, shot, *_ = extremal
     out = assemble(problem, plan, shot.arcs, shot.stages)
-    return as_solution(problem, out, *certified, result, stats)
+    return as_solution(problem, out, extremal, certificate, result, stats)

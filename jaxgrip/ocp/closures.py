@@ -49,7 +49,10 @@ class _Body:
 
 
 class Captured(eqx.Module):
-    """A function with those of the variables it closes over that hold JAX arrays as leaves."""
+    """A function with those of the variables it closes over that hold JAX arrays as leaves.
+
+    Two runs of one `def` or `lambda` that close over equal constants are equal.
+    """
 
     variables: dict
     body: _Body = eqx.field(static=True)
@@ -66,15 +69,15 @@ class Captured(eqx.Module):
 
 
 def capture(value: Any, within: tuple = ()) -> Any:
-    """Turn a function that closes over variables into [`Captured`][]; return all else unchanged.
+    """Turn a function into one that shows what it closes over; return all else unchanged.
 
     Without it a number under `jax.grad` or `jax.jit` could not reach the function in another trace,
     and a function that is defined anew with another number would be compiled anew.
     """
-    if not isinstance(value, FunctionType) or not value.__closure__ or value in within:
+    if not isinstance(value, FunctionType) or value in within:
         return value
     try:
-        contents = [cell.cell_contents for cell in value.__closure__]
+        contents = [cell.cell_contents for cell in value.__closure__ or ()]
     except ValueError:
         # A variable that is not assigned yet.
         return value

@@ -48,6 +48,7 @@ from jaxgrip.ocp.structure import (
     bracket_singular,
     collect_profiles,
     count_arcs,
+    describe,
     lay_out,
     mend_constraint,
     mend_control,
@@ -66,13 +67,6 @@ _TOLERANCE = 1e-8
 _CLOSE = 1e-2
 # Intervals over which a transcription spreads a contact point.
 _SPIKE = 5
-
-
-class Certified(NamedTuple):
-    """An extremal and the measured necessary conditions."""
-
-    extremal: Extremal
-    certificate: Certificate
 
 
 class _Course(NamedTuple):
@@ -108,6 +102,35 @@ class _Reading(NamedTuple):
     is_convex: np.ndarray
     holds: dict[int, int | None]
     order: dict[int, int]
+
+
+class Track(NamedTuple):
+    """What the shooting starts from: segments of controls and of the `active` constraints, bounds
+    that hold the `ends`, a trajectory, and what the transcription told beside it.
+    """
+
+    profiles: Profiles
+    active: tuple[Active, ...]
+    ends: EndKinds
+    course: _Course
+    reading: _Reading
+
+    def describe(self, problem: Problem, before: "Track | None" = None) -> list[str]:
+        """The structure in words; what is not as `before` where that is given."""
+
+        def named(track):
+            names = [problem.constraint_names[each.index] for each in track.active]
+            return track.profiles, names
+
+        return describe(*named(self), None if before is None else named(before))
+
+
+class Certified(NamedTuple):
+    """An extremal and the measured necessary conditions; the `track` it was shot from."""
+
+    extremal: Extremal
+    certificate: Certificate
+    track: Track
 
 
 def _interpolate(t, grid, rows):
@@ -175,6 +198,10 @@ def _full_scales(problem: Problem, found: Transcribed) -> Scales:
     span = np.asarray(problem.upper - problem.lower)
     span = np.where(np.isfinite(span), span, np.maximum(np.max(np.abs(found.u), axis=0), 1e-3))
     costate = _size(found.costate, state)
+    # Where all costates vanish, the bend of the cost is left to measure them by.
+    bend = found.final_time * np.max(np.abs(found.curvature) * span**2)
+    if np.max(costate * state) < 1e-9 * bend:
+        costate = bend / state
     hamiltonian = np.max(costate * state) / found.final_time
     # Inside its bounds a control has no switching function but rounding to measure.
     least = 1e-3 * np.abs(found.objective) / (found.final_time * span)
@@ -358,19 +385,14 @@ class _Mended(NamedTuple):
 
 
 def _shoot_and_mend(
-    problem: Problem,
-    solver: Solver,
-    profiles: Profiles,
-    active: tuple[Active, ...],
-    ends: EndKinds,
-    course: _Course,
-    reading: _Reading,
-    stats: dict,
-    is_imposed: bool,
+    problem: Problem, solver: Solver, track: Track, stats: dict, is_imposed: bool = False
 ) -> _Mended:
     shooting = jax.tree.map(jnp.asarray, solver.shooting)
     n_arcs, uncertified, best, seen = solver.arcs, None, None, set()
+    reading, history = track.reading, stats["history"]
+    history += [f"start with {line}" for line in track.describe(problem)]
     for _ in range(solver.max_rounds):
+        profiles, active, ends, course, _ = track
         profiles = profiles._replace(
             controls=[
                 bracket_singular(profile, side, to_the_end=bool(free))
@@ -379,9 +401,11 @@ def _shoot_and_mend(
                 )
             ]
         )
+        track = track._replace(profiles=profiles)
         while n_arcs < count_arcs(profiles):
             n_arcs *= 2
         if n_arcs > solver.max_arcs:
+            history.append(f"more than {solver.max_arcs} arcs")
             return _Mended(uncertified, RESULTS.too_many_arcs, best)
         layout = lay_out(profiles, active, n_arcs, ends)
         features = Features(
@@ -395,10 +419,11 @@ def _shoot_and_mend(
         stats["shooting_steps"] += int(shot.steps)
         times = np.asarray(shot.arcs.times)
         if not bool(shot.converged) or times[-1] <= 0.0:
+            history.append(f"shooting with {n_arcs} arcs does not converge")
             return _Mended(uncertified, RESULTS.shooting_failed, best)
         extremal = Extremal(plan, shot, scales, features, layout.real)
         if is_imposed:
-            certified = Certified(extremal, certify(problem, extremal))
+            certified = Certified(extremal, certify(problem, extremal), track)
             return _Mended(certified, RESULTS.successful, best)
         out = assemble(problem, plan, shot.arcs, shot.stages)
         objective, is_ordered = float(out.objective), np.all(np.diff(times, prepend=0.0) > 0.0)
@@ -407,24 +432,43 @@ def _shoot_and_mend(
         # The same extremal once more would be mended in the same way.
         state = n_arcs, str(profiles.kinds), f"{objective:.10g}"
         if state in seen:
+            history.append("the same structure once more")
             break
         seen.add(state)
-        new, new_active = collect_profiles(profiles, active, layout, times), active
-        new_ends = _mend_ends(problem, shot, scales, ends)
-        if is_ordered and new.kinds == profiles.kinds:
-            new, new_active = _mend(
-                problem, new, layout.plan, features, shot, solver, scales, reading
+        new = Track(
+            collect_profiles(profiles, active, layout, times),
+            active,
+            _mend_ends(problem, shot, scales, ends),
+            _course(problem, features, out),
+            reading,
+        )
+        if is_ordered and new.profiles.kinds == profiles.kinds:
+            mended, new_active = _mend(
+                problem, new.profiles, layout.plan, features, shot, solver, scales, reading
             )
-            same_ends = np.array_equal(_ends(*new_ends), _ends(*ends))
-            if new.kinds == profiles.kinds and new_active == active and same_ends:
-                certified = Certified(extremal, certify(problem, extremal))
+            new = new._replace(profiles=mended, active=new_active)
+            same_ends = np.array_equal(_ends(*new.ends), _ends(*ends))
+            if mended.kinds == profiles.kinds and new_active == active and same_ends:
+                certified = Certified(extremal, certify(problem, extremal), new)
                 if not certified.certificate.is_too_coarse:
                     return _Mended(certified, RESULTS.successful, best)
                 uncertified = uncertified or certified
                 n_arcs *= 2
-        profiles, active, ends = new, new_active, new_ends
-        course = _course(problem, features, out)
+                history.append(f"too coarse for {', '.join(certified.certificate.failed)}")
+        history += [f"mend {line}" for line in new.describe(problem, track)]
+        track = new
     return _Mended(uncertified, RESULTS.structure_failed, best)
+
+
+def follow(
+    problem: Problem, solver: Solver, certified: Certified, stats: dict
+) -> tuple[Certified | None, RESULTS]:
+    """Shoot and mend from the extremal of a problem with other numbers.
+
+    **Returns:** the extremal or None, and what went wrong.
+    """
+    mended = _shoot_and_mend(problem, solver, certified.track, stats)
+    return mended.certified, mended.result
 
 
 def _classify(problem: Problem, index: int, x, u, reading: _Reading) -> Active:
@@ -522,36 +566,21 @@ def _as_profile(stretches: list[Stretch], h: float, final_time: float) -> Profil
     return [*profile[:-1], profile[-1]._replace(end=final_time)]
 
 
-def find_extremal(
-    problem: Problem,
-    solver: Solver,
-    found: Transcribed,
-    stats: dict,
-    imposed: Sequence[Sequence[tuple[int, float]]] | None = None,
-) -> tuple[Certified | None, RESULTS]:
-    """Read the structure off the transcription, shoot, mend until nothing is wrong, certify.
-
-    A structure of the controls that is `imposed` is shot as it is.
-
-    Where a stretch inside the bounds turns out not to be a singular arc, it is read once more as a
-    blurred switch. Where only the accuracy falls short of the certificate, the arcs are halved.
-    Where no structure is optimal because the optimum chatters, the best one that was shot remains.
+class _Labelled(NamedTuple):
+    """Course of the controls over the intervals: `labels` `(N, m)`, kinds as far as a transcription
+    shows them; `position` `(N, m)` between the bounds.
     """
+
+    labels: np.ndarray
+    position: np.ndarray
+
+
+def _label(problem: Problem, found: Transcribed) -> tuple[_Labelled, _Reading]:
     scales, m = _full_scales(problem, found), problem.m
     span = scales.v[:m]
-    grid = np.linspace(0.0, float(found.final_time), len(found.x))
-    middles = 0.5 * (grid[1:] + grid[:-1])
-    h = float(grid[1])
     bent = np.max(np.abs(found.curvature), axis=0) * span > 1e-6 * scales.switching
     position = _position(problem, found.u, span)
-    reading = _Reading(
-        scales,
-        np.mean(position, axis=0),
-        np.zeros(m, dtype=bool),
-        bent,
-        {},
-        {},
-    )
+    lean = np.mean(position, axis=0)
     # A control with a strictly convex Hamiltonian may lie close to a bound without being on it:
     # there the multiplier outweighs the distance only on the bound.
     strength = np.abs(found.bound_multiplier) * span * found.final_time
@@ -560,15 +589,33 @@ def find_extremal(
     position = np.where(loose, np.clip(position, -0.5, 0.5), position)
     labels = np.where(position > 0.9, UPPER, np.where(position < -0.9, LOWER, INTERIOR))
     labels = _label_rates(problem, found, scales, labels)
+    is_end_free = np.zeros(m, dtype=bool)
     if np.any((labels[-1] == INTERIOR) & ~bent):
         moves = np.asarray(_moves(problem, found.x[-1], found.u[-1]))
         is_asked_for = problem.is_fixed_final | (problem.n_boundary > 0)
-        reading = reading._replace(is_end_free=~np.any(moves[is_asked_for], axis=0))
+        is_end_free = ~np.any(moves[is_asked_for], axis=0)
+    return _Labelled(labels, position), _Reading(scales, lean, is_end_free, bent, {}, {})
 
+
+def _read(
+    problem: Problem,
+    found: Transcribed,
+    labelled: _Labelled,
+    reading: _Reading,
+    imposed: Sequence[Sequence[tuple[int, float]]] | None,
+    longest_switch: int,
+    with_constraints: bool,
+) -> Track:
+    """Read the structure off a transcription; that of the controls may be `imposed`."""
+    m, (labels, position) = problem.m, labelled
+    labels = labels.copy()
+    grid = np.linspace(0.0, float(found.final_time), len(found.x))
+    middles, h = 0.5 * (grid[1:] + grid[:-1]), float(grid[1])
     costate, multiplier = found.costate.copy(), np.zeros_like(found.multiplier)
     x_mid = 0.5 * (found.x[1:] + found.x[:-1])
     active, constraints = [], []
-    for each, stretches in _read_constraints(problem, found, x_mid, reading).items():
+    pressed = _read_constraints(problem, found, x_mid, reading) if with_constraints else {}
+    for each, stretches in pressed.items():
         index, held = each.index, reading.holds[each.index]
         for first, last, at in stretches:
             if held is not None and at is None:
@@ -587,48 +634,79 @@ def find_extremal(
         _at_middles(found.rate_costate, m),
         found.boundary_multiplier,
     )
-    holds = [reading.holds[each.index] for each in active]
+    if imposed is None:
+        controls = [
+            read_profile(
+                labels[:, j],
+                position[:, j],
+                grid[-1],
+                INTERIOR if reading.is_convex[j] else SINGULAR,
+                longest_switch,
+            )
+            for j in range(m)
+        ]
+    else:
+        controls = [[Segment(kind, end * grid[-1]) for kind, end in row] for row in imposed]
+    profiles = tie(Profiles(controls, constraints), [reading.holds[each.index] for each in active])
+    return Track(
+        profiles, tuple(active), _read_ends(problem, found, reading.scales), course, reading
+    )
+
+
+def find_extremal(
+    problem: Problem,
+    solver: Solver,
+    found: Transcribed,
+    stats: dict,
+    imposed: Sequence[Sequence[tuple[int, float]]] | None = None,
+) -> tuple[Certified | None, RESULTS]:
+    """Read the structure off the transcription, shoot, mend until nothing is wrong, certify.
+
+    A structure of the controls that is `imposed` is shot as it is.
+
+    Where a stretch inside the bounds turns out not to be a singular arc, it is read once more as a
+    blurred switch, and once more without the constraints, which come back where they are violated.
+    Where only the accuracy falls short of the certificate, the arcs are halved. Where no structure
+    is optimal because the optimum chatters, the best one that was shot remains.
+    """
+    labelled, reading = _label(problem, found)
     best = None
-    for longest_switch in (2, len(position)):
-        if imposed is None:
-            controls = [
-                read_profile(
-                    labels[:, j],
-                    position[:, j],
-                    grid[-1],
-                    INTERIOR if bent[j] else SINGULAR,
-                    longest_switch,
-                )
-                for j in range(m)
-            ]
-        else:
-            controls = [[Segment(kind, end * grid[-1]) for kind, end in row] for row in imposed]
-        profiles = tie(Profiles(controls, constraints), holds)
+    tried = []
+    for longest_switch, with_constraints in ((2, True), (len(found.u), True), (2, False)):
+        track = _read(problem, found, labelled, reading, imposed, longest_switch, with_constraints)
+        structure = track.describe(problem)
+        if structure in tried:
+            continue
+        tried.append(structure)
         certified, result, reached = _shoot_and_mend(
-            problem,
-            solver,
-            profiles,
-            tuple(active),
-            _read_ends(problem, found, scales),
-            course,
-            reading,
-            stats,
-            imposed is not None,
+            problem, solver, track, stats, imposed is not None
         )
         if reached is not None and (best is None or reached[0] < best[0]):
             best = reached
-        if certified is not None or imposed is not None or not profiles.has(SINGULAR):
+        if certified is not None or imposed is not None:
             break
-    if certified is None and imposed is None and _chatters(problem, found, labels, scales):
+    is_open = certified is None and imposed is None
+    if is_open and _chatters(problem, found, labelled.labels, reading.scales):
         result = RESULTS.chattering
         # An extremal far above the transcription has switches in places of its own.
         if best is not None and best[0] - found.objective < 1e-2 * abs(found.objective):
-            certified = Certified(best[1], certify(problem, best[1]))
-    # A control that moves nothing of consequence is held by the barrier alone.
-    pull = np.max(np.abs(found.switching_function), axis=0) * span * found.final_time
-    if certified is None and np.any(pull < 1e-4 * abs(found.objective)):
-        result = RESULTS.undetermined_control
+            certified = Certified(best[1], certify(problem, best[1]), track)
+    if certified is None and _is_undetermined(problem, found, reading.scales):
+        result = RESULTS.undetermined
     return certified, result
+
+
+def _is_undetermined(problem: Problem, found: Transcribed, scales: Scales) -> bool:
+    """Whether something that moves nothing of consequence is held by the barrier alone."""
+    span = scales.v[: problem.m]
+    pull = np.max(np.abs(found.switching_function), axis=0) * span * found.final_time
+    designs = slice(problem.n_states, problem.n_states + problem.n_design)
+    # A design variable shifts its costate all along, wherever it matters.
+    drift = np.max(np.abs(np.diff(found.costate[:, designs], axis=0)), axis=0)
+    drift *= np.max(np.abs(found.x[:, designs]), axis=0)
+    end = np.abs(found.costate[-1, designs]) * np.max(np.abs(found.x[:, designs]), axis=0)
+    least = 1e-4 * abs(found.objective)
+    return bool(np.any(pull < least) or np.any((drift < 1e-9 * least) & (end < least)))
 
 
 @eqx.filter_jit

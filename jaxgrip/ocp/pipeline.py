@@ -10,7 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxgrip.ocp.extremals import COMPILER, Certified, find_extremal
+from jaxgrip.ocp.diagnosis import describe_miss, find_kink
+from jaxgrip.ocp.extremals import COMPILER, Certified, find_extremal, follow
 from jaxgrip.ocp.output import Linearised, assemble, tangent_output
 from jaxgrip.ocp.problem import Free, Problem, is_concrete
 from jaxgrip.ocp.results import RESULTS, SolveError
@@ -127,37 +128,159 @@ def _guess_rounds(problem: Problem, solver: Solver):
                 yield _Round(others, is_gradual=True)
 
 
-def search(
-    problem: Problem, solver: Solver, structure: Sequence | None = None
-) -> tuple[Certified | None, RESULTS, dict, Transcribed]:
-    """The best certified extremal, else an uncertified one, else none and why; counts; a motion."""
+class Found(NamedTuple):
+    """The best certified extremal, else an uncertified one, else None; why; the `last` motion of a
+    transcription; counts, times and the history of the search.
+    """
+
+    certified: Certified | None
+    result: RESULTS
+    stats: dict
+    last: Transcribed
+
+    def explain(self, problem: Problem) -> "Found":
+        """Name a kink on the way where there is one, and what a motion misses most."""
+        certified, result, last = self.certified, self.result, self.last
+        detail = ""
+        if result == RESULTS.unreachable:
+            detail = describe_miss(problem, last)
+        elif certified is not None and result == RESULTS.not_certified:
+            detail = f"failed: {', '.join(certified.certificate.failed)}"
+        if result in _SPOILT_BY_KINKS:
+            kink = find_kink(problem, *_motion(certified, last))
+            if kink is not None:
+                result, detail = RESULTS.not_smooth, f"at {kink:.6g} s"
+        self.stats["detail"] = detail
+        return self._replace(result=result)
+
+
+_SPOILT_BY_KINKS = (
+    RESULTS.transcription_failed,
+    RESULTS.shooting_failed,
+    RESULTS.structure_failed,
+    RESULTS.too_many_arcs,
+    RESULTS.not_certified,
+)
+
+
+def _motion(certified: Certified | None, last: Transcribed):
+    """Times, states and controls."""
+    if certified is None:
+        t = np.linspace(0.0, float(last.final_time), len(last.x))
+        return 0.5 * (t[1:] + t[:-1]), 0.5 * (last.x[1:] + last.x[:-1]), last.u
+    course, n = certified.track.course, last.x.shape[1]
+    return course.t, course.x[:, :n], course.u
+
+
+def search(problem: Problem, solver: Solver, structure: Sequence | None = None) -> Found:
+    """Search for a certified extremal from the straight line and other guesses."""
     if not is_concrete(problem):
         raise TypeError(_ONLY_ONCE)
     problem.check()
+    _check_boundary_conditions(problem)
     if structure is not None:
         _check_structure(problem, structure)
-    counts = ("transcriptions", "transcription_steps", "rounds", "shooting_steps", "unconfirmed")
-    stats = dict.fromkeys(counts, 0)
-    stats |= dict.fromkeys(("transcription_s", "shooting_s"), 0.0)
+    stats = _no_stats()
     why, last, uncertified = None, None, None
     for tried in _guess_rounds(problem, solver):
         found, every, result = _candidates(problem, solver, tried, stats)
         for one in found:
+            stats["history"].append(f"transcription with the objective {one.objective:.6g}")
             certified, result = _timed(
                 stats, "shooting", find_extremal, problem, solver, one, stats, structure
             )
             if certified is not None and certified.certificate.passed:
-                return certified, RESULTS.successful, stats, one
+                return Found(certified, RESULTS.successful, stats, one)
             stats["unconfirmed"] += 1
             if result != RESULTS.chattering:
                 result = RESULTS.not_certified if certified is not None else result
             if uncertified is None and result in (RESULTS.not_certified, RESULTS.chattering):
-                uncertified = certified, result, stats, one
+                uncertified = Found(certified, result, stats, one)
         if uncertified is not None:
             return uncertified
         if why is None:
             why, last = result, every[0]
-    return None, why, stats, last
+        if structure is not None:
+            why = RESULTS.imposed_failed if found else why
+            break
+    return Found(None, why, stats, last)
+
+
+def _no_stats() -> dict:
+    counts = ("transcriptions", "transcription_steps", "rounds", "shooting_steps", "unconfirmed")
+    times = ("transcription_s", "shooting_s")
+    return dict.fromkeys(counts, 0) | dict.fromkeys(times, 0.0) | {"history": [], "detail": ""}
+
+
+_SHORTEST_STRIDE = 1e-3
+
+
+def continue_from(problem: Problem, solver: Solver, easier: Problem) -> Found:
+    """Search for an extremal of another problem, and change its numbers until it is this one."""
+    numbers, rest = eqx.partition(problem, eqx.is_inexact_array)
+    others, other_rest = eqx.partition(easier, eqx.is_inexact_array)
+    shapes = [[leaf.shape for leaf in jax.tree.leaves(each)] for each in (numbers, others)]
+    if shapes[0] != shapes[1] or not eqx.tree_equal(rest, other_rest):
+        raise ValueError(
+            "continued_from must be a Problem that differs in numbers only, with the same "
+            "functions; numbers that they close over must be JAX arrays."
+        )
+    found = search(easier, solver)
+    if found.result != RESULTS.successful:
+        return found
+    stats, share, stride = found.stats, 0.0, 1.0
+    while share < 1.0:
+        reached = min(share + stride, 1.0)
+        mixed = jax.tree.map(
+            lambda a, b, s=reached: jnp.where(a == b, b, (1.0 - s) * a + s * b), others, numbers
+        )
+        stats["history"].append(f"numbers at {reached:.4g} of the way")
+        certified, _ = _timed(
+            stats,
+            "shooting",
+            follow,
+            eqx.combine(mixed, rest),
+            solver,
+            found.certified,
+            stats,
+        )
+        if certified is not None and certified.certificate.passed:
+            found, share, stride = found._replace(certified=certified), reached, 2.0 * stride
+        elif stride < _SHORTEST_STRIDE:
+            stats["detail"] = f"at {share:.4g} of the way"
+            return Found(None, RESULTS.continuation_failed, stats, found.last)
+        else:
+            stride *= 0.5
+    return found
+
+
+def _check_boundary_conditions(problem: Problem) -> None:
+    """Raise where a condition depends on others or on what is fixed, to first order at a guess."""
+    if not problem.n_boundary:
+        return
+    start, end = np.asarray(problem.initial_state), np.asarray(problem.final_state)
+    time = problem.final_time.guess if problem.is_time_free else problem.final_time
+    by_start, by_time, by_end = (
+        np.asarray(each)
+        for each in jax.jacfwd(problem.boundary, argnums=(0, 1, 2))(
+            jnp.asarray(start), time, jnp.asarray(end)
+        )
+    )
+    parts = [by_start[:, ~problem.is_fixed_initial], by_end[:, ~problem.is_fixed_final]]
+    if problem.is_time_free:
+        parts.append(by_time[:, None])
+    rows = np.concatenate(parts, axis=1)
+    for i in range(len(rows)):
+        rest = rows[i]
+        if i:
+            known, *_ = np.linalg.lstsq(rows[:i].T, rest, rcond=None)
+            rest = rest - known @ rows[:i]
+        if np.linalg.norm(rest) <= 1e-10 * np.linalg.norm([by_start[i], by_end[i]]):
+            raise ValueError(
+                f"boundary_conditions[{i}] follows from the others and from what initial_state "
+                "and final_state fix, or contradicts them, to first order at the guessed ends: "
+                "leave it out, free a component, or guess other ends."
+            )
 
 
 def _check_structure(problem: Problem, structure: Sequence) -> None:
@@ -189,6 +312,7 @@ def solve(
     *,
     solver: Solver | None = None,
     structure: Sequence[Sequence[tuple[int, float]]] | None = None,
+    continued_from: Problem | None = None,
     throw: bool = True,
 ) -> Solution:
     """Solve an optimal control problem and certify the solution.
@@ -200,8 +324,9 @@ def solve(
 
     **Arguments:** `problem`; `solver`, default [`Solver`][]`()`; `structure`, to impose one instead
     of the search: for each control its segments (kind, end as a share of the final time), the kinds
-    as in [`Structure`][], the ends a first guess; `throw`, whether a failure or an uncertified
-    solution raises. The certificate tells what is wrong with a structure.
+    as in [`Structure`][], the ends a first guess; `continued_from`, an easier problem with other
+    numbers, to search there and change the numbers little by little; `throw`, whether a failure or
+    an uncertified solution raises. The certificate tells what is wrong with a structure.
 
     **Returns:** a [`Solution`][].
 
@@ -219,7 +344,11 @@ def solve(
     @jax.custom_jvp
     def outputs(arrays):
         problem = eqx.combine(arrays, static)
-        kept["search"] = certified, *_ = search(problem, solver, structure)
+        if continued_from is None:
+            found = search(problem, solver, structure)
+        else:
+            found = continue_from(problem, solver, continued_from)
+        kept["found"], certified = found, found.certified
         if certified is None:
             return None
         plan, shot, *_ = certified.extremal
@@ -234,21 +363,21 @@ def solve(
         if out is None:
             return out, None
         problem = eqx.combine(arrays, static)
-        extremal = kept["search"][0].extremal
+        extremal = kept["found"].certified.extremal
         where = (extremal.plan, extremal.shot.arcs, extremal.scales, extremal.features)
         stages, jacobian = _expand_stages(problem, *where)
         change = tangent_output(problem, change, Linearised(*where, stages.value, jacobian))
         return out, change
 
     out = outputs(arrays)
-    certified, result, stats, last = kept["search"]
+    certified, result, stats, last = kept["found"].explain(problem)
     if certified is None:
         solution = as_failure(problem, result, last, stats)
     else:
-        solution = as_solution(problem, out, *certified, result, stats)
+        solution = as_solution(
+            problem, out, certified.extremal, certified.certificate, result, stats
+        )
     if throw and result != RESULTS.successful:
-        message = RESULTS[result]
-        if result == RESULTS.not_certified:
-            message = f"{message[:-1]} (failed: {', '.join(certified.certificate.failed)})."
-        raise SolveError(message, solution)
+        detail = f" ({stats['detail']})." if stats["detail"] else "."
+        raise SolveError(RESULTS[result][:-1] + detail, solution)
     return solution

@@ -25,13 +25,25 @@ class RESULTS(eqx.Enumeration):
         "No switching structure satisfied the minimum principle within the allowed rounds: try "
         "more intervals in Transcription or another guess of final_time."
     )
-    undetermined_control = (
-        "A control that does not influence the optimum is not determined by the problem: add a "
-        "small running cost of it, or leave out what it moves."
+    undetermined = (
+        "A control or a design variable that does not influence the optimum is not determined by "
+        "the problem: add a small cost of it, or leave out what it moves."
     )
     not_finite = (
         "The dynamics or the cost returned NaN or infinity: check the numbers of the model, and "
         "that the straight line from initial_state to final_state avoids singularities."
+    )
+    imposed_failed = (
+        "Multiple shooting did not converge from the imposed structure: perhaps no motion has it; "
+        "try other times or fewer segments."
+    )
+    continuation_failed = (
+        "The motion of the easier problem could not be followed to this one: try an easier problem "
+        "that is closer."
+    )
+    not_smooth = (
+        "The dynamics, the cost or a constraint has a kink or a jump where the motion passes: "
+        "round it off, or make the motions before and after it two phases, see join."
     )
     too_many_arcs = (
         "The structure has more arcs than max_arcs of the solver: raise it, or look for a control "

@@ -54,9 +54,18 @@ def test_constants_stay_what_they_are():
     assert jax.tree.leaves(capture(look_up)) == []
 
 
-@pytest.mark.parametrize("function", [jnp.sin, np.sin, len, lambda x: x])
-def test_functions_that_close_over_nothing_stay_themselves(function):
+@pytest.mark.parametrize("function", [jnp.sin, np.sin, len, eqx.nn.Identity()])
+def test_what_is_no_python_function_stays_itself(function):
     assert capture(function) is function
+
+
+def test_functions_made_anew_are_equal():
+    def make(power):
+        return lambda x, offset=1.0: x**power + offset
+
+    assert jax.tree.structure(capture(make(2))) == jax.tree.structure(capture(make(2)))
+    assert jax.tree.structure(capture(make(2))) != jax.tree.structure(capture(make(3)))
+    assert capture(make(2))(3.0) == 10.0
 
 
 def test_functions_that_call_themselves():

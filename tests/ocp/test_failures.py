@@ -197,7 +197,7 @@ def test_control_that_the_optimum_leaves_open():
         final_time=Free(1.0),
         control_bounds=(-np.ones(2), np.ones(2)),
     )
-    assert_fails(problem, (RESULTS.undetermined_control,))
+    assert_fails(problem, (RESULTS.undetermined,))
 
 
 def test_other_numbers_do_not_compile_again(fingers, finger_problem, compiled):
