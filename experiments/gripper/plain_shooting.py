@@ -15,7 +15,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
 import jaxgrip as jg
 
@@ -35,9 +35,9 @@ class Task(eqx.Module):
     problem: jg.ocp.Problem
     curvature: Float[Array, " m"]
     scales: "Unknowns"
+    steps: Int[Array, ""]
     kinds: tuple[tuple[int, ...], ...] = eqx.field(static=True)
     always: tuple[int, ...] = eqx.field(static=True)
-    steps: int = eqx.field(static=True)
 
     @property
     def drives(self) -> np.ndarray:
@@ -158,14 +158,14 @@ def _flow(task: Task, kinds, is_state, y, begin, end):
         value, cost_rate = _rates(task, kinds, is_state, y + h * row @ slopes[0])
         return (slopes[0].at[index].set(value), (y, cost.at[index].set(cost_rate))), None
 
-    def step(carry, _):
+    def step(_, carry):
         y, cost = carry
         empty = (jnp.zeros((stages, len(y))), (y, jnp.zeros(stages)))
         (slopes, (_, costs)), _ = jax.lax.scan(stage, empty, (jnp.arange(stages), jnp.asarray(a)))
         weights = jnp.asarray(ORDER_EIGHT.b_sol)
-        return (y + h * weights @ slopes, cost + h * weights @ costs), None
+        return y + h * weights @ slopes, cost + h * weights @ costs
 
-    return jax.lax.scan(step, (y, jnp.zeros(())), None, length=task.steps)[0]
+    return jax.lax.fori_loop(0, task.steps, step, (y, jnp.zeros(())))
 
 
 def _arcs(task: Task, start, times):
@@ -324,7 +324,7 @@ def from_solution(
     curvature = jax.hessian(problem.cost_rate, argnums=1)(problem.initial_state, problem.lower)
     blank = Unknowns(*(jnp.ones(()) for _ in range(3)))
     listed = tuple(tuple(int(kind) for kind in row) for row in kinds)
-    task = Task(problem, jnp.diagonal(curvature), blank, listed, tuple(always), steps)
+    task = Task(problem, jnp.diagonal(curvature), blank, jnp.asarray(steps), listed, tuple(always))
     own = np.zeros((len(t), problem.m))
     pull = np.asarray(solution.switching_function)
     piece = 0.5 * (pull[1:] + pull[:-1]) * np.diff(t)[:, None]
