@@ -18,7 +18,8 @@ CAPTIONS = {
     "lower one, and zero in between unless the torque's rate is at its limit",
     "multipliers": "multipliers of active constraints are not negative and do not grow; the "
     "costate jumps where a constraint becomes active",
-    "rate_costates": "costate of a torque whose rate is at its limit, zero at both ends",
+    "rate_costates": "the costate of a torque is below zero while the torque rises as fast as it "
+    "may, above zero while it falls so, and zero at both ends",
     "hamiltonian": "the Hamiltonian is constant along an optimum",
     "checks": "every necessary condition, as measured, over what is allowed",
 }

@@ -83,7 +83,7 @@ def certificate(
             edges,
             [(structure.kinds[:, j] >= _FALLING).tolist() for j in limited],
             [[] for _ in limited],
-            f"{title}: costates of controls, below zero where they rise",
+            f"{title}: costates of controls",
             meaning="rate at a bound",
         )
     value = _over_time(solution, "hamiltonian")

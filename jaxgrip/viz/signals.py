@@ -15,18 +15,18 @@ from jaxgrip.viz.style import DASHES, GREY, PALETTE, settle, styled
 
 _NEVER = np.empty(0)
 HELD = 5
-_AT_BOUND = ("at a bound", "#EAEAEA")
-_RATE_AT_BOUND = ("rate at a bound", "#BFE3D6")
-_ACTIVE = ("constraint active", "#FBE6BF")
+_AT_BOUND = ("at a bound", "#EAEAEA", "")
+_RATE_AT_BOUND = ("rate at a bound", "#BFE3D6", "//")
+_ACTIVE = ("constraint active", "#FBE6BF", "")
 # What each kind of a control, numbered as in `ocp.Structure`, is called and shaded with; 0, inside
 # the bounds, stays white, and 5 is a control that an active constraint determines.
 _SHADES = {
     -1: _AT_BOUND,
     1: _AT_BOUND,
-    2: ("singular", "#EBD3E0"),
+    2: ("singular", "#EBD3E0", ".."),
     3: _RATE_AT_BOUND,
     4: _RATE_AT_BOUND,
-    HELD: ("held by a constraint", _ACTIVE[1]),
+    HELD: ("held by a constraint", *_ACTIVE[1:]),
 }
 
 
@@ -103,10 +103,10 @@ def multipliers(
     labels = multiplier[component].values
     figure, panels = _panels(title, len(labels), 2.2)
     t, places = _milliseconds(multiplier), 1e3 * np.asarray(edges)
-    colour = (_RATE_AT_BOUND if meaning == _RATE_AT_BOUND[0] else _ACTIVE)[1]
+    look = (_RATE_AT_BOUND if meaning == _RATE_AT_BOUND[0] else _ACTIVE)[1:]
     handles: dict[str, Any] = {}
     for index, (axes, label) in enumerate(zip(panels, labels, strict=True)):
-        states = [(meaning, colour) if holds else None for holds in active[index]]
+        states = [(meaning, *look) if holds else None for holds in active[index]]
         _shade(axes, places, states, handles)
         axes.axhline(0.0, color=GREY, linewidth=0.8)
         (line,) = axes.plot(t, multiplier.values[:, index], color=PALETTE[0])
@@ -245,15 +245,16 @@ def _panels(title: str, count: int, height: float) -> tuple[Figure, np.ndarray]:
 def _shade(
     axes: Axes,
     places: np.ndarray,
-    states: Sequence[tuple[str, str] | None],
+    states: Sequence[tuple[str, str, str] | None],
     handles: dict[str, Any],
 ) -> None:
-    """Shade each arc with the colour of its state, and add what is new to the `handles`."""
+    """Shade each arc by its state (name, colour, hatch), and add what is new to the `handles`."""
     for begin, end, state in zip(places[:-1], places[1:], states, strict=True):
         if state is not None:
-            name, colour = state
-            axes.axvspan(begin, end, color=colour, linewidth=0, zorder=0)
-            handles.setdefault(name, Patch(color=colour, label=name))
+            name, colour, hatch = state
+            look = {"facecolor": colour, "edgecolor": "white", "hatch": hatch, "linewidth": 0}
+            axes.axvspan(begin, end, zorder=0, **look)
+            handles.setdefault(name, Patch(label=name, **look))
 
 
 def _name_times(axes: Axes, places: np.ndarray, t: np.ndarray) -> None:
