@@ -317,5 +317,5 @@ def _draw(run: Run, key: str, motion: Motion, title: str, rate_limit: float | No
     run.figure(
         f"costates_{key}",
         viz.lines(costates, f"{title}: costates", switching_times=times),
-        f"{title}: costates; they jump where a constraint becomes active.",
+        f"{title}: costates; they jump where a constraint on states becomes active, else never.",
     )

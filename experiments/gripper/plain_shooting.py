@@ -141,7 +141,7 @@ def _rates(task: Task, kinds, is_state, y):
         # The second time derivative of the switching function is the first to contain the rate.
         along = jax.jvp(lambda *z: _stationary(task, *z), (x, costate), (f, -h_x))[1]
         rate = jnp.where(inside, along, rate)
-    own = jnp.where(is_state, jnp.stack([rate[drives], -h_u[drives]]), 0.0)
+    own = jnp.where(is_state[None], jnp.stack([rate[drives], -h_u[drives]]), 0.0)
     return jnp.concatenate([f, -h_x, *own]), problem.cost_rate(x, u)
 
 
@@ -206,7 +206,7 @@ def _conditions(task: Task, w, ends):
 
     out = [(start[0, :n] - problem.initial_state) / size[:n]]
     out += [(ends[-1, :n] - problem.final_state) / size[:n]]
-    out += [((start[1:, : 2 * n] - ends[:-1, : 2 * n]) / x_size).ravel()]
+    out += [((start[1:, : 2 * n] - ends[:-1, : 2 * n]) / x_size[None]).ravel()]
     scalars = []
     for j, row in at.items():
         by_held, by_own = held_size[row], own_size[row]
