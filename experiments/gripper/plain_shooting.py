@@ -278,11 +278,12 @@ def linearise(
 
 
 class Newton(NamedTuple):
-    """Outcome of a Newton iteration: `w`, largest scaled `residual`, `steps`."""
+    """Outcome of a Newton iteration: `w`, largest scaled `residual`, last `jacobian`, `steps`."""
 
     w: Float[Array, " size"]
     residual: Float[Array, ""]
-    steps: Array
+    jacobian: Float[Array, "size size"]
+    steps: Int[Array, ""]
 
 
 @eqx.filter_jit
@@ -290,20 +291,22 @@ def newton(task: Task, w: Float[Array, " size"], max_steps: int = 30) -> Newton:
     """Damped Newton from scaled unknowns: a step is halved until the residual does not grow."""
 
     def body(state):
-        at, trial, norm, step, size, steps, _ = state
+        at, trial, norm, step, size, old, steps, _ = state
         residual, jacobian = linearise(task, trial)
         new_norm = jnp.max(jnp.abs(residual))
         accept = (new_norm < norm) | (steps == 0)
         at = jnp.where(accept, trial, at)
         step = jnp.where(accept, -jnp.linalg.solve(jacobian, residual), step)
+        jacobian = jnp.where(accept, jacobian, old)
         size = jnp.where(accept, 1.0, 0.5 * size)
         norm = jnp.where(accept, new_norm, norm)
         done = ~jnp.isfinite(norm) | (norm < 1e-12) | (size < 1e-3)
-        return at, at + size * step, norm, step, size, steps + 1, done
+        return at, at + size * step, norm, step, size, jacobian, steps + 1, done
 
-    start = (w, w, jnp.array(jnp.inf), w, jnp.ones(()), jnp.array(0), jnp.array(False))
-    out = jax.lax.while_loop(lambda s: ~s[-1] & (s[5] < max_steps), body, start)
-    return Newton(out[0], out[2], out[5])
+    numbers = (jnp.array(jnp.inf), w, jnp.ones(()), jnp.zeros((len(w), len(w))))
+    start = (w, w, *numbers, jnp.array(0), jnp.array(False))
+    out = jax.lax.while_loop(lambda s: ~s[-1] & (s[-2] < max_steps), body, start)
+    return Newton(out[0], out[2], out[5], out[6])
 
 
 def from_solution(
