@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 from matplotlib.figure import Figure
+from matplotlib.ticker import MultipleLocator
 from pydantic import Field
 
 import jaxgrip as jg
@@ -275,12 +276,16 @@ def picture(
         )
         returned = 100.0 * np.array(each.returned)
         reach.plot(perturbations, returned, marker="os^"[index], clip_on=False, **look)
-    size.set(ylim=(0.0, None), xlabel="time [ms]", title="differential equations")
+    size.set(ylim=(0.0, 22.0), xlabel="time [ms]", title="differential equations")
+    size.yaxis.set_major_locator(MultipleLocator(4))
+    size.set_ylabel("number [1]")
     size.set_xlim(0.0, 1e3 * edges[-1])
-    cost.set(xticks=(), ylabel="time [ms]", title="one Newton step")
+    cost.set(xticks=(), ylabel="processor time [ms]", title="one Newton step")
+    for axes in (size, cost, reach):
+        axes.set_axisbelow(True)
     cost.margins(y=0.15)
     reach.set(xscale="log", xlabel="distance of the start  [1]", ylim=(-4.0, 104.0))
-    reach.set(ylabel="starts that come back [%]", title="Newton's method")
+    reach.set(ylabel="starts that come back [%]", title="reach of Newton's method")
     figure.legend(*size.get_legend_handles_labels(), loc="outside lower center", ncols=3)
     return style.settle(figure)
 
