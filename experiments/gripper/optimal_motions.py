@@ -13,6 +13,7 @@ import xarray
 from pydantic import Field
 
 import jaxgrip as jg
+from experiments.gripper.pictures import draw_certificate
 from experiments.gripper.time_optimal import JOINTS
 from jaxgrip import config, viz
 from jaxgrip.config import Real
@@ -213,7 +214,7 @@ def _drive_rates(settings: Config, run: Run) -> None:
             )
         tau = np.asarray(published.switching_times) / float(published.final_time)
         run.add("tau_published_B", tau, "1", DRIVE_RATE_TIMES["B"]["switching_tau"])
-        run.add("objective_published_B", float(published.objective), "1")
+        run.add("objective_published_B", float(published.objective), "s")
         counts = _classical_counts([motions["A"].solution, published])
         run.add("classical_active", counts[:, 0], "1", CLASSICAL_ACTIVE)
         run.add("classical_singular", counts[:, 1], "1", CLASSICAL_SINGULAR)
@@ -245,7 +246,7 @@ def _record(run: Run, key: str, motion: Motion, published: dict) -> None:
     solution = motion.solution
     tau = np.asarray(solution.switching_times) / float(solution.final_time)
     drives = [motion.drives[j] for j in solution.structure.switching_controls]
-    run.add(f"objective_{key}", float(solution.objective), "1")
+    run.add(f"objective_{key}", float(solution.objective), "s")
     run.add(f"tau_{key}", tau, "1", published.get("switching_tau"))
     run.add(f"drives_{key}", drives, "1", published.get("switching_drives"))
     run.certify(key.replace("_", " "), solution.certificate)
@@ -259,13 +260,13 @@ def _dataset(motion: Motion) -> xarray.Dataset:
     by_joint = {
         "angle": (x[:, :n], "angle", "rad"),
         "rate": (x[:, n:], "rate", "rad/s"),
-        "costate_angle": (costate[:, :n], "costate of the angle", "1/rad"),
-        "costate_rate": (costate[:, n:], "costate of the rate", "s/rad"),
+        "costate_angle": (costate[:, :n], "costate of the angle", "s/rad"),
+        "costate_rate": (costate[:, n:], "costate of the rate", "s^2/rad"),
     }
     by_drive = {
         "torque": (solution.u, "torque", "N m"),
         "switching_function": (solution.switching_function, "switching function", "1/(N m)"),
-        "rate_costate": (solution.rate_costate, "costate of the torque", "1/(N m)"),
+        "rate_costate": (solution.rate_costate, "costate of the torque", "s/(N m)"),
     }
     variables = {
         key: (("time", dim), np.asarray(value), {"long_name": long, "units": units})
@@ -277,7 +278,7 @@ def _dataset(motion: Motion) -> xarray.Dataset:
         variables["multiplier"] = (
             ("time", "bound"),
             np.asarray(solution.multiplier)[:, used],
-            {"long_name": "multiplier of the rate bound", "units": "s/rad"},
+            {"long_name": "multiplier of the rate bound", "units": "s^2/rad"},
         )
     variables["hamiltonian"] = (
         ("time",),
@@ -304,14 +305,7 @@ def _draw(run: Run, key: str, motion: Motion, title: str, rate_limit: float | No
     solution = motion.solution
     smooth = viz.refine(_dataset(motion))
     times = np.asarray(solution.switching_times)
-    switched = solution.structure.switching_controls
-    of_drive = [times[switched == j] for j in range(len(motion.drives))]
-    run.figure(
-        f"controls_{key}",
-        viz.controls(smooth.torque, smooth.switching_function, of_drive, f"{title}: torques"),
-        f"{title}: a torque inside its limits has a switching function of zero, unless its rate or "
-        "an active constraint holds it.",
-    )
+    draw_certificate(run, key, solution, title, motion.drives, motion.joints)
     limits = {} if rate_limit is None else {"rate": (-rate_limit, rate_limit, "limit, imposed")}
     angle = np.rad2deg(smooth.angle).assign_attrs(long_name="angle", units="deg")
     run.figure(
@@ -323,15 +317,5 @@ def _draw(run: Run, key: str, motion: Motion, title: str, rate_limit: float | No
     run.figure(
         f"costates_{key}",
         viz.lines(costates, f"{title}: costates", switching_times=times),
-        f"{title}: costates; they jump where a constraint becomes active.",
+        f"{title}: costates; they jump where a constraint on states becomes active, else never.",
     )
-    extra = [smooth.multiplier] if "multiplier" in smooth else []
-    moving = np.flatnonzero(np.any(np.asarray(solution.rate_costate) != 0.0, axis=0))
-    if moving.size:
-        extra.append(smooth.rate_costate.isel(drive=moving))
-    for signal in extra:
-        run.figure(
-            f"{signal.name}_{key}",
-            viz.lines([signal], f"{title}: {signal.attrs['long_name']}", switching_times=times),
-            f"{title}: {signal.attrs['long_name']}, zero where nothing is active.",
-        )

@@ -12,6 +12,7 @@ import xarray
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 import jaxgrip as jg
+from experiments.gripper.pictures import draw_certificate
 from jaxgrip import config, viz
 from jaxgrip.config import Real, Section
 from jaxgrip.models import gripper
@@ -23,7 +24,6 @@ PositiveTriple = tuple[Positive, Positive, Positive]
 Triple = tuple[Real, Real, Real]
 Range = tuple[Real, Real]
 
-HAMILTONIAN_TOLERANCE = 1e-10
 JOINTS = {"A": (1, 2, 3), "B": (4, 5, 6)}
 PUBLISHED = {
     "A": {
@@ -314,17 +314,11 @@ def draw(
 ) -> None:
     """Hand over the pictures of one finger."""
     times = np.asarray(solution.switching_times)
-    switched = np.asarray(solution.structure.switching_controls)
-    of_joint = [times[switched == control] for control in range(3)]
     # Interpolated for the eye only; numbers and the Hamiltonian are those of the solver's points.
     smooth = viz.refine(arrays)
-    duration = f"{1e3 * float(solution.final_time):.2f} ms"
-    run.figure(
-        f"controls_{name}",
-        viz.controls(smooth.torque, smooth.switching_function, of_joint, f"Finger {name}: torques"),
-        f"Finger {name}, {duration}: each torque is at a limit, and changes to the other one where "
-        "its switching function crosses zero.",
-    )
+    title = f"Finger {name} in {1e3 * float(solution.final_time):.2f} ms"
+    joints = JOINTS[name]
+    draw_certificate(run, name, solution, title, [str(joint) for joint in joints], joints)
     limit = float(settings.finger(name).velocity_limit.max())
     angle = np.rad2deg(smooth.angle).assign_attrs(long_name="angle", units="deg")
     run.figure(
@@ -345,17 +339,6 @@ def draw(
             switching_times=times,
         ),
         f"Finger {name}: costates; they go through switching times without a jump.",
-    )
-    run.figure(
-        f"hamiltonian_{name}",
-        viz.hamiltonian(
-            arrays.hamiltonian,
-            arrays.hamiltonian.attrs["scale"],
-            HAMILTONIAN_TOLERANCE,
-            f"Finger {name}: Hamiltonian, ideally zero",
-            switching_times=times,
-        ),
-        f"Finger {name}: minimum time demands a Hamiltonian of zero all the way.",
     )
 
 

@@ -1,9 +1,12 @@
-"""Pictures of results: signals over time, mechanisms in space, animation."""
+"""Pictures of results: signals over time, certificates, mechanisms in space, animation."""
 
 from jaxgrip.viz.mechanism import Animation as Animation
 from jaxgrip.viz.mechanism import animate as animate
 from jaxgrip.viz.mechanism import stroboscope as stroboscope
+from jaxgrip.viz.proof import certificate as certificate
+from jaxgrip.viz.proof import checks as checks
 from jaxgrip.viz.sampling import refine as refine
 from jaxgrip.viz.signals import controls as controls
 from jaxgrip.viz.signals import hamiltonian as hamiltonian
 from jaxgrip.viz.signals import lines as lines
+from jaxgrip.viz.signals import multipliers as multipliers

@@ -1,75 +1,138 @@
-"""Signals over time: controls with their switching functions, states, costates, Hamiltonian."""
+"""Signals over time: controls, states, costates, multipliers, Hamiltonian."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import xarray
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from jaxgrip.viz.style import DASHES, GREY, PALETTE, settle, styled
 
 _NEVER = np.empty(0)
+HELD = 5
+_AT_BOUND = ("at a bound", "#EAEAEA", "")
+_RATE_AT_BOUND = ("rate at a bound", "#BFE3D6", "//")
+_ACTIVE = ("constraint active", "#FBE6BF", "")
+# What each kind of a control, numbered as in `ocp.Structure`, is called and shaded with; 0, inside
+# the bounds, stays white, and 5 is a control that an active constraint determines.
+_SHADES = {
+    -1: _AT_BOUND,
+    1: _AT_BOUND,
+    2: ("singular", "#EBD3E0", ".."),
+    3: _RATE_AT_BOUND,
+    4: _RATE_AT_BOUND,
+    HELD: ("held by a constraint", *_ACTIVE[1:]),
+}
 
 
 @styled
 def controls(
     control: xarray.DataArray,
     switching_function: xarray.DataArray,
-    switching_times: Sequence[Float[np.ndarray, " _"]],
+    edges: Float[np.ndarray, " edges"],
+    kinds: Int[np.ndarray, "arcs m"],
     title: str,
 ) -> Figure:
-    """One panel a control: its course, its switching function, and where it switches.
+    """One panel a control: its course, its switching function, what it does and where it switches.
 
     **Arguments:** `control` and `switching_function`, both (time, component) with a coordinate
-    `time` in s and the attributes `long_name` and `units`; `switching_times`, one list a component
-    [s]; `title` of the figure.
+    `time` in s and the attributes `long_name` and `units`; `edges` of the arcs [s], start and end
+    included; `kinds`, as in `ocp.Structure`, 5 where an active constraint determines the control;
+    `title` of the figure.
     """
     component = control.dims[1]
     labels = control[component].values
-    figure = Figure(figsize=(8.0, 1.2 + 1.9 * len(labels)), layout="constrained")
-    figure.suptitle(title, x=0.01, ha="left")
-    panels = figure.subplots(len(labels), 1, sharex=True, squeeze=False)[:, 0]
-    t = _milliseconds(control)
+    figure, panels = _panels(title, len(labels), 2.0)
+    t, places = _milliseconds(control), 1e3 * np.asarray(edges)
+    handles: dict[str, Any] = {}
+    # Of a switching function that is zero all along there is nothing but rounding to see.
+    least = 1e-3 * float(np.max(np.abs(switching_function.values)))
     for index, (axes, label) in enumerate(zip(panels, labels, strict=True)):
         u, s = control.values[:, index], switching_function.values[:, index]
-        axes.fill_between(t, u, color=PALETTE[0], alpha=0.18, linewidth=0)
-        (left,) = axes.plot(t, u, color=PALETTE[0], label=_name(control))
-        _symmetric(axes, u, 1.5)
-        axes.set_ylabel(f"{component} {label}\n{_unit(control)}", color=PALETTE[0])
+        _shade(axes, places, [_SHADES.get(int(kind)) for kind in kinds[:, index]], handles)
+        (left,) = axes.plot(t, u, color=PALETTE[0])
+        _symmetric(axes, u)
+        axes.set_ylabel(f"{label}{_unit(control)}", color=PALETTE[0])
         twin = axes.twinx()
         twin.grid(visible=False)
-        (right,) = twin.plot(t, s, color=PALETTE[1], label=_name(switching_function))
-        _symmetric(twin, s, 1.5)
-        twin.set_ylabel(_unit(switching_function), color=PALETTE[1])
+        (right,) = twin.plot(t, s, color=PALETTE[1])
+        _symmetric(twin, s, least)
+        twin.set_ylabel(_unit(switching_function).strip(), color=PALETTE[1])
         axes.axhline(0.0, color=GREY, linewidth=0.8)
-        zeros = 1e3 * np.asarray(switching_times[index])
+        # A rate that reaches its bound does so where the switching function is not zero.
+        zeros = places[1:-1][np.diff(kinds[:, index]) != 0]
         (dots,) = twin.plot(
             zeros,
-            np.zeros_like(zeros),
+            np.interp(zeros, t, s),
             "o",
             color="white",
             markeredgecolor="black",
             markersize=6,
-            label="control switches",
             zorder=5,
         )
-        rows = _stagger(zeros, 0.13 * (t[-1] - t[0]))
-        for zero, row in zip(zeros, rows, strict=True):
-            axes.axvline(zero, color="black", linewidth=0.8, linestyle=":")
+        _name_times(axes, zeros, t)
+    lines = {_name(control): left, _name(switching_function): right, "control switches": dots}
+    _legend(figure, lines | handles)
+    _time_axis(panels[-1], t)
+    return settle(figure)
+
+
+@styled
+def multipliers(
+    multiplier: xarray.DataArray,
+    edges: Float[np.ndarray, " edges"],
+    active: Sequence[Sequence[bool]],
+    jumps: Sequence[Sequence[tuple[float, str]]],
+    title: str,
+    *,
+    meaning: str = "constraint active",
+) -> Figure:
+    """One panel a component: its course, where it is active, and where something jumps.
+
+    **Arguments:** `multiplier` (time, component) with a coordinate `time` in s and the attributes
+    `long_name` and `units`; `edges` of the arcs [s], start and end included; for each component
+    `active`, on which arcs, and `jumps`, each a time [s] and its size in words; `title` of the
+    figure; `meaning` of being active.
+    """
+    component = multiplier.dims[1]
+    labels = multiplier[component].values
+    figure, panels = _panels(title, len(labels), 2.2)
+    t, places = _milliseconds(multiplier), 1e3 * np.asarray(edges)
+    look = (_RATE_AT_BOUND if meaning == _RATE_AT_BOUND[0] else _ACTIVE)[1:]
+    handles: dict[str, Any] = {}
+    for index, (axes, label) in enumerate(zip(panels, labels, strict=True)):
+        states = [(meaning, *look) if holds else None for holds in active[index]]
+        _shade(axes, places, states, handles)
+        axes.axhline(0.0, color=GREY, linewidth=0.8)
+        (line,) = axes.plot(t, multiplier.values[:, index], color=PALETTE[0])
+        handles.setdefault(_name(multiplier), line)
+        axes.margins(y=0.25)
+        axes.set_title(str(label), fontsize=10.5)
+        axes.set_ylabel(_unit(multiplier).strip())
+        axes.yaxis.set_major_locator(MaxNLocator(5))
+        axes.ticklabel_format(axis="y", scilimits=(-3, 4), useMathText=True)
+        for time, size in jumps[index]:
+            handles["jump of the costate"] = axes.plot(
+                1e3 * time, 0.0, "D", color=PALETTE[1], markersize=7, zorder=5, clip_on=False
+            )[0]
+            left = 1e3 * time > 0.5 * (t[0] + t[-1])
             axes.annotate(
-                f"{zero:.2f} ms",
-                (zero, 1.0),
+                size,
+                (1e3 * time, 0.97),
                 xycoords=("data", "axes fraction"),
-                xytext=(-3, -3 - 11 * row),
+                xytext=(-6 if left else 6, 0),
                 textcoords="offset points",
-                ha="right",
+                ha="right" if left else "left",
                 va="top",
-                fontsize=9,
+                color=PALETTE[1],
             )
-    figure.legend(handles=[left, right, dots], loc="outside lower center", ncols=3)
+            axes.axvline(1e3 * time, color=PALETTE[1], linewidth=0.9, linestyle=":")
+    _legend(figure, handles)
     _time_axis(panels[-1], t)
     return settle(figure)
 
@@ -88,9 +151,7 @@ def lines(
     attributes `long_name` and `units`; `title` of the figure; `switching_times` [s], marked in all
     panels; `limits`, by name of a signal: lower and upper value and what they mean.
     """
-    figure = Figure(figsize=(8.0, 1.0 + 2.5 * len(signals)), layout="constrained")
-    figure.suptitle(title, x=0.01, ha="left")
-    panels = figure.subplots(len(signals), 1, sharex=True, squeeze=False)[:, 0]
+    figure, panels = _panels(title, len(signals), 2.5)
     for axes, signal in zip(panels, signals, strict=True):
         t, component = _milliseconds(signal), signal.dims[1]
         for switch in switching_times:
@@ -116,7 +177,7 @@ def lines(
                 fontsize=9,
             )
             axes.margins(y=0.14)
-        axes.set_ylabel(f"{_name(signal)}\n{_unit(signal)}")
+        axes.set_ylabel(f"{_name(signal)}{_unit(signal)}")
         axes.yaxis.set_major_locator(MaxNLocator(6))
     handles, labels = panels[0].get_legend_handles_labels()
     if len(switching_times):
@@ -129,29 +190,27 @@ def lines(
 
 @styled
 def hamiltonian(
-    value: xarray.DataArray,
+    deviation: xarray.DataArray,
     scale: float,
     tolerance: float,
     title: str,
     *,
     switching_times: Float[np.ndarray, " switches"] = _NEVER,
 ) -> Figure:
-    """How far the Hamiltonian is from the constant zero that minimum time demands.
+    """How far the Hamiltonian is from the constant that it must be.
 
-    **Arguments:** `value`, (time,) with a coordinate `time` in s; `scale`, the largest term
+    **Arguments:** `deviation`, (time,) with a coordinate `time` in s; `scale`, the largest term
     |λᵀf| that cancels in it, in the same unit; `tolerance` of the ratio; `title` of the figure;
     `switching_times` [s], marked.
     """
-    figure = Figure(figsize=(8.0, 3.4), layout="constrained")
-    figure.suptitle(title, x=0.01, ha="left")
-    axes = figure.subplots()
-    t = _milliseconds(value)
+    figure, (axes,) = _panels(title, 1, 2.4)
+    t = _milliseconds(deviation)
     # An exact zero has no logarithm; draw it at the resolution of a double.
-    ratio = np.maximum(np.abs(value.values) / scale, 1e-17)
+    ratio = np.maximum(np.abs(deviation.values) / scale, 1e-17)
     for switch in switching_times:
         line = axes.axvline(1e3 * switch, color=GREY, linewidth=0.8, linestyle=":")
     if len(switching_times):
-        figure.legend([line], ["a control switches"], loc="outside lower center")
+        _legend(figure, {"a control switches": line})
     axes.semilogy(t, ratio, color=PALETTE[0], linewidth=1.0)
     axes.axhline(tolerance, color=PALETTE[1], linestyle="--")
     axes.annotate(
@@ -166,26 +225,73 @@ def hamiltonian(
         f"largest: {ratio.max():.1e}",
         (0.0, ratio.max()),
         xycoords=("axes fraction", "data"),
-        xytext=(4, -4),
+        xytext=(4, 4),
         textcoords="offset points",
-        va="top",
         color=PALETTE[0],
     )
     axes.set_ylim(1e-17, max(10.0 * tolerance, 10.0 * ratio.max()) * 10.0)
-    axes.set_ylabel("|H| / largest |λᵀf| term  [1]")
+    axes.set_ylabel("deviation of H over\nlargest |λᵀf| term  [1]")
     _time_axis(axes, t)
     return settle(figure)
 
 
-def _stagger(places: np.ndarray, room: float) -> list[int]:
-    """A row for each label, so that those in one row are `room` apart; `places` increase."""
+def _panels(title: str, count: int, height: float) -> tuple[Figure, np.ndarray]:
+    """A figure with `count` axes of a `height` in inches, one below the other on one time axis."""
+    figure = Figure(figsize=(8.0, 1.0 + height * count), layout="constrained")
+    figure.suptitle(title, x=0.01, ha="left")
+    return figure, figure.subplots(count, 1, sharex=True, squeeze=False)[:, 0]
+
+
+def _shade(
+    axes: Axes,
+    places: np.ndarray,
+    states: Sequence[tuple[str, str, str] | None],
+    handles: dict[str, Any],
+) -> None:
+    """Shade each arc by its state (name, colour, hatch), and add what is new to the `handles`."""
+    for begin, end, state in zip(places[:-1], places[1:], states, strict=True):
+        if state is not None:
+            name, colour, hatch = state
+            look = {"facecolor": colour, "edgecolor": "white", "hatch": hatch, "linewidth": 0}
+            axes.axvspan(begin, end, zorder=0, **look)
+            handles.setdefault(name, Patch(label=name, **look))
+
+
+def _name_times(axes: Axes, places: np.ndarray, t: np.ndarray) -> None:
+    """A dotted line and the time in ms at each of some places."""
+    room = 0.13 * (t[-1] - t[0])
+    # A label stands to the left of its line, unless that is beyond the axes.
+    begins = np.where(places - t[0] < room, places, places - room)
+    for place, begin, row in zip(places, begins, _stagger(begins, room), strict=True):
+        axes.axvline(place, color="black", linewidth=0.8, linestyle=":")
+        side = 1 if begin == place else -1
+        axes.annotate(
+            f"{place:.2f} ms",
+            (place, 1.0),
+            xycoords=("data", "axes fraction"),
+            xytext=(3 * side, -2 - 11 * row),
+            textcoords="offset points",
+            ha="left" if side > 0 else "right",
+            va="top",
+            fontsize=9,
+            bbox={"boxstyle": "square,pad=0.05", "color": "white", "alpha": 0.75, "linewidth": 0},
+        )
+
+
+def _stagger(begins: np.ndarray, room: float) -> list[int]:
+    """A row for each label that is `room` wide, so that those in one row do not meet."""
     rows: list[int] = []
     ends: list[float] = []
-    for place in places:
-        row = next((r for r, end in enumerate(ends) if place - end >= room), len(ends))
-        ends[row : row + 1] = [place]
+    for begin in begins:
+        row = next((r for r, end in enumerate(ends) if begin >= end), len(ends))
+        ends[row : row + 1] = [begin + room]
         rows.append(row)
     return rows
+
+
+def _legend(figure: Figure, handles: Mapping[str, Any]) -> None:
+    ncols = 3 if len(handles) in (3, 5, 6) else 4
+    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=ncols)
 
 
 def _milliseconds(signal: xarray.DataArray) -> np.ndarray:
@@ -197,12 +303,14 @@ def _name(signal: xarray.DataArray) -> str:
 
 
 def _unit(signal: xarray.DataArray) -> str:
-    return f"[{signal.attrs['units'].replace('^2', '²')}]"
+    """The unit on a line of its own; nothing where it is not known."""
+    units = signal.attrs["units"]
+    return f"\n[{units.replace('^2', '²')}]" if units else ""
 
 
-def _symmetric(axes: Axes, values: np.ndarray, room: float) -> None:
+def _symmetric(axes: Axes, values: np.ndarray, least: float = 0.0) -> None:
     """Zero in the middle of both scales, so that a sign change is seen at the control's step."""
-    reach = room * float(np.max(np.abs(values))) or 1.0
+    reach = 1.75 * max(float(np.max(np.abs(values))), least) or 1.0
     axes.set_ylim(-reach, reach)
 
 

@@ -1,16 +1,21 @@
 import io
 import itertools
 
+import equinox as eqx
 import matplotlib
 import numpy as np
 import pytest
 import xarray
 from PIL import Image
 
+import jaxgrip as jg
 from jaxgrip import viz
+from jaxgrip.models import ocp_problems
 
 # Double integrator from rest to rest over one metre with |u| <= 1: switch at 1 s, end at 2 s.
 T = np.concatenate([np.linspace(0.0, 1.0, 20), np.linspace(1.0, 2.0, 20)])
+EDGES = np.array([0.0, 1.0, 2.0])
+KINDS = np.array([[1], [-1]])
 
 
 def _signal(name, values, units):
@@ -42,7 +47,7 @@ def _saved(figure):
 
 
 def test_controls_mark_the_switch_where_the_switching_function_is_zero(torque, switching):
-    figure = viz.controls(torque, switching, [np.array([1.0])], "Double integrator")
+    figure = viz.controls(torque, switching, EDGES, KINDS, "Double integrator")
     panel, twin = figure.axes
     step, crossing, dots = panel.lines[0], twin.lines[0], twin.lines[1]
     np.testing.assert_array_equal(dots.get_xdata(), [1000.0])
@@ -56,7 +61,9 @@ def test_controls_mark_the_switch_where_the_switching_function_is_zero(torque, s
     assert "[1/(N m)]" in twin.get_ylabel()
     assert panel.get_xlabel() == "time [ms]"
     assert "1000.00 ms" in [text.get_text() for text in panel.texts]
-    assert _saved(figure).size == (1040, 403)
+    legend = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert legend == ["torque", "switching function", "control switches", "at a bound"]
+    assert _saved(figure).size == (1040, 390)
 
 
 def test_lines_draw_every_component_with_units_and_limits():
@@ -89,6 +96,67 @@ def test_hamiltonian_is_relative_and_never_off_the_scale():
     assert ratio.max() == pytest.approx(1e-12)
     low, high = axes.get_ylim()
     assert low <= ratio.min() < ratio.max() < 1e-10 < high
+
+
+def test_a_switching_function_of_rounding_alone_is_drawn_as_zero(torque, switching):
+    both = xarray.concat([switching, 1e-12 * switching], "joint").assign_coords(joint=[1, 2])
+    twice = xarray.concat([torque, torque], "joint").assign_coords(joint=[1, 2])
+    figure = viz.controls(twice, both, EDGES, np.repeat(KINDS, 2, axis=1), "Double integrator")
+    low, high = figure.axes[3].get_ylim()
+    drawn = figure.axes[3].lines[0].get_ydata()
+    assert np.ptp(drawn) < 1e-6 * (high - low)
+
+
+def test_multipliers_shade_what_is_active_and_name_each_jump(switching):
+    pressing = switching.clip(0.0).rename(joint="constraint")
+    jumps = [[(1.0, "η₁ = 36")]]
+    figure = viz.multipliers(pressing, EDGES, [[False, True]], jumps, "Wall")
+    (panel,) = figure.axes
+    (shade,) = panel.patches
+    np.testing.assert_allclose(shade.get_extents().x0, panel.transData.transform((1e3, 0))[0])
+    assert [text.get_text() for text in panel.texts] == ["η₁ = 36"]
+    legend = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert legend == ["constraint active", "switching function", "jump of the costate"]
+
+
+def test_checks_tell_what_has_failed_from_what_has_passed():
+    proof = jg.ocp.Certificate(
+        (
+            jg.ocp.Check("end state", 1e-12, 1e-8, "how far off"),
+            jg.ocp.Check("Hamiltonian", 1e-9, 1e-10, "how far from constant"),
+            jg.ocp.Check("order", 0.0, 0.0, "of the switching times"),
+        )
+    )
+    (axes,) = viz.checks(proof, "Certificate").axes
+    words = [text.get_text() for text in axes.texts[:3]]
+    assert words == ["✓ 1e-12 of 1e-08", "✗ failed, 1e-09 of 1e-10", "✓ 0 of 0"]
+    ends = [bar.get_x() + bar.get_width() for bar in axes.patches]
+    assert ends[0] < 1.0 < ends[1]
+
+
+@pytest.fixture(scope="module")
+def wall():
+    """Bryson and Denham's problem: on the wall from a third to two thirds of the time."""
+    return jg.ocp.solve(ocp_problems.bryson_denham(1 / 9), solver=jg.ocp.Solver(starts=1))
+
+
+def test_certificate_shows_controls_multipliers_hamiltonian_and_checks(wall):
+    names = ["upper bound of the place"]
+    figures = viz.certificate(wall, "Wall", constraint_names=names, units={"control": "m/s^2"})
+    assert list(figures) == ["controls", "multipliers", "hamiltonian", "checks"]
+    (panel,) = figures["multipliers"].axes
+    assert panel.get_title(loc="left") == names[0]
+    # In closed form the multiplier falls from 6 to zero, and the costates jump by 36 and 6.
+    np.testing.assert_allclose(np.max(panel.lines[1].get_ydata()), 6.0, rtol=1e-6)
+    assert [text.get_text() for text in panel.texts] == ["η₁ = 36, η₂ = 6"]
+    assert figures["controls"].axes[0].get_ylabel() == "control 0\n[m/s²]"
+    assert len(figures["checks"].axes[0].patches) == len(wall.certificate.checks)
+
+
+def test_a_solution_without_a_certificate_has_no_pictures_of_one(wall):
+    bare = eqx.tree_at(lambda s: s.certificate, wall, None)
+    with pytest.raises(ValueError, match="no certificate"):
+        viz.certificate(bare, "Wall")
 
 
 @pytest.fixture
@@ -136,5 +204,5 @@ def test_animation_keeps_one_clock_and_holds_the_end(chains, tmp_path):
 
 def test_pictures_leave_the_settings_of_the_user_alone(torque, switching):
     before = dict(matplotlib.rcParams)
-    viz.controls(torque, switching, [np.array([1.0])], "Double integrator")
+    viz.controls(torque, switching, EDGES, KINDS, "Double integrator")
     assert dict(matplotlib.rcParams) == before
