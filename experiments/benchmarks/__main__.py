@@ -17,7 +17,7 @@ import numpy as np
 from rich.console import Console
 
 import jaxgrip as jg
-from experiments.benchmarks import optimal_control, rigid_body
+from experiments.benchmarks import optimal_control, optimal_control_batch, rigid_body
 from experiments.benchmarks.table import show
 
 
@@ -44,6 +44,7 @@ def main(peer_python: str | None = None) -> int:
         return 2
     show("Rigid bodies", rigid_body.main(peer), console)
     show("Minimum-time motion of a finger", optimal_control.main(peer), console)
+    show("Many motions of a finger at once", optimal_control_batch.main(peer), console)
     return 0
 
 

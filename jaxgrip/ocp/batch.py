@@ -1,46 +1,81 @@
 """Many problems at once, from the structures of a few."""
 
-import dataclasses
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxgrip.ocp.certificate import Certificate, Extremal, certify, reintegrate
+from jaxgrip.ocp.certificate import Certificate, Extremal, certify, measure
 from jaxgrip.ocp.extremals import COMPILER
+from jaxgrip.ocp.nearby import Shot, corrector, solve_nearby
 from jaxgrip.ocp.output import assemble
-from jaxgrip.ocp.pipeline import search
+from jaxgrip.ocp.pipeline import expand_stages, search
 from jaxgrip.ocp.problem import Problem
 from jaxgrip.ocp.results import RESULTS
-from jaxgrip.ocp.shooting import Shooting, solve_shooting
+from jaxgrip.ocp.shooting import (
+    Shooting,
+    ShootingResult,
+    evaluate_ends,
+    evaluate_stages,
+    residuals,
+)
 from jaxgrip.ocp.solution import Solution, as_failure, as_solution
 from jaxgrip.ocp.solver import Solver
 
 # Problems that are shot together: enough to fill the cores, few enough for the memory.
-_CHUNK = 16
-# Near a neighbour Newton's iteration converges in fewer steps or not at all.
-_MAX_STEPS = 15
+_CHUNK = 32
 
 
 @eqx.filter_jit(compiler_options=COMPILER)
-def _shoot_alike(numbers, rest, shooting: Shooting, like: Extremal):
-    """Results of the shooting and of its re-integration, each with a leading axis."""
+def _shoot_alike(numbers, rest, shooting: Shooting, lead: Problem, like: Extremal, linearised):
+    return solve_nearby(numbers, rest, shooting, like, corrector(lead, like, *linearised))
 
-    def shoot(numbers):
-        problem, scales, features = eqx.combine(numbers, rest), like.scales, like.features
-        shot = solve_shooting(problem, shooting, like.plan, like.shot.arcs, scales, features)
-        return shot, reintegrate(problem, shot.arcs, scales, features)
 
-    return jax.vmap(shoot)(numbers)
+@eqx.filter_jit(compiler_options=COMPILER)
+def _examine_alike(numbers, rest, shooting: Shooting, like: Extremal, shot: Shot):
+    """Full result of the shooting, what certifies it and its output, each with a leading axis."""
+
+    def examine(numbers, shot):
+        problem, where = eqx.combine(numbers, rest), (like.plan, shot.arcs, like.scales)
+        stages, _ = evaluate_stages(problem, *where, like.features)
+        ends = evaluate_ends(problem, shot.arcs, like.features)
+        residual = residuals(problem, *where, like.features, stages.value, ends)
+        norm = jnp.max(jnp.stack([jnp.max(jnp.abs(v), initial=0.0) for v in residual]))
+        result = ShootingResult(shot.arcs, stages, norm, shot.steps, norm < shooting.tolerance)
+        measured = measure(problem, shot.arcs, like.scales, like.features)
+        return result, measured, assemble(problem, like.plan, shot.arcs, stages)
+
+    return jax.vmap(examine)(numbers, shot)
+
+
+def _in_chunks(function, inputs):
+    """NumPy results of a function of arrays with a leading axis, a chunk at a time."""
+    size = len(jax.tree.leaves(inputs)[0])
+    results = []
+    for first in range(0, size, _CHUNK):
+        # The last chunk is filled up, since another length would compile anew.
+        chosen = np.minimum(np.arange(first, first + _CHUNK), size - 1)
+        out = function(jax.tree.map(lambda v, chosen=chosen: v[chosen], inputs))
+        results.append(jax.tree.map(lambda v, last=size - first: np.asarray(v)[:last], out))
+    return jax.tree.map(lambda *each: np.concatenate(each), *results)
+
+
+def _positions(numbers) -> np.ndarray:
+    """Each problem's numbers in units of their spread `(B, d)`."""
+    leaves = jax.tree.leaves(jax.tree.map(np.asarray, numbers))
+    flat = np.concatenate([leaf.reshape(len(leaf), -1) for leaf in leaves], axis=1)
+    flat = flat[:, np.all(np.isfinite(flat), axis=0)]
+    spread = np.std(flat, axis=0)
+    return flat[:, spread > 0.0] / spread[spread > 0.0]
 
 
 def solve_batch(problems: Problem, *, solver: Solver | None = None) -> list[Solution]:
     """Solve many problems that differ in numbers only.
 
-    The first problem is solved as by [`solve`][]. Its structure and motion start the shooting of
-    all others, which runs in one vectorised call; those that end certified are done, and the first
-    of those that do not is solved from scratch and starts the rest anew.
+    The one whose numbers are nearest to the mean is solved as by [`solve`][]. Its structure, motion
+    and Jacobian serve the shooting of all others, which runs vectorised; those that end certified
+    are done, and of those that do not the one in their middle is solved from scratch and serves
+    the rest.
 
     **Arguments:** `problems`, a [`Problem`][] whose every number has a leading axis `(B,)`, as
     `equinox.filter_vmap` returns it; `solver`, default [`Solver`][]`()`.
@@ -50,10 +85,8 @@ def solve_batch(problems: Problem, *, solver: Solver | None = None) -> list[Solu
     [`solve`][] would find. `stats["alike"]` is the index of the problem whose structure it has.
     """
     solver = Solver() if solver is None else solver
-    steps = min(_MAX_STEPS, solver.shooting.max_steps)
-    shooting = dataclasses.replace(solver.shooting, max_steps=steps)
     # As arrays, so that other numbers do not compile anew.
-    shooting = jax.tree.map(jnp.asarray, shooting)
+    shooting = jax.tree.map(jnp.asarray, solver.shooting)
     numbers, rest = eqx.partition(problems, eqx.is_inexact_array)
     numbers = jax.tree.map(jnp.asarray, numbers)
     sizes = {leaf.shape[:1] for leaf in jax.tree.leaves(numbers)}
@@ -68,48 +101,60 @@ def solve_batch(problems: Problem, *, solver: Solver | None = None) -> list[Solu
 
     ((size,),) = sizes
     solutions: list[Solution | None] = [None] * size
-    left = list(range(size))
-    while left:
-        lead = left.pop(0)
+    positions = _positions(numbers)
+    left = np.arange(size)
+    while left.size:
+        middle = np.mean(positions[left], axis=0)
+        lead = left[np.argmin(np.linalg.norm(positions[left] - middle, axis=1))]
+        distance = np.linalg.norm(positions[left] - positions[lead], axis=1)
+        # Those at one distance take as many steps.
+        _, *left = left[np.argsort(distance, kind="stable")]
         problem = eqx.combine(pick(lead), rest)
         certified, result, stats, last = search(problem, solver).explain(problem)
-        stats["alike"] = lead
+        stats["alike"] = int(lead)
         if certified is None:
             solutions[lead] = as_failure(problem, result, last, stats)
-            continue
-        solutions[lead] = _solution(
-            problem, certified.extremal, certified.certificate, result, stats
-        )
+        else:
+            solutions[lead] = _solution(
+                problem, certified.extremal, certified.certificate, result, stats
+            )
         if left and result == RESULTS.successful:
-            found = _solve_alike(pick(np.array(left)), rest, shooting, certified.extremal)
+            found = _solve_alike(pick(np.array(left)), rest, shooting, problem, certified.extremal)
             for index, solution in zip(left, found, strict=True):
                 if solution is not None:
-                    solution.stats["alike"] = lead
+                    solution.stats["alike"] = int(lead)
                 solutions[index] = solution
-            left = [index for index in left if solutions[index] is None]
+        left = np.array([index for index in left if solutions[index] is None], dtype=int)
     return solutions
 
 
-def _solve_alike(numbers, rest, shooting: Shooting, like: Extremal) -> list[Solution | None]:
+def _solve_alike(
+    numbers, rest, shooting: Shooting, lead: Problem, like: Extremal
+) -> list[Solution | None]:
     """Certified solutions with the structure of another; None where there is none."""
-    solutions: list[Solution | None] = []
-    size = len(jax.tree.leaves(numbers)[0])
-    for first in range(0, size, _CHUNK):
-        # The last chunk is filled up, since another length would compile anew.
-        chosen = np.minimum(np.arange(first, first + _CHUNK), size - 1)
-        chunk = jax.tree.map(lambda v, chosen=chosen: v[chosen], numbers)
-        found = jax.tree.map(np.asarray, _shoot_alike(chunk, rest, shooting, like))
-        for index in range(min(_CHUNK, size - first)):
-            each, (shot, again) = jax.tree.map(lambda v, index=index: v[index], (chunk, found))
-            problem = eqx.combine(each, rest)
-            shot = jax.tree.map(jnp.asarray, shot)
-            extremal, solution = like._replace(shot=shot), None
-            if shot.converged:
-                certificate = certify(problem, extremal, again)
-                if certificate.passed:
-                    stats = {"shooting_steps": int(shot.steps)}
-                    solution = _solution(problem, extremal, certificate, RESULTS.successful, stats)
-            solutions.append(solution)
+    stages, jacobian = expand_stages(lead, like.plan, like.shot.arcs, like.scales, like.features)
+    linearised = stages.value, jacobian
+    shot = _in_chunks(lambda n: _shoot_alike(n, rest, shooting, lead, like, linearised), numbers)
+    solutions: list[Solution | None] = [None] * len(shot.steps)
+    chosen = np.flatnonzero(shot.plausible)
+    if not chosen.size:
+        return solutions
+    numbers, shot = jax.tree.map(lambda v: np.asarray(v)[chosen], (numbers, shot))
+    examined = _in_chunks(
+        lambda v: _examine_alike(v[0], rest, shooting, like, v[1]), (numbers, shot)
+    )
+    like = jax.tree.map(np.asarray, like)
+    for position, index in enumerate(chosen):
+        one, (result, measured, out) = jax.tree.map(
+            lambda v, position=position: v[position], (numbers, examined)
+        )
+        problem, extremal = eqx.combine(one, rest), like._replace(shot=result)
+        certificate = certify(problem, extremal, measured)
+        if result.converged and certificate.passed:
+            stats = {"shooting_steps": int(result.steps)}
+            solutions[index] = as_solution(
+                problem, jax.device_put(out), extremal, certificate, RESULTS.successful, stats
+            )
     return solutions
 
 

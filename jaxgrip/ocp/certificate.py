@@ -92,17 +92,48 @@ class Extremal(NamedTuple):
     real: np.ndarray
 
 
+class Measured(NamedTuple):
+    """What only the problem's functions tell about an extremal.
+
+    `x_end` `(n,)`, the scaled state at the end, and `costate_gap` `(n,)`, the largest scaled gap of
+    each costate at an arc's end, both re-integrated; `boundary` `(b,)`, scaled errors of the
+    boundary conditions there; `gradients` at the ends, without the Hamiltonian; `violation` `(c,)`,
+    the largest value of each of the problem's constraints, relative to what states and controls can
+    change in it.
+    """
+
+    x_end: Float[ArrayLike, " n"]
+    costate_gap: Float[ArrayLike, " n"]
+    boundary: Float[ArrayLike, " b"]
+    gradients: EndGradients
+    violation: Float[ArrayLike, " c"]
+
+
 @eqx.filter_jit
-def reintegrate(
-    problem: Problem, arcs: Arcs, scales: Scales, features: Features
-) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+def measure(problem: Problem, arcs: Arcs, scales: Scales, features: Features) -> Measured:
+    """Evaluate the problem's functions for the certificate of converged arcs; pure JAX."""
+    n, m = problem.n, problem.m
+    x_end, costate_gap = _reintegrate(problem, arcs, scales, features)
+    boundary = problem.boundary(arcs.start[0, :n], arcs.times[-1], scales.y[:n] * x_end)
+    violation = jnp.zeros(0)
+    if problem.n_constraints:
+        x, u = arcs.stage[..., :n].reshape(-1, n), arcs.stage_v[..., :m].reshape(-1, m)
+        size = reach(problem, x, u, scales.y[:n], scales.v[:m])
+        violation = jnp.max(jax.vmap(problem.constraints)(x, u), axis=0) / size
+    return Measured(
+        x_end,
+        costate_gap,
+        boundary / scales.boundary,
+        end_gradients(problem, *ends_of(arcs), jnp.zeros(())),
+        violation,
+    )
+
+
+def _reintegrate(problem: Problem, arcs: Arcs, scales: Scales, features: Features):
     """Integrate anew with Dormand and Prince's method of order eight and the reported controls.
 
     The states run on from the start; the costates, whose equation may be unstable forwards, start
     from the solution's on every arc.
-
-    **Returns:** the scaled state at the end `(n,)` and the largest scaled gap of each costate at an
-    arc's end `(n,)`.
     """
     n, m = problem.n, problem.m
     k, s = arcs.stage_v.shape[1:3]
@@ -153,14 +184,10 @@ def _worst(*values) -> float:
     return float(np.max(np.concatenate([np.ravel(v) for v in values]), initial=0.0))
 
 
-def certify(
-    problem: Problem,
-    extremal: Extremal,
-    again: tuple[Float[ArrayLike, " n"], Float[ArrayLike, " n"]] | None = None,
-) -> Certificate:
+def certify(problem: Problem, extremal: Extremal, measured: Measured | None = None) -> Certificate:
     """Measure every necessary condition on a solution of the shooting.
 
-    **Arguments:** `problem`; `extremal`, what the shooting found; `again`, what [`reintegrate`][]
+    **Arguments:** `problem`; `extremal`, what the shooting found; `measured`, what [`measure`][]
     returns for it, where that is known already.
 
     **Returns:** a [`Certificate`][]. Source: specs/000b, section 1.
@@ -194,30 +221,28 @@ def certify(
     # All costates vanish where the constraints cost nothing; then the running cost is the measure.
     term = largest if largest > 0.0 else max(np.max(np.abs(shot.stages.cost)), 1.0)
     end = arcs.stage[-1, -1, -1]
-    gradients = end_gradients(problem, *ends_of(arcs), value.hamiltonian[-1, -1, -1])
+    measured = jax.tree.map(
+        np.asarray, measured or measure(problem, arcs, scales, extremal.features)
+    )
+    x_end, gradients = measured.x_end, measured.gradients
     # A control that is always on a bound, although its switching function is zero, is arbitrary.
     pull = np.max(np.abs(switching), axis=(0, 1, 2)) * np.asarray(scales.switching * scales.v[:m])
     loose = np.all(bounded, axis=(0, 1, 2)) & (pull < 1e-9 * term)
     time, time_violation, drift = arcs.times[-1], 0.0, h - np.mean(h)
     if problem.is_time_free:
         bounds = problem.final_time
-        time_violation = float(jnp.maximum(bounds.lower - time, time - bounds.upper) / time)
-        drift = h + float(gradients.time - value.hamiltonian[-1, -1, -1])
+        time_violation = float(np.maximum(bounds.lower - time, time - bounds.upper) / time)
+        drift = h + float(gradients.time)
         if plan.ends.time != INTERIOR:
             # Less time would have to help where the bound is the lower one, more at the upper.
             drift = np.append(h - np.mean(h), float(plan.ends.time) * np.mean(drift))
             drift = np.where(np.arange(len(drift)) < len(h), np.abs(drift), np.maximum(drift, 0.0))
-    again = again or reintegrate(problem, arcs, scales, extremal.features)
-    x_end, costate_gap = (np.asarray(each) for each in again)
     fixed = np.array(problem.fixed_final, dtype=int)
     goal = np.asarray(problem.final_state / scales.y[:n])[fixed]
-    x = np.asarray(arcs.start[0, :n]), np.asarray(scales.y[:n]) * x_end
-    errors = problem.boundary(jnp.asarray(x[0]), arcs.times[-1], jnp.asarray(x[1]))
-    errors = np.asarray(errors / scales.boundary)
     lengths = (times - starts) / times[-1]
     conditional = ()
     if problem.n_constraints:
-        conditional += _constraint_checks(problem, extremal)
+        conditional += _constraint_checks(problem, extremal, measured.violation)
     if problem.limited:
         conditional += _rate_checks(problem, extremal)
     return Certificate(
@@ -226,7 +251,7 @@ def certify(
                 "end state, re-integrated",
                 _worst(
                     np.abs(x_end[fixed] - goal),
-                    np.abs(errors),
+                    np.abs(measured.boundary),
                     np.abs(x_end - np.asarray(end / scales.y)[:n]),
                 ),
                 1e-8,
@@ -235,7 +260,7 @@ def certify(
             ),
             Check(
                 "costates, re-integrated",
-                _worst(costate_gap),
+                _worst(measured.costate_gap),
                 1e-8,
                 "adjoint equation on every arc, Dopri8 at rtol 1e-12, relative to the largest",
                 shrinks=True,
@@ -332,20 +357,13 @@ def _initial_error(problem: Problem, extremal: Extremal) -> float:
     return _worst(off / size)
 
 
-@eqx.filter_jit
-def _violations(problem: Problem, x, u, scales: Scales):
-    """Largest value of each constraint, relative to what states and controls can change in it."""
-    size = reach(problem, x, u, scales.y[: problem.n], scales.v[: problem.m])
-    return jnp.max(jax.vmap(problem.constraints)(x, u), axis=0) / size
-
-
-def _constraint_checks(problem: Problem, extremal: Extremal) -> tuple[Check, ...]:
+def _constraint_checks(
+    problem: Problem, extremal: Extremal, violation: np.ndarray
+) -> tuple[Check, ...]:
     """Conditions on constraints of states and controls."""
-    n, m = problem.n, problem.m
+    m = problem.m
     plan, arcs, scales = extremal.plan, extremal.shot.arcs, extremal.scales
     active = extremal.features.active
-    x = np.asarray(arcs.stage)[..., :n].reshape(-1, n)
-    u = np.asarray(arcs.stage_v)[..., :m].reshape(-1, m)
     multiplier = np.asarray(arcs.stage_v)[..., m:] / np.asarray(scales.v)[m:]
     kinds = np.asarray(plan.active)
     order = np.array([order for _, order in active], dtype=int)
@@ -367,7 +385,7 @@ def _constraint_checks(problem: Problem, extremal: Extremal) -> tuple[Check, ...
     return (
         Check(
             "constraints",
-            _worst(np.asarray(_violations(problem, x, u, scales))),
+            _worst(violation),
             1e-9,
             "largest value of a constraint that must not be positive, relative to its range",
         ),

@@ -95,6 +95,8 @@ def multipliers(
     """Multipliers of all the problem's constraints, zero for those that are active nowhere."""
     indices = np.array([index for index, _ in features.active], dtype=int)
     every = jnp.zeros((*v.shape[:-1], problem.n_constraints))
+    if not indices.size:
+        return every
     return every.at[..., indices].set(v[..., problem.m :])
 
 
@@ -104,6 +106,8 @@ def rate_costates(
     """Costates of all controls, zero for those whose rate is at a bound nowhere."""
     limited = np.array(features.limited, dtype=int)
     every = jnp.zeros((*y.shape[:-1], problem.m))
+    if not limited.size:
+        return every
     return every.at[..., limited].set(y[..., 2 * problem.n + len(limited) :])
 
 

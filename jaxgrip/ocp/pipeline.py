@@ -27,7 +27,7 @@ from jaxgrip.ocp.transcription import (
 )
 
 _transcribe = eqx.filter_jit(solve_transcription, compiler_options=COMPILER)
-_expand_stages = eqx.filter_jit(evaluate_stages, compiler_options=COMPILER)
+expand_stages = eqx.filter_jit(evaluate_stages, compiler_options=COMPILER)
 
 
 _ONLY_ONCE = (
@@ -365,7 +365,7 @@ def solve(
         problem = eqx.combine(arrays, static)
         extremal = kept["found"].certified.extremal
         where = (extremal.plan, extremal.shot.arcs, extremal.scales, extremal.features)
-        stages, jacobian = _expand_stages(problem, *where)
+        stages, jacobian = expand_stages(problem, *where)
         change = tangent_output(problem, change, Linearised(*where, stages.value, jacobian))
         return out, change
 
