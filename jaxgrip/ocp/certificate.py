@@ -7,7 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import ArrayLike, Float
 
 from jaxgrip.ocp.constraints import hamiltonian, reach
 from jaxgrip.ocp.output import control_rates, rate_costates
