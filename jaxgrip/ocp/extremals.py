@@ -430,11 +430,13 @@ def _shoot_and_mend(
         if is_ordered and (best is None or objective < best[0]):
             best = objective, extremal
         # The same extremal once more would be mended in the same way.
-        state = n_arcs, str(profiles.kinds), f"{objective:.10g}"
+        state = n_arcs, str(profiles.kinds), str(layout.events), f"{objective:.10g}"
         if state in seen:
             history.append("the same structure once more")
             break
         seen.add(state)
+        if not is_ordered:
+            history.append("switches overtake each other")
         new = Track(
             collect_profiles(profiles, active, layout, times),
             active,

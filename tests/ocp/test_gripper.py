@@ -146,3 +146,17 @@ def test_arcs_are_halved_where_the_accuracy_asks_for_it(finger_problem):
     assert fine.certificate.passed
     np.testing.assert_allclose(fine.final_time, coarse.final_time, rtol=1e-10)
     assert len(fine.t) > len(coarse.t)
+
+
+def test_switches_that_overtake_each_other(finger_problem):
+    """Two joints switch within microseconds; the transcription shows them the other way round."""
+    problem = finger_problem(
+        "A",
+        end=(1.392636, -1.101252, -1.059306),
+        torque_limit=(0.237738, 0.524393, 0.407216),
+        masses=(0.08, 0.16, 0.202181),
+    )
+    solution = jg.ocp.solve(problem, solver=jg.ocp.Solver(starts=1))
+    assert "switches overtake each other" in solution.stats["history"]
+    assert solution.stats["transcriptions"] == 1
+    assert np.min(np.diff(solution.switching_times)) < 1e-4 * solution.final_time
