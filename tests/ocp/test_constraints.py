@@ -10,7 +10,7 @@ import jaxgrip as jg
 from jaxgrip.models.ocp_problems import bryson_denham, double_integrator_time
 from jaxgrip.ocp import RESULTS
 from jaxgrip.ocp.constraints import find_order
-from jaxgrip.ocp.extremals import Stretch, read_constraint
+from jaxgrip.ocp.reading import Stretch, read_constraint
 
 
 def speed_limited(limit):
