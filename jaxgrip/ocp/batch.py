@@ -6,19 +6,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxgrip.ocp.certificate import Certificate, Extremal, certify, measure
+from jaxgrip.ocp.conditions import evaluate_ends, evaluate_stages, residuals
 from jaxgrip.ocp.extremals import COMPILER
 from jaxgrip.ocp.nearby import Shot, corrector, solve_nearby
 from jaxgrip.ocp.output import assemble
 from jaxgrip.ocp.pipeline import expand_stages, search
 from jaxgrip.ocp.problem import Problem
 from jaxgrip.ocp.results import RESULTS
-from jaxgrip.ocp.shooting import (
-    Shooting,
-    ShootingResult,
-    evaluate_ends,
-    evaluate_stages,
-    residuals,
-)
+from jaxgrip.ocp.shooting import Shooting, ShootingResult
 from jaxgrip.ocp.solution import Solution, as_failure, as_solution
 from jaxgrip.ocp.solver import Solver
 

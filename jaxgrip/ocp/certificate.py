@@ -9,10 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import ArrayLike, Float
 
-from jaxgrip.ocp.constraints import hamiltonian, reach
-from jaxgrip.ocp.output import control_rates, rate_costates
-from jaxgrip.ocp.problem import Problem
-from jaxgrip.ocp.shooting import (
+from jaxgrip.ocp.arcs import (
     FALLING,
     INTERIOR,
     LOWER,
@@ -21,15 +18,17 @@ from jaxgrip.ocp.shooting import (
     UPPER,
     ArcPlan,
     Arcs,
-    EndGradients,
     Features,
     Scales,
-    ShootingResult,
-    end_gradients,
     ends_of,
     interval_lengths,
     to_monomials,
 )
+from jaxgrip.ocp.conditions import EndGradients, end_gradients
+from jaxgrip.ocp.constraints import hamiltonian, reach
+from jaxgrip.ocp.output import control_rates, rate_costates
+from jaxgrip.ocp.problem import Problem
+from jaxgrip.ocp.shooting import ShootingResult
 from jaxgrip.ocp.structure import SHORTEST
 
 

@@ -8,7 +8,24 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxgrip.ocp.arcs import (
+    FALLING,
+    INTERIOR,
+    LOWER,
+    RISING,
+    SINGULAR,
+    TOUCH,
+    UPPER,
+    ArcPlan,
+    Arcs,
+    EndKinds,
+    Features,
+    Scales,
+    ends_of,
+    radau,
+)
 from jaxgrip.ocp.certificate import Certificate, Extremal, certify
+from jaxgrip.ocp.conditions import end_gradients
 from jaxgrip.ocp.constraints import Active
 from jaxgrip.ocp.output import Output, assemble, control_rates, multipliers, rate_costates
 from jaxgrip.ocp.problem import Problem
@@ -28,26 +45,7 @@ from jaxgrip.ocp.reading import (
     scales_of,
 )
 from jaxgrip.ocp.results import RESULTS
-from jaxgrip.ocp.shooting import (
-    FALLING,
-    INTERIOR,
-    LOWER,
-    RISING,
-    SINGULAR,
-    TOUCH,
-    UPPER,
-    ArcPlan,
-    Arcs,
-    EndKinds,
-    Features,
-    Scales,
-    Shooting,
-    ShootingResult,
-    end_gradients,
-    ends_of,
-    radau,
-    solve_shooting,
-)
+from jaxgrip.ocp.shooting import Shooting, ShootingResult, solve_shooting
 from jaxgrip.ocp.solver import Solver
 from jaxgrip.ocp.structure import (
     FREE,

@@ -8,25 +8,21 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxgrip.ocp.problem import Problem
-from jaxgrip.ocp.shooting import (
+from jaxgrip.ocp.arcs import (
     LOWER,
     UPPER,
     ArcPlan,
     Arcs,
-    Conditions,
     Features,
     Scales,
-    Stages,
     bounds_of,
-    evaluate_ends,
-    evaluate_stages,
     interval_lengths,
-    newton_step,
     radau,
-    residuals,
     to_monomials,
 )
+from jaxgrip.ocp.conditions import Conditions, Stages, evaluate_ends, evaluate_stages, residuals
+from jaxgrip.ocp.problem import Problem
+from jaxgrip.ocp.shooting import newton_step
 
 
 class Output(NamedTuple):

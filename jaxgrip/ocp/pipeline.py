@@ -10,12 +10,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxgrip.ocp.conditions import evaluate_stages
 from jaxgrip.ocp.diagnosis import describe_miss, find_kink
 from jaxgrip.ocp.extremals import COMPILER, Certified, find_extremal, follow
 from jaxgrip.ocp.output import Linearised, assemble, tangent_output
 from jaxgrip.ocp.problem import Free, Problem, is_concrete
 from jaxgrip.ocp.results import RESULTS, SolveError
-from jaxgrip.ocp.shooting import evaluate_stages
 from jaxgrip.ocp.solution import Solution, as_failure, as_solution
 from jaxgrip.ocp.solver import Solver
 from jaxgrip.ocp.transcription import (

@@ -9,10 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool
 
-from jaxgrip.ocp.constraints import Active, find_order, total_derivative
-from jaxgrip.ocp.hamiltonian import switching_bends
-from jaxgrip.ocp.problem import Free, Problem, boundary_reach
-from jaxgrip.ocp.shooting import (
+from jaxgrip.ocp.arcs import (
     FALLING,
     INTERIOR,
     LOWER,
@@ -23,6 +20,9 @@ from jaxgrip.ocp.shooting import (
     Features,
     Scales,
 )
+from jaxgrip.ocp.constraints import Active, find_order, total_derivative
+from jaxgrip.ocp.hamiltonian import switching_bends
+from jaxgrip.ocp.problem import Free, Problem, boundary_reach
 from jaxgrip.ocp.structure import (
     ACTIVE,
     FREE,

@@ -8,11 +8,11 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 from scipy.interpolate import CubicHermiteSpline
 
+from jaxgrip.ocp.arcs import TOUCH
 from jaxgrip.ocp.certificate import Certificate, Extremal
 from jaxgrip.ocp.output import Output, multipliers, rate_costates
 from jaxgrip.ocp.problem import Problem
 from jaxgrip.ocp.results import RESULTS
-from jaxgrip.ocp.shooting import TOUCH
 from jaxgrip.ocp.transcription import Transcribed
 
 

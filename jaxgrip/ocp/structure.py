@@ -5,8 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jaxgrip.ocp.constraints import Active
-from jaxgrip.ocp.shooting import (
+from jaxgrip.ocp.arcs import (
     CONTACT,
     FALLING,
     INTERIOR,
@@ -24,6 +23,7 @@ from jaxgrip.ocp.shooting import (
     ArcPlan,
     EndKinds,
 )
+from jaxgrip.ocp.constraints import Active
 
 # In a profile, beside the kinds of an arc: a control that an active constraint determines although
 # the Hamiltonian is linear in it.

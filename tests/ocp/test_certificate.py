@@ -10,9 +10,9 @@ import pytest
 
 import jaxgrip as jg
 from jaxgrip.ocp.certificate import certify
+from jaxgrip.ocp.conditions import evaluate_ends, evaluate_stages, residuals
 from jaxgrip.ocp.extremals import Certified
 from jaxgrip.ocp.pipeline import search
-from jaxgrip.ocp.shooting import evaluate_ends, evaluate_stages, residuals
 from jaxgrip.ocp.solver import Solver
 
 

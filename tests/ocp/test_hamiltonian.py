@@ -9,8 +9,8 @@ from numpy.polynomial import Polynomial
 
 import jaxgrip as jg
 from jaxgrip.models import ocp_problems as problems
+from jaxgrip.ocp.arcs import radau
 from jaxgrip.ocp.hamiltonian import expand, hamiltonian_flow, switching_bends, switching_slope
-from jaxgrip.ocp.shooting import radau
 
 
 def swing(x, u):

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from jaxgrip.ocp.constraints import Active
-from jaxgrip.ocp.shooting import (
+from jaxgrip.ocp.arcs import (
     CONTACT,
     FALLING,
     INTERIOR,
@@ -21,6 +20,7 @@ from jaxgrip.ocp.shooting import (
     UPPER,
     EndKinds,
 )
+from jaxgrip.ocp.constraints import Active
 from jaxgrip.ocp.structure import (
     ACTIVE,
     FREE,
