@@ -1,23 +1,112 @@
 """Functions that close over arrays, as pytrees: JAX can differentiate and need not recompile."""
 
-from types import CellType, FunctionType
+from types import BuiltinFunctionType, CellType, CodeType, FunctionType, ModuleType
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
+
+_PLAIN = (bool, int, float, complex, str, bytes, type(None), type, ModuleType, BuiltinFunctionType)
+_PURE = ("jax", "jaxlib", "numpy")
 
 
-def _is_same(one, other) -> bool:
-    if one is other:
-        return True
-    if type(one) is not type(other):
-        return False
-    try:
-        return bool(np.array_equal(one, other) if isinstance(one, np.ndarray) else one == other)
-    except (TypeError, ValueError):
-        return False
+class _Unknown(Exception):
+    """A function reads something that may change behind its back."""
+
+
+def _names(code: CodeType) -> set[str]:
+    """Names that a function and those defined in it may look up among the globals."""
+    nested = (_names(each) for each in code.co_consts if isinstance(each, CodeType))
+    return set(code.co_names).union(*nested)
+
+
+def _print_of(value, seen: tuple) -> tuple:
+    """What a value is, comparable; raises `_Unknown` where it cannot be told for good."""
+    if isinstance(value, _PLAIN) or type(value).__module__.split(".")[0] in _PURE:
+        if isinstance(value, jax.Array) or hasattr(value, "__array_interface__"):
+            raise _Unknown
+        return type(value), value
+    if isinstance(value, tuple):
+        return tuple, *(_print_of(each, seen) for each in value)
+    if isinstance(value, Captured):
+        return Captured, value.body
+    if isinstance(value, FunctionType) and not value.__closure__:
+        return FunctionType, value.__code__, *_looked_up(value, seen)
+    raise _Unknown
+
+
+def _looked_up(function: FunctionType, seen: tuple) -> list[tuple]:
+    """What a function finds among its defaults and the globals."""
+    if function in seen:
+        return []
+    seen = (*seen, function)
+    values = [function.__defaults__, *sorted((function.__kwdefaults__ or {}).items())]
+    globals_ = function.__globals__
+    values += [(n, globals_[n]) for n in sorted(_names(function.__code__)) if n in globals_]
+    return [_print_of(value, seen) for value in values]
+
+
+class _Body:
+    """A function and the constants that belong to it.
+
+    Equal to another run of the same `def` or `lambda` only where everything that both read besides
+    their variables is equal and cannot change; else to itself alone.
+    """
+
+    def __init__(self, function: FunctionType, constants: dict):
+        self.function, self.constants = function, constants
+        try:
+            fixed = [_print_of(each, ()) for each in constants.items()]
+            bare = FunctionType(function.__code__, function.__globals__, closure=_blank(function))
+            self.print = (function.__code__, *fixed, *_looked_up(bare, ()))
+        except _Unknown:
+            self.print = None
+
+    def __eq__(self, other):
+        if not isinstance(other, _Body):
+            return NotImplemented
+        if self.print is None or other.print is None:
+            return self.function is other.function
+        return self.print == other.print
+
+    def __hash__(self):
+        return hash(self.function.__code__)
+
+
+def _blank(function: FunctionType) -> tuple:
+    return tuple(CellType() for _ in function.__code__.co_freevars)
+
+
+class Captured(eqx.Module):
+    """A function with those of its variables that hold JAX arrays as leaves.
+
+    Variables are what it closes over and its defaults, by the keys ("free" | "default" |
+    "keyword", name or position).
+    """
+
+    variables: dict
+    body: _Body = eqx.field(static=True)
+
+    def rebuild(self) -> FunctionType:
+        """A plain function again."""
+        function, values = self.body.function, self.body.constants | self.variables
+        values = {k: v.rebuild() if isinstance(v, Captured) else v for k, v in values.items()}
+        code = function.__code__
+        call = FunctionType(
+            code,
+            function.__globals__,
+            function.__name__,
+            tuple(values["default", str(i)] for i in range(len(function.__defaults__ or ()))),
+            tuple(CellType(values["free", name]) for name in code.co_freevars),
+        )
+        call.__kwdefaults__ = {name: v for (kind, name), v in values.items() if kind == "keyword"}
+        call.__dict__.update(function.__dict__)
+        return call
+
+    def __call__(self, *args, **kwargs):
+        """Call the function."""
+        return self.rebuild()(*args, **kwargs)
 
 
 def _settle(leaf):
@@ -25,69 +114,37 @@ def _settle(leaf):
     return jnp.asarray(leaf, leaf.dtype) if eqx.is_inexact_array(leaf) else leaf
 
 
-class _Body:
-    """A function and the constants that it closes over; equal to another run of the same `def`."""
-
-    def __init__(self, function: FunctionType, constants: dict):
-        self.function, self.constants = function, constants
-
-    def __eq__(self, other):
-        if not isinstance(other, _Body):
-            return NotImplemented
-        mine, others = self.function, other.function
-        return (
-            mine.__code__ is others.__code__
-            and mine.__globals__ is others.__globals__
-            and _is_same(mine.__defaults__, others.__defaults__)
-            and _is_same(mine.__kwdefaults__, others.__kwdefaults__)
-            and self.constants.keys() == other.constants.keys()
-            and all(_is_same(v, other.constants[k]) for k, v in self.constants.items())
-        )
-
-    def __hash__(self):
-        return hash(self.function.__code__)
-
-
-class Captured(eqx.Module):
-    """A function with those of the variables it closes over that hold JAX arrays as leaves.
-
-    Two runs of one `def` or `lambda` that close over equal constants are equal.
-    """
-
-    variables: dict
-    body: _Body = eqx.field(static=True)
-
-    def __call__(self, *args):
-        """Call the function."""
-        function, values = self.body.function, self.body.constants | self.variables
-        cells = tuple(CellType(values[name]) for name in function.__code__.co_freevars)
-        call = FunctionType(
-            function.__code__, function.__globals__, None, function.__defaults__, cells
-        )
-        call.__kwdefaults__ = function.__kwdefaults__
-        return call(*args)
+def _capture(value: Any, within: tuple, known: dict) -> Any:
+    if not isinstance(value, FunctionType):
+        return value
+    if value in within:
+        # Its variables would have to hold itself.
+        raise _Unknown
+    if value not in known:
+        within = (*within, value)
+        cells = zip(value.__code__.co_freevars, value.__closure__ or (), strict=True)
+        named = {("free", name): cell.cell_contents for name, cell in cells}
+        named |= {("default", str(i)): each for i, each in enumerate(value.__defaults__ or ())}
+        named |= {("keyword", n): each for n, each in (value.__kwdefaults__ or {}).items()}
+        named = {key: _capture(each, within, known) for key, each in named.items()}
+        variables = {
+            key: jax.tree.map(_settle, each)
+            for key, each in named.items()
+            if any(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(each))
+        }
+        constants = {key: each for key, each in named.items() if key not in variables}
+        known[value] = Captured(variables, _Body(value, constants))
+    return known[value]
 
 
-def capture(value: Any, within: tuple = ()) -> Any:
+def capture(value: Any) -> Any:
     """Turn a function into one that shows what it closes over; return all else unchanged.
 
     Without it a number under `jax.grad` or `jax.jit` could not reach the function in another trace,
     and a function that is defined anew with another number would be compiled anew.
     """
-    if not isinstance(value, FunctionType) or value in within:
-        return value
     try:
-        contents = [cell.cell_contents for cell in value.__closure__ or ()]
-    except ValueError:
-        # A variable that is not assigned yet.
+        return _capture(value, (), {})
+    except (_Unknown, ValueError):
+        # It calls itself, or a variable is not assigned yet.
         return value
-    contents = [capture(each, (*within, value)) for each in contents]
-    named = dict(zip(value.__code__.co_freevars, contents, strict=True))
-    variables = {
-        name: jax.tree.map(_settle, each)
-        for name, each in named.items()
-        if isinstance(each, Captured)
-        or any(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(each))
-    }
-    constants = {name: each for name, each in named.items() if name not in variables}
-    return Captured(variables, _Body(value, constants))

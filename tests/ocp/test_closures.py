@@ -1,12 +1,18 @@
 """Functions that close over numbers."""
 
+import functools
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxgrip.ocp.closures import Captured, capture
+import jaxgrip as jg
+from jaxgrip.ocp.closures import capture
+
+GRAVITY = 1.0
+TABLE = np.array([1.0, 2.0])
 
 
 def scaled(factor, offset=0.0):
@@ -19,9 +25,28 @@ def scaled(factor, offset=0.0):
     return outer
 
 
+def with_global():
+    return lambda x: x - GRAVITY
+
+
+def read_table():
+    return lambda x: x * TABLE[0]
+
+
+def same(one, other):
+    return jax.tree.structure(capture(one)) == jax.tree.structure(capture(other))
+
+
 def test_derivative_by_a_number_that_a_nested_function_closes_over():
     def value(factor):
         return capture(scaled(factor))(jnp.array(3.0))
+
+    np.testing.assert_allclose(jax.grad(value)(2.0), 3.0)
+
+
+def test_derivative_by_a_default():
+    def value(factor):
+        return capture(lambda x, k=factor: k * x)(jnp.array(3.0))
 
     np.testing.assert_allclose(jax.grad(value)(2.0), 3.0)
 
@@ -44,6 +69,53 @@ def test_another_number_does_not_compile_anew():
     assert count == 3
 
 
+def test_functions_made_anew_are_equal_where_nothing_else_differs():
+    def make(power):
+        return lambda x, offset=1.0: jnp.abs(x) ** power + offset
+
+    assert same(make(2), make(2))
+    assert not same(make(2), make(3))
+    assert not same(make(2), make(2.0))
+    assert capture(make(2))(3.0) == 10.0
+
+
+def test_another_global_makes_another_function(monkeypatch):
+    before = capture(with_global())
+    assert same(with_global(), with_global())
+    monkeypatch.setitem(with_global.__globals__, "GRAVITY", 0.5)
+    after = capture(with_global())
+    assert jax.tree.structure(before) != jax.tree.structure(after)
+
+
+def test_what_may_change_in_place_makes_every_function_its_own():
+    table = np.array([1.0, 2.0])
+
+    def make():
+        return lambda x: x * table[0]
+
+    assert not same(make(), make())
+    assert not same(read_table(), read_table())
+    one = make()
+    assert same(one, one)
+
+
+def test_a_loop_over_a_global_is_solved_anew(monkeypatch):
+    """x' = u - g from 0 to 0.3 in one second takes u = 0.3 + g."""
+    for gravity in (0.5, 0.25):
+        monkeypatch.setitem(globals(), "GRAVITY", gravity)
+        solution = jg.ocp.solve(
+            jg.ocp.Problem(
+                lambda x, u: u - GRAVITY,
+                running_cost=lambda x, u: u @ u,
+                initial_state=[0.0],
+                final_state=[0.3],
+                final_time=1.0,
+                control_bounds=([-1.0], [1.0]),
+            )
+        )
+        np.testing.assert_allclose(solution.objective, (0.3 + gravity) ** 2, rtol=1e-11)
+
+
 def test_constants_stay_what_they_are():
     table = np.array([1.0, 2.0])
 
@@ -54,28 +126,36 @@ def test_constants_stay_what_they_are():
     assert jax.tree.leaves(capture(look_up)) == []
 
 
-@pytest.mark.parametrize("function", [jnp.sin, np.sin, len, eqx.nn.Identity()])
+def test_helpers_stay_functions():
+    gain = jnp.array(2.0)
+
+    def step(carry, _):
+        return gain * carry, None
+
+    def helper(x, *, offset=0.0):
+        return x + offset
+
+    def f(x):
+        x = jax.lax.scan(step, x, None, length=3)[0]
+        return jax.jit(helper)(x) + helper(x, offset=gain)
+
+    assert eqx.filter_jit(capture(f))(jnp.array(1.0)) == 18.0
+
+
+@pytest.mark.parametrize(
+    "function", [jnp.sin, np.sin, len, eqx.nn.Identity(), functools.partial(max, 1)]
+)
 def test_what_is_no_python_function_stays_itself(function):
     assert capture(function) is function
 
 
-def test_functions_made_anew_are_equal():
-    def make(power):
-        return lambda x, offset=1.0: x**power + offset
-
-    assert jax.tree.structure(capture(make(2))) == jax.tree.structure(capture(make(2)))
-    assert jax.tree.structure(capture(make(2))) != jax.tree.structure(capture(make(3)))
-    assert capture(make(2))(3.0) == 10.0
-
-
-def test_functions_that_call_themselves():
+def test_functions_that_call_themselves_stay_themselves():
     one = jnp.array(1.0)
 
     def factorial(n):
         return one if n == 0 else n * factorial(n - 1)
 
-    assert isinstance(capture(factorial), Captured)
-    assert capture(factorial)(4) == 24.0
+    assert capture(factorial) is factorial
 
 
 def test_a_variable_that_is_not_assigned_yet():
