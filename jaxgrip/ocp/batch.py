@@ -37,7 +37,7 @@ def _examine_alike(numbers, rest, shooting: Shooting, like: Extremal, shot: Shot
         residual = residuals(problem, *where, like.features, stages.value, ends)
         norm = jnp.max(jnp.stack([jnp.max(jnp.abs(v), initial=0.0) for v in residual]))
         result = ShootingResult(shot.arcs, stages, norm, shot.steps, norm < shooting.tolerance)
-        measured = measure(problem, shot.arcs, like.scales, like.features)
+        measured = measure(problem, *where, like.features)
         return result, measured, assemble(problem, like.plan, shot.arcs, stages)
 
     return jax.vmap(examine)(numbers, shot)
@@ -78,6 +78,9 @@ def solve_batch(problems: Problem, *, solver: Solver | None = None) -> list[Solu
     **Returns:** `B` solutions; see the `result` of each, nothing is raised for single ones. A
     motion found from another's structure is an extremal, but a better one may exist that
     [`solve`][] would find. `stats["alike"]` is the index of the problem whose structure it has.
+
+    **Raises:** `ValueError` where the numbers have no common leading axis, or those of one problem
+    contradict each other.
     """
     solver = Solver() if solver is None else solver
     # As arrays, so that other numbers do not compile anew.
@@ -96,6 +99,11 @@ def solve_batch(problems: Problem, *, solver: Solver | None = None) -> list[Solu
 
     ((size,),) = sizes
     solutions: list[Solution | None] = [None] * size
+    for index in range(size):
+        try:
+            eqx.combine(jax.tree.map(np.asarray, pick(index)), rest).check()
+        except ValueError as error:
+            raise ValueError(f"Problem {index}: {error}") from None
     positions = _positions(numbers)
     left = np.arange(size)
     while left.size:

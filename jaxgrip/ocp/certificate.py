@@ -29,7 +29,7 @@ from jaxgrip.ocp.constraints import hamiltonian, reach
 from jaxgrip.ocp.output import control_rates, rate_costates
 from jaxgrip.ocp.problem import Problem
 from jaxgrip.ocp.shooting import ShootingResult
-from jaxgrip.ocp.structure import SHORTEST
+from jaxgrip.ocp.structure import COINCIDENT, SHORTEST
 
 
 class Check(eqx.Module):
@@ -97,8 +97,8 @@ class Measured(NamedTuple):
     `x_end` `(n,)`, the scaled state at the end, and `costate_gap` `(n,)`, the largest scaled gap of
     each costate at an arc's end, both re-integrated; `boundary` `(b,)`, scaled errors of the
     boundary conditions there; `gradients` at the ends, without the Hamiltonian; `violation` `(c,)`,
-    the largest value of each of the problem's constraints, relative to what states and controls can
-    change in it.
+    the largest value of each of the problem's constraints, or magnitude where it is active,
+    relative to what states and controls can change in it.
     """
 
     x_end: Float[ArrayLike, " n"]
@@ -109,7 +109,9 @@ class Measured(NamedTuple):
 
 
 @eqx.filter_jit
-def measure(problem: Problem, arcs: Arcs, scales: Scales, features: Features) -> Measured:
+def measure(
+    problem: Problem, plan: ArcPlan, arcs: Arcs, scales: Scales, features: Features
+) -> Measured:
     """Evaluate the problem's functions for the certificate of converged arcs; pure JAX."""
     n, m = problem.n, problem.m
     x_end, costate_gap = _reintegrate(problem, arcs, scales, features)
@@ -118,7 +120,12 @@ def measure(problem: Problem, arcs: Arcs, scales: Scales, features: Features) ->
     if problem.n_constraints:
         x, u = arcs.stage[..., :n].reshape(-1, n), arcs.stage_v[..., :m].reshape(-1, m)
         size = reach(problem, x, u, scales.y[:n], scales.v[:m])
-        violation = jnp.max(jax.vmap(problem.constraints)(x, u), axis=0) / size
+        value = jax.vmap(problem.constraints)(x, u) / size[None]
+        value = value.reshape(*arcs.stage.shape[:3], problem.n_constraints)
+        holds = jnp.zeros((len(plan.active), problem.n_constraints), dtype=bool)
+        rows = np.array([index for index, _ in features.active], dtype=int)
+        holds = holds.at[:, rows].set(plan.active)[:, None, None]
+        violation = jnp.max(jnp.where(holds, jnp.abs(value), value), axis=(0, 1, 2))
     return Measured(
         x_end,
         costate_gap,
@@ -221,7 +228,7 @@ def certify(problem: Problem, extremal: Extremal, measured: Measured | None = No
     term = largest if largest > 0.0 else max(np.max(np.abs(shot.stages.cost)), 1.0)
     end = arcs.stage[-1, -1, -1]
     measured = jax.tree.map(
-        np.asarray, measured or measure(problem, arcs, scales, extremal.features)
+        np.asarray, measured or measure(problem, plan, arcs, scales, extremal.features)
     )
     x_end, gradients = measured.x_end, measured.gradients
     # A control that is always on a bound, although its switching function is zero, is arbitrary.
@@ -239,6 +246,7 @@ def certify(problem: Problem, extremal: Extremal, measured: Measured | None = No
     fixed = np.array(problem.fixed_final, dtype=int)
     goal = np.asarray(problem.final_state / scales.y[:n])[fixed]
     lengths = (times - starts) / times[-1]
+    segments = _segment_lengths(plan, lengths)
     conditional = ()
     if problem.n_constraints:
         conditional += _constraint_checks(problem, extremal, measured.violation)
@@ -302,7 +310,7 @@ def certify(problem: Problem, extremal: Extremal, measured: Measured | None = No
             ),
             Check(
                 "order of the switching times",
-                _worst(SHORTEST - lengths),
+                _worst(SHORTEST - segments, -COINCIDENT - lengths),
                 0.0,
                 "by how much an arc falls short of a millionth of the final time",
             ),
@@ -336,6 +344,14 @@ def certify(problem: Problem, extremal: Extremal, measured: Measured | None = No
     )
 
 
+def _segment_lengths(plan: ArcPlan, lengths: np.ndarray) -> np.ndarray:
+    """Lengths of what each control and constraint does without a break, in units of the arcs'."""
+    rows = np.concatenate([np.asarray(plan.kinds), np.asarray(plan.active)], axis=1).T
+    return np.concatenate(
+        [np.add.reduceat(lengths, [0, *(np.flatnonzero(np.diff(row)) + 1)]) for row in rows]
+    )
+
+
 def _transversality(problem: Problem, extremal: Extremal, gradients: EndGradients) -> float:
     """Largest costate at a free component that nothing balances; at a bound only the wrong sign."""
     n, kinds = problem.n, np.asarray(extremal.plan.ends.start)
@@ -366,7 +382,7 @@ def _constraint_checks(
     multiplier = np.asarray(arcs.stage_v)[..., m:] / np.asarray(scales.v)[m:]
     kinds = np.asarray(plan.active)
     order = np.array([order for _, order in active], dtype=int)
-    growth, short = 0.0, 0.0
+    growth, short = [0.0], [0.0]
     for row in range(len(active)):
         changes = np.diff(kinds[:, row].astype(int), prepend=0, append=0)
         for first, last in zip(
@@ -374,9 +390,9 @@ def _constraint_checks(
         ):
             piece = multiplier[first:last, ..., row].reshape(-1)
             if order[row] > 0:
-                growth = max(growth, np.max(np.diff(piece), initial=0.0))
+                growth.append(np.max(np.diff(piece), initial=0.0))
             if first > 0 and order[row] > 1:
-                short = max(short, _jump_shortfall(extremal, row, int(first)))
+                short.append(_jump_shortfall(extremal, row, int(first)))
     jumps = np.asarray(arcs.jump)
     rows = np.asarray(plan.jump_constraint)
     size = np.asarray(scales.hamiltonian * scales.time / scales.constraint)
@@ -386,7 +402,7 @@ def _constraint_checks(
             "constraints",
             _worst(violation),
             1e-9,
-            "largest value of a constraint that must not be positive, relative to its range",
+            "values of constraints above zero, or off zero where they are active, relative",
         ),
         Check(
             "sign of the multipliers",

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
 from jaxgrip.ocp.constraints import MAX_ORDER, find_order
-from jaxgrip.ocp.problem import Problem
+from jaxgrip.ocp.problem import Problem, boundary_reach
 from jaxgrip.ocp.transcription import Transcribed
 
 
@@ -26,7 +26,8 @@ def _gaps(problem: Problem, x, u):
 
     z = jnp.concatenate([x, u], axis=1)
     size = jnp.max(jnp.abs(jax.vmap(value)(z)), axis=0)
-    size = jnp.where(size > 0.0, size, 1.0)
+    # What is rounding beside the others may jump as it likes.
+    size = jnp.maximum(size, 1e-6 * jnp.max(size)) + jnp.finfo(float).tiny
 
     def between(before, after):
         def gap(low, high):
@@ -84,6 +85,13 @@ def describe_miss(problem: Problem, found: Transcribed) -> str:
     worst += [
         (miss[i], f"state {i} ends at {end[i]:.4g} instead of {problem.final_state[i]:.4g}")
         for i in problem.fixed_final
+    ]
+    ends = jnp.asarray(found.x[0]), jnp.asarray(found.final_time), jnp.asarray(found.x[-1])
+    errors = np.abs(np.asarray(problem.boundary(*ends)))
+    reach = boundary_reach(problem, found.x[[0, -1]], scale, found.final_time)
+    worst += [
+        (error / size, f"boundary condition {i} is missed by {error:.2g}")
+        for i, (error, size) in enumerate(zip(errors, np.asarray(reach), strict=True))
     ]
     gap = np.abs(np.asarray(_defects(problem, found)))
     at = np.unravel_index(np.argmax(gap), gap.shape)

@@ -48,6 +48,7 @@ from jaxgrip.ocp.results import RESULTS
 from jaxgrip.ocp.shooting import Shooting, ShootingResult, solve_shooting
 from jaxgrip.ocp.solver import Solver
 from jaxgrip.ocp.structure import (
+    COINCIDENT,
     FREE,
     Layout,
     Measured,
@@ -151,7 +152,9 @@ def _mend(
     switching = np.asarray(shot.stages.value.switching).reshape(-1, m)
     switching = switching / np.asarray(scales.switching)
     position = position_of(problem, v[:, :m], np.asarray(scales.v)[:m])
-    rate = rate_position_of(problem, np.asarray(control_rates(arcs, m)).reshape(-1, m))
+    # An arc without length, where two controls switch together, has no rates.
+    rate = np.nan_to_num(np.asarray(control_rates(arcs, m)), posinf=0.0, neginf=0.0)
+    rate = rate_position_of(problem, rate.reshape(-1, m))
     scaled = jnp.asarray(y / np.asarray(scales.y))
     rate_costate = np.asarray(rate_costates(problem, features, scaled))
     controls = [
@@ -240,15 +243,16 @@ def _shoot_and_mend(
     history += [f"start with {line}" for line in track.describe(problem)]
     for _ in range(solver.max_rounds):
         profiles, active, ends, course, _ = track
-        profiles = profiles._replace(
-            controls=[
-                bracket_singular(profile, side, to_the_end=bool(free))
-                for profile, side, free in zip(
-                    profiles.controls, reading.lean, reading.is_end_free, strict=True
-                )
-            ]
-        )
-        track = track._replace(profiles=profiles)
+        if not is_imposed:
+            profiles = profiles._replace(
+                controls=[
+                    bracket_singular(profile, side, to_the_end=bool(free))
+                    for profile, side, free in zip(
+                        profiles.controls, reading.lean, reading.is_end_free, strict=True
+                    )
+                ]
+            )
+            track = track._replace(profiles=profiles)
         while n_arcs < count_arcs(profiles):
             n_arcs *= 2
         if n_arcs > solver.max_arcs:
@@ -269,11 +273,14 @@ def _shoot_and_mend(
             history.append(f"shooting with {n_arcs} arcs does not converge")
             return _Mended(uncertified, RESULTS.shooting_failed, best)
         extremal = Extremal(plan, shot, scales, features, layout.real)
+        out = assemble(problem, plan, shot.arcs, shot.stages)
         if is_imposed:
+            track = track._replace(course=_course(problem, features, out))
             certified = Certified(extremal, certify(problem, extremal), track)
             return _Mended(certified, RESULTS.successful, best)
-        out = assemble(problem, plan, shot.arcs, shot.stages)
-        objective, is_ordered = float(out.objective), np.all(np.diff(times, prepend=0.0) > 0.0)
+        # Switches of different controls may coincide; rounding decides which comes first.
+        is_ordered = np.all(np.diff(times, prepend=0.0) > -COINCIDENT * times[-1])
+        objective = float(out.objective)
         if is_ordered and (best is None or objective < best[0]):
             best = objective, extremal
         # The same extremal once more would be mended in the same way.
@@ -353,10 +360,13 @@ def find_extremal(
         if certified is not None or imposed is not None:
             break
     is_open = certified is None and imposed is None
-    if is_open and chatters(problem, found, labelled.labels, reading.scales):
+    if is_open and chatters(problem, found, labelled.labels, reading):
         result = RESULTS.chattering
         # An extremal far above the transcription has switches in places of its own.
         if best is not None and best[0] - found.objective < 1e-2 * abs(found.objective):
+            plan, shot, _, features, _ = best[1]
+            out = assemble(problem, plan, shot.arcs, shot.stages)
+            track = track._replace(course=_course(problem, features, out))
             certified = Certified(best[1], certify(problem, best[1]), track)
     if certified is None and is_undetermined(problem, found, reading.scales):
         result = RESULTS.undetermined

@@ -116,17 +116,16 @@ def switching(problem: Problem, y: Float[Array, " y"], u: Float[Array, " m"]) ->
     return pullback((jnp.ones_like(cost), y[n:]))[0]
 
 
-def switching_bends(
-    problem: Problem, j: int, y: Float[Array, " y"], u: Float[Array, " m"]
-) -> tuple[Float[Array, " 2"], Float[Array, " 2"]]:
-    """Second and fourth time derivative of one switching function, and their slopes in its control.
+def switching_bend(
+    problem: Problem, j: int, order: int, y: Float[Array, " y"], u: Float[Array, " m"]
+) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    """Time derivative of order `2 order` of one switching function, and its slope in its control.
 
-    On a singular arc of order one the second derivative contains the control, on one of order two
-    the fourth is the first that does.
+    It is the first that contains the control on a singular arc of that order.
 
     **Arguments:** the control `j`; `y` = (x, costate) `(2n,)`, controls `(m,)`, held constant.
 
-    **Returns:** derivatives `(2,)` and their slopes `(2,)`. Source: McDanell and Powers 1971.
+    **Returns:** the derivative and its slope. Source: McDanell and Powers 1971.
     """
 
     def derivative(function):
@@ -134,10 +133,13 @@ def switching_bends(
             lambda y: function(y, u), (y,), (hamiltonian_flow(problem, y, u),)
         )[1]
 
-    second = derivative(derivative(lambda y, u: switching(problem, y, u)[j]))
-    fourth = derivative(derivative(second))
-    out = [jax.value_and_grad(f, argnums=1)(y, u) for f in (second, fourth)]
-    return jnp.stack([value for value, _ in out]), jnp.stack([slope[j] for _, slope in out])
+    def function(y, u):
+        return switching(problem, y, u)[j]
+
+    for _ in range(2 * order):
+        function = derivative(function)
+    value, slope = jax.value_and_grad(function, argnums=1)(y, u)
+    return value, slope[j]
 
 
 def switching_slope(

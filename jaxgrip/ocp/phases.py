@@ -9,7 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxgrip.ocp.problem import Free, Problem
+from jaxgrip.ocp.closures import capture
+from jaxgrip.ocp.problem import Free, Problem, is_concrete
 from jaxgrip.ocp.solution import Solution
 
 
@@ -71,8 +72,9 @@ class _Joined(eqx.Module):
         else:
             steps = zip(pairwise(self.phases), ends, starts[1:], strict=False)
             for (before, after), x, y in steps:
-                open_ = np.flatnonzero(~(before.is_fixed_final & after.is_fixed_initial))
-                own.append((y - x)[open_])
+                n = before.n_states
+                is_open = ~(before.is_fixed_final[:n] & after.is_fixed_initial[:n])
+                own.append((y[:n] - x[:n])[np.flatnonzero(is_open)])
         return jnp.concatenate(own)
 
 
@@ -85,24 +87,37 @@ def join(*phases: Problem, links: Callable | None = None) -> Problem:
     **Arguments:** the `phases`, each a [`Problem`][] whose final time is its duration; `links`, a
     function of the initial states, the durations `(phases,)` [s] and the final states (lists with
     an entry `(n,)` a phase), `(k,)`, made zero. Left out, every phase starts where the one before
-    ended, in each component that is not fixed on both sides.
+    ended, in each component that is not fixed on both sides. Design variables are each phase's own,
+    and where functions depend on time it is that since the phase began; both follow the states in
+    what `links` receives.
 
     **Returns:** a [`Problem`][]; [`split`][] takes its solution apart.
 
     **Raises:** `ValueError` where phases have different states but no `links`, or bounded rates of
     controls in a phase of free duration.
     """
-    if len({phase.n for phase in phases}) > 1 and links is None:
+    if len({phase.n_states for phase in phases}) > 1 and links is None:
         raise ValueError(
-            f"Phases with {[phase.n for phase in phases]} states need links: which state of one "
-            "is which of the next?"
+            f"Phases with {[phase.n_states for phase in phases]} states need links: which state of "
+            "one is which of the next?"
         )
+    for i, (before, after) in enumerate(pairwise(phases)):
+        ends = before.final_state[: before.n_states], after.initial_state[: after.n_states]
+        if links is None and is_concrete(ends):
+            is_fixed = before.is_fixed_final & after.is_fixed_initial
+            apart = np.flatnonzero(is_fixed[: before.n_states] & (ends[0] != ends[1]))
+            if apart.size:
+                j = apart[0]
+                raise ValueError(
+                    f"Phase {i} ends with state {j} at {ends[0][j]}, but the next one begins at "
+                    f"{ends[1][j]}: free one of them, or give links."
+                )
     for i, phase in enumerate(phases):
         if phase.limited and phase.is_time_free:
             raise ValueError(f"Phase {i} has rate_bounds, which need a fixed duration.")
     free = [phase.final_time for phase in phases if phase.is_time_free]
     lengths = [1.0 if phase.is_time_free else phase.final_time for phase in phases]
-    joined = _Joined(phases, jnp.asarray(lengths, dtype=float), links)
+    joined = _Joined(phases, jnp.asarray(lengths, dtype=float), capture(links))
     initial, final = [], []
     for phase in phases:
         for i in range(phase.n):
@@ -153,7 +168,8 @@ def join(*phases: Problem, links: Callable | None = None) -> Problem:
 
 class Phase(NamedTuple):
     """One phase of a motion: `start` and `duration` [s]; over the times `t` `(K,)` [s] the states
-    `x` `(K, n)`, the controls `u` `(K, m)` and the costates `(K, n)`.
+    `x` `(K, n)`, the controls `u` `(K, m)` and the costates `(K, n)`; its own `design_variables`
+    `(d,)`.
     """
 
     start: Float[Array, ""]
@@ -162,6 +178,7 @@ class Phase(NamedTuple):
     x: Float[Array, "K n"]
     u: Float[Array, "K m"]
     costate: Float[Array, "K n"]
+    design_variables: Float[Array, " d"]
 
 
 def split(solution: Solution, *phases: Problem) -> list[Phase]:
@@ -184,6 +201,7 @@ def split(solution: Solution, *phases: Problem) -> list[Phase]:
                 solution.x[:, states],
                 solution.u[:, controls],
                 solution.costate[:, states],
+                solution.x[0, states.stop : states.stop + phase.n_design],
             )
         )
         start, n, m = start + length, n + phase.n, m + phase.m

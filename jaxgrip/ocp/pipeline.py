@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -9,6 +10,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array
 
 from jaxgrip.ocp.conditions import evaluate_stages
 from jaxgrip.ocp.diagnosis import describe_miss, find_kink
@@ -141,7 +143,7 @@ class Found(NamedTuple):
     def explain(self, problem: Problem) -> "Found":
         """Name a kink on the way where there is one, and what a motion misses most."""
         certified, result, last = self.certified, self.result, self.last
-        detail = ""
+        detail = self.stats["detail"]
         if result == RESULTS.unreachable:
             detail = describe_miss(problem, last)
         elif certified is not None and result == RESULTS.not_certified:
@@ -174,10 +176,7 @@ def _motion(certified: Certified | None, last: Transcribed):
 
 def search(problem: Problem, solver: Solver, structure: Sequence | None = None) -> Found:
     """Search for a certified extremal from the straight line and other guesses."""
-    if not is_concrete(problem):
-        raise TypeError(_ONLY_ONCE)
-    problem.check()
-    _check_boundary_conditions(problem)
+    _check(problem)
     if structure is not None:
         _check_structure(problem, structure)
     stats = _no_stats()
@@ -206,6 +205,13 @@ def search(problem: Problem, solver: Solver, structure: Sequence | None = None) 
     return Found(None, why, stats, last)
 
 
+def _check(problem: Problem) -> None:
+    if not is_concrete(problem):
+        raise TypeError(_ONLY_ONCE)
+    problem.check()
+    _check_boundary_conditions(problem)
+
+
 def _no_stats() -> dict:
     counts = ("transcriptions", "transcription_steps", "rounds", "shooting_steps", "unconfirmed")
     times = ("transcription_s", "shooting_s")
@@ -217,6 +223,7 @@ _SHORTEST_STRIDE = 1e-3
 
 def continue_from(problem: Problem, solver: Solver, easier: Problem) -> Found:
     """Search for an extremal of another problem, and change its numbers until it is this one."""
+    _check(problem)
     numbers, rest = eqx.partition(problem, eqx.is_inexact_array)
     others, other_rest = eqx.partition(easier, eqx.is_inexact_array)
     shapes = [[leaf.shape for leaf in jax.tree.leaves(each)] for each in (numbers, others)]
@@ -227,13 +234,14 @@ def continue_from(problem: Problem, solver: Solver, easier: Problem) -> Found:
         )
     found = search(easier, solver)
     if found.result != RESULTS.successful:
-        return found
+        found = found.explain(easier)
+        sentence = RESULTS[found.result].split(":")[0]
+        found.stats["detail"] = f"the easier problem itself was not solved: {sentence}"
+        return found._replace(certified=None, result=RESULTS.continuation_failed)
     stats, share, stride = found.stats, 0.0, 1.0
     while share < 1.0:
         reached = min(share + stride, 1.0)
-        mixed = jax.tree.map(
-            lambda a, b, s=reached: jnp.where(a == b, b, (1.0 - s) * a + s * b), others, numbers
-        )
+        mixed = jax.tree.map(partial(_between, reached), others, numbers)
         stats["history"].append(f"numbers at {reached:.4g} of the way")
         certified, _ = _timed(
             stats,
@@ -252,6 +260,13 @@ def continue_from(problem: Problem, solver: Solver, easier: Problem) -> Found:
         else:
             stride *= 0.5
     return found
+
+
+def _between(share: float, start: Array, end: Array) -> Array:
+    """Numbers a share of the way between others; where one is infinite, the latter."""
+    is_finite = jnp.isfinite(start) & jnp.isfinite(end)
+    start = jnp.where(is_finite, start, end)
+    return jnp.where(start == end, end, start + share * (end - start))
 
 
 def _check_boundary_conditions(problem: Problem) -> None:
@@ -330,13 +345,16 @@ def solve(
 
     **Returns:** a [`Solution`][].
 
-    **Raises:** `ValueError` for a malformed structure; [`SolveError`][] with the sentence of its
-    `result` when `throw`.
+    **Raises:** `ValueError` for a malformed structure, boundary conditions that depend on each
+    other and a `continued_from` with other functions; `TypeError` under `jit` or `vmap`;
+    [`SolveError`][] with the sentence of its `result` when `throw`.
 
     Source: specs/000b, sections 1 and 2.
     """
     if not isinstance(problem, Problem):
         raise TypeError(f"ocp.solve takes a Problem, not {type(problem).__name__}.")
+    if structure is not None and continued_from is not None:
+        raise ValueError("solve takes a structure or a problem to continue from, not both.")
     solver = Solver() if solver is None else solver
     arrays, static = eqx.partition(problem, eqx.is_inexact_array)
     kept = {}

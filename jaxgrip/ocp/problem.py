@@ -45,19 +45,25 @@ class Free(eqx.Module):
 
 
 class _Boundary(NamedTuple):
-    """A boundary state `(n,)`, which of its entries it fixes, which are guesses; their bounds."""
+    """A boundary state `(n,)`, which of its entries it fixes, which are guesses; their bounds, and
+    whether any was given.
+    """
 
     values: Float[Array, " n"]
     fixed: tuple[int, ...]
     guessed: tuple[int, ...]
     lower: Float[Array, " n"]
     upper: Float[Array, " n"]
+    is_bounded: bool
 
 
 def _boundary(values: Sequence | ArrayLike, name: str) -> _Boundary:
     """Read a boundary state, in which None or [`Free`][] leaves an entry free."""
     free: dict[int, Free] = {}
+    is_bounded = False
     if isinstance(values, Sequence):
+        guesses = [value for value in values if isinstance(value, Free)]
+        is_bounded = any(v.lower is not None or v.upper is not None for v in guesses)
         unknown = {i for i, value in enumerate(values) if value is None}
         free = {i: v.within(-np.inf, np.inf) for i, v in enumerate(values) if isinstance(v, Free)}
         fixed = tuple(i for i in range(len(values)) if i not in unknown and i not in free)
@@ -73,7 +79,7 @@ def _boundary(values: Sequence | ArrayLike, name: str) -> _Boundary:
     lower, upper = jnp.full(values.shape, -jnp.inf), jnp.full(values.shape, jnp.inf)
     for i, each in free.items():
         lower, upper = lower.at[i].set(each.lower), upper.at[i].set(each.upper)
-    return _Boundary(values, fixed, tuple(free), lower, upper)
+    return _Boundary(values, fixed, tuple(free), lower, upper, is_bounded)
 
 
 class _Stated(eqx.Module):
@@ -238,12 +244,15 @@ class Problem(eqx.Module):
             raise ValueError(
                 f"final_state has {end.values.shape[0]} entries, initial_state has {n}."
             )
-        if not (np.all(np.isinf(end.lower)) and np.all(np.isinf(end.upper))):
+        if end.is_bounded:
             raise ValueError("final_state: bounds of a free entry belong into state_bounds.")
         is_free = isinstance(final_time, Free)
         self.final_time = (
             final_time.within(0.0, np.inf) if is_free else jnp.asarray(final_time, dtype=float)
         )
+        shape = jnp.shape(self.final_time.guess if is_free else self.final_time)
+        if shape != ():
+            raise ValueError(f"final_time must be a single number, not of shape {shape}.")
         self.lower, self.upper = (jnp.asarray(bound, dtype=float) for bound in control_bounds)
         if self.lower.ndim != 1 or self.lower.shape != self.upper.shape:
             raise ValueError(
@@ -307,6 +316,7 @@ class Problem(eqx.Module):
             )
         if out.dtype != x.dtype:
             raise ValueError(f"dynamics must return 64-bit numbers, not {out.dtype}.")
+        lengths = []
         for name, function, args in (
             ("path_constraints", path, within),
             ("boundary_conditions", conditions, (x, *at_end)),
@@ -314,6 +324,8 @@ class Problem(eqx.Module):
             out = None if function is None else eqx.filter_eval_shape(function, *args)
             if function is not None and len(getattr(out, "shape", ())) != 1:
                 raise ValueError(f"{name} must return a vector, not {out}.")
+            lengths.append(0 if function is None else out.shape[0])
+        self.n_path, self.n_boundary = lengths
         for name, cost, args in (
             ("running_cost", running_cost, within),
             ("terminal_cost", terminal_cost, at_end),
@@ -321,10 +333,6 @@ class Problem(eqx.Module):
             out = None if cost is None else eqx.filter_eval_shape(cost, *args)
             if cost is not None and getattr(out, "shape", None) != ():
                 raise ValueError(f"{name} must return a scalar, not {out}.")
-        self.n_path = 0 if path is None else eqx.filter_eval_shape(path, *within).shape[0]
-        self.n_boundary = 0
-        if conditions is not None:
-            self.n_boundary = eqx.filter_eval_shape(conditions, x, *at_end).shape[0]
         kind = (n, self.n_design, self.is_time_dependent)
         self.dynamics, self.running_cost, self.path_constraints = dynamics, running_cost, path
         self.terminal_cost, self.boundary_conditions = terminal_cost, conditions

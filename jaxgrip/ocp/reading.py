@@ -21,7 +21,7 @@ from jaxgrip.ocp.arcs import (
     Scales,
 )
 from jaxgrip.ocp.constraints import Active, find_order, total_derivative
-from jaxgrip.ocp.hamiltonian import switching_bends
+from jaxgrip.ocp.hamiltonian import switching_bend
 from jaxgrip.ocp.problem import Free, Problem, boundary_reach
 from jaxgrip.ocp.structure import (
     ACTIVE,
@@ -229,10 +229,11 @@ def read_constraint(value: np.ndarray, pressure: np.ndarray, order: int) -> list
 
     **Arguments:** distance `value` and multiplier `pressure` `(N,)`, both scaled to order one.
     """
+    presses = pressure > value
     if order == 1:
         # The midpoint rule lets these multipliers alternate from interval to interval.
-        pressure = np.convolve(np.pad(pressure, 1, mode="edge"), (0.25, 0.5, 0.25), "valid")
-    pressed = [run for run in runs((pressure > value).astype(int)) if run[0]]
+        presses[1:-1] |= presses[:-2] & presses[2:]
+    pressed = [run for run in runs(presses.astype(int)) if run[0]]
     if order < 2:
         return [Stretch(first, last, None) for _, first, last in pressed]
     stretches: list[Stretch] = []
@@ -279,7 +280,9 @@ def _backward(multiplier: np.ndarray, h: float, order: int, stretches: list[Stre
     return out
 
 
-def _as_profile(stretches: list[Stretch], h: float, final_time: float) -> Profile:
+def _as_profile(
+    stretches: list[Stretch], h: float, final_time: float, is_met_at_start: bool
+) -> Profile:
     profile: Profile = []
     for first, last, at in stretches:
         if at is not None:
@@ -287,6 +290,8 @@ def _as_profile(stretches: list[Stretch], h: float, final_time: float) -> Profil
             continue
         if first > 0:
             profile.append(Segment(FREE, h * first))
+        elif not is_met_at_start:
+            profile.append(Segment(FREE, 0.5 * h))
         profile.append(Segment(ACTIVE, h * last))
     if not profile or profile[-1].end < final_time:
         return [*profile, Segment(FREE, final_time)]
@@ -321,6 +326,7 @@ def label(problem: Problem, found: Transcribed) -> tuple[Labelled, Reading]:
     if np.any((labels[-1] == INTERIOR) & ~bent):
         moves = np.asarray(_moves(problem, found.x[-1], found.u[-1]))
         is_asked_for = problem.is_fixed_final | (problem.n_boundary > 0)
+        is_asked_for |= np.asarray(_end_slope(problem, found.final_time, found.x[-1])) != 0.0
         is_end_free = ~np.any(moves[is_asked_for], axis=0)
     return Labelled(labels, position), Reading(scales, lean, is_end_free, bent, {}, {})
 
@@ -342,6 +348,7 @@ def read(
     costate, multiplier = found.costate.copy(), np.zeros_like(found.multiplier)
     x_mid = 0.5 * (found.x[1:] + found.x[:-1])
     active, constraints = [], []
+    at_start = np.asarray(problem.constraints(jnp.asarray(found.x[0]), jnp.asarray(found.u[0])))
     pressed = _read_constraints(problem, found, x_mid, reading) if with_constraints else {}
     for each, stretches in pressed.items():
         index, held = each.index, reading.holds[each.index]
@@ -350,7 +357,8 @@ def read(
                 labels[first:last, held] = HELD
         multiplier[:, index] = _backward(found.multiplier[:, index], h, each.order, stretches)
         costate -= _direct_share(problem, each, found, multiplier[:, index], x_mid, h)
-        constraints.append(_as_profile(stretches, h, float(grid[-1])))
+        is_met = bool(abs(at_start[index]) < 1e-9 * reading.scales.constraint[index])
+        constraints.append(_as_profile(stretches, h, float(grid[-1]), is_met))
         active.append(each)
     course = Course(
         grid,
@@ -383,6 +391,9 @@ def read(
 
 def is_undetermined(problem: Problem, found: Transcribed, scales: Scales) -> bool:
     """Whether something that moves nothing of consequence is held by the barrier alone."""
+    if np.any(np.max(found.multiplier * scales.constraint, axis=0) > scales.hamiltonian * 1e-4):
+        # What holds a constraint has no pull of its own.
+        return False
     span = scales.v[: problem.m]
     pull = np.max(np.abs(found.switching_function), axis=0) * span * found.final_time
     designs = slice(problem.n_states, problem.n_states + problem.n_design)
@@ -395,11 +406,11 @@ def is_undetermined(problem: Problem, found: Transcribed, scales: Scales) -> boo
 
 
 @eqx.filter_jit
-def _bends(problem: Problem, j: int, y, u):
-    return jax.vmap(lambda y, u: switching_bends(problem, j, y, u))(y, u)
+def _bend(problem: Problem, j: int, order: int, y, u):
+    return jax.vmap(lambda y, u: switching_bend(problem, j, order, y, u))(y, u)
 
 
-def chatters(problem: Problem, found: Transcribed, labels: np.ndarray, scales: Scales) -> bool:
+def chatters(problem: Problem, found: Transcribed, labels: np.ndarray, reading: Reading) -> bool:
     """Whether a singular arc of order two, inside the bounds, follows or precedes a bound.
 
     The control would jump there, which the minimum principle rules out at the ends of a singular
@@ -408,23 +419,31 @@ def chatters(problem: Problem, found: Transcribed, labels: np.ndarray, scales: S
     Source: Kelley, Kopp, Moyer 1967; McDanell and Powers 1971.
     """
     y = np.concatenate([0.5 * (found.x[1:] + found.x[:-1]), found.costate[1:]], axis=1)
-    for j in range(problem.m):
+    scales = reading.scales
+    for j in np.flatnonzero(~reading.is_convex).tolist():
         inside = [run for run in runs(labels[:, j]) if run[0] == INTERIOR]
         _, first, last = max(inside, key=lambda run: run[2] - run[1], default=(INTERIOR, 0, 0))
         # Two intervals may be the blur of a mere switch.
         if last - first <= 2 or not np.any(np.abs(labels[:, j]) == UPPER):
             continue
-        u = found.u[first:last]
-        derivative, slope = (np.asarray(v) for v in _bends(problem, j, y[first:last], u))
-        size = scales.v[j] * found.final_time ** np.array([2.0, 4.0]) / scales.switching[j]
-        second, fourth = (slope * size).T
-        if np.max(np.abs(second)) > 1e-6 or np.min(fourth) < 1e-3:
+        size = scales.v[j] * found.final_time**2 / scales.switching[j]
+        _, slope = _bend(problem, j, 1, y, found.u)
+        if np.max(np.abs(slope[first:last])) * size > 1e-6:
             continue
-        singular = u.copy()
-        singular[:, j] -= derivative[:, 1] / slope[:, 1]
+        bend = _bend(problem, j, 2, y, found.u)
+        derivative, slope = (np.asarray(v)[first:last] for v in bend)
+        if np.min(slope) * size * found.final_time**2 < 1e-3:
+            continue
+        singular = found.u[first:last].copy()
+        singular[:, j] -= derivative / slope
         if np.median(np.abs(position_of(problem, singular, scales.v[: problem.m])[:, j])) < 0.9:
             return True
     return False
+
+
+@eqx.filter_jit
+def _end_slope(problem: Problem, time, x):
+    return jax.grad(problem.end_cost, argnums=1)(jnp.asarray(time), jnp.asarray(x))
 
 
 @eqx.filter_jit

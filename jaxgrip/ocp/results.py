@@ -38,8 +38,7 @@ class RESULTS(eqx.Enumeration):
         "try other times or fewer segments."
     )
     continuation_failed = (
-        "The motion of the easier problem could not be followed to this one: try an easier problem "
-        "that is closer."
+        "The motion of an easier problem could not be followed to this one: try one that is closer."
     )
     not_smooth = (
         "The dynamics, the cost or a constraint has a kink or a jump where the motion passes: "

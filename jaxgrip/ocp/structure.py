@@ -31,6 +31,8 @@ HELD = 5
 FREE, ACTIVE = 0, 1
 # A shorter segment, as a share of the final time, is none.
 SHORTEST = 1e-6
+# Share of the final time by which ends of segments may lie apart and still coincide.
+COINCIDENT = 1e-9
 
 
 class Segment(NamedTuple):

@@ -94,3 +94,17 @@ def test_numbers_without_a_common_axis_are_refused():
     )
     with pytest.raises(ValueError, match="one leading axis of the same length"):
         jg.ocp.solve_batch(problem)
+
+
+def test_the_problem_that_contradicts_itself_is_named():
+    problems = eqx.filter_vmap(
+        lambda guess: jg.ocp.Problem(
+            lambda x, u: jnp.stack([x[1], u[0]]),
+            initial_state=(-1.0, 0.0),
+            final_state=(0.0, 0.0),
+            final_time=jg.ocp.Free(guess, upper=3.0),
+            control_bounds=([-1.0], [1.0]),
+        )
+    )(jnp.array([1.0, 4.0]))
+    with pytest.raises(ValueError, match=r"Problem 1: final_time: the guess 4\.0"):
+        jg.ocp.solve_batch(problems)

@@ -168,8 +168,31 @@ def test_constraint_without_order_is_refused():
 
 def test_multipliers_that_alternate_are_one_arc():
     """The midpoint rule leaves a multiplier undetermined by what alternates between intervals."""
-    value = np.where(np.abs(np.arange(20) - 9.5) < 6.0, 1e-3, 0.5)
+    value = np.where(np.abs(np.arange(20) - 9.0) < 6.0, 1e-3, 0.5)
     alternating = np.where(value < 0.1, 1.0 + (-1.0) ** np.arange(20), 0.0)
     (stretch,) = read_constraint(value, alternating, 1)
     assert stretch == read_constraint(value, np.where(value < 0.1, 1.0, 0.0), 1)[0]
-    assert stretch == Stretch(4, 16, None)
+    assert stretch == Stretch(4, 15, None)
+
+
+@pytest.mark.parametrize("start", [0.9, 0.99, 0.9999])
+def test_state_that_starts_just_below_its_bound(start):
+    """It is drawn to 2 but kept below 1: where the bound is called active, it is met."""
+    solution = jg.ocp.solve(
+        jg.ocp.Problem(
+            lambda x, u: u,
+            running_cost=lambda x, u: (x[0] - 2.0) ** 2 + 1e-3 * u[0] ** 2,
+            initial_state=[start],
+            final_state=[0.0],
+            final_time=1.0,
+            control_bounds=([-99.0], [99.0]),
+            state_bounds=([None], [1.0]),
+        )
+    )
+    on = np.asarray(solution.multiplier)[:, 0] > 1e-6
+    assert on.any()
+    np.testing.assert_allclose(np.asarray(solution.x)[on, 0], 1.0, atol=1e-9)
+    # On the bound both L and H are 1, off it 1 - (x - 2)^2 + x'^2 / 1000 = 0 with H = 1.
+    squared = 1e3 * ((np.asarray(solution.x)[:, 0] - 2.0) ** 2 - 1.0)
+    np.testing.assert_allclose(solution.u[:, 0] ** 2, squared, atol=1e-8)
+    assert np.asarray(solution.t)[on][0] > 0.0

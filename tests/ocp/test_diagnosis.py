@@ -42,6 +42,7 @@ def test_a_kink_is_found_where_it_is(resistance):
         lambda v: jnp.tanh(1e3 * (v - 0.37)),
         lambda v: jnp.sqrt((v - 0.37) ** 2 + 1e-6),
         lambda v: 1e9 * v**2,
+        lambda v: jnp.cos(v) ** 2 + jnp.sin(v) ** 2 - 1.0,
     ],
 )
 def test_steep_but_smooth_functions_have_none(resistance):

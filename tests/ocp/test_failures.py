@@ -240,6 +240,40 @@ def test_boundary_condition_that_repeats_or_contradicts(end):
         jg.ocp.solve(problem)
 
 
+def test_boundary_condition_out_of_reach():
+    problem = jg.ocp.Problem(
+        lambda x, u: u,
+        running_cost=lambda x, u: u @ u,
+        initial_state=[0.0],
+        final_state=[None],
+        boundary_conditions=lambda a, t, b: b - 5.0,
+        final_time=1.0,
+        control_bounds=([-1.0], [1.0]),
+    )
+    with pytest.raises(jg.ocp.SolveError, match="boundary condition 0 is missed by"):
+        jg.ocp.solve(problem)
+
+
+def test_final_time_is_one_number():
+    with pytest.raises(ValueError, match=r"single number, not of shape \(1,\)"):
+        state(final_time=Free([1.0]))
+
+
+def test_problems_can_be_stated_under_a_transformation():
+    def end(place):
+        return state(final_state=jnp.stack([place, 0.0])).final_state
+
+    assert eqx.filter_eval_shape(end, jnp.ones(())).shape == (2,)
+
+
+def test_imposed_structure_that_breaks_a_condition():
+    problem = jg.models.ocp_problems.nonsmooth_turnpike()
+    solution = jg.ocp.solve(problem, structure=[[(1, 0.5), (-1, 1.0)]], throw=False)
+    assert solution.result != RESULTS.successful
+    solution = jg.ocp.solve(problem, structure=[[(2, 1.0)]], throw=False)
+    assert solution.result != RESULTS.successful
+
+
 def test_constraint_that_the_start_violates():
     problem = state(path_constraints=lambda x, u: 0.1 - x[:1])
     with pytest.raises(jg.ocp.SolveError, match=r"path constraint 0 is exceeded by 0\.09"):
@@ -290,6 +324,31 @@ def test_homotopy_ends_in_the_same_motion():
     history = followed.stats["history"]
     assert any(line.startswith("mend control 0: ") for line in history)
     assert any(line.startswith("numbers at ") for line in history)
+
+
+def test_homotopy_from_a_problem_without_a_bound():
+    """Without the bound five the effort is 6 - 12 t."""
+    build = jg.models.ocp_problems.double_integrator_energy
+    bounded = build((-1.0, 0.0), (0.0, 0.0), bound=5.0)
+    free = eqx.tree_at(
+        lambda p: (p.lower, p.upper), bounded, (jnp.array([-jnp.inf]), jnp.array([jnp.inf]))
+    )
+    followed = jg.ocp.solve(bounded, continued_from=free)
+    np.testing.assert_allclose(followed.objective, jg.ocp.solve(bounded).objective, rtol=1e-11)
+    np.testing.assert_allclose(jg.ocp.solve(free).objective, 6.0, rtol=1e-11)
+
+
+def test_homotopy_from_a_problem_that_has_no_solution(time_problem):
+    far = time_problem((0.0, 0.0), (1.0, 0.0), guess=1.0, upper=1.9)
+    near = time_problem((0.0, 0.0), (0.5, 0.0), guess=1.0, upper=1.9)
+    with pytest.raises(jg.ocp.SolveError, match="the easier problem itself was not solved"):
+        jg.ocp.solve(near, continued_from=far)
+
+
+def test_a_structure_or_a_homotopy(time_problem):
+    problem = time_problem((0.0, 0.0), (1.0, 0.0))
+    with pytest.raises(ValueError, match="not both"):
+        jg.ocp.solve(problem, structure=[[(1, 0.5), (-1, 1.0)]], continued_from=problem)
 
 
 def test_homotopy_needs_the_same_functions():

@@ -10,7 +10,7 @@ from numpy.polynomial import Polynomial
 import jaxgrip as jg
 from jaxgrip.models import ocp_problems as problems
 from jaxgrip.ocp.arcs import radau
-from jaxgrip.ocp.hamiltonian import expand, hamiltonian_flow, switching_bends, switching_slope
+from jaxgrip.ocp.hamiltonian import expand, hamiltonian_flow, switching_bend, switching_slope
 
 
 def swing(x, u):
@@ -131,10 +131,15 @@ def test_switching_slope_of_an_arm(arm):
 def test_order_of_singular_arcs():
     """Cost x^2: second derivative -2 u for x' = u; 2 x for x'' = u, and the fourth 2 u."""
     control = jnp.array([0.3])
-    first = switching_bends(problems.nonsmooth_turnpike(), 0, jnp.array([0.7, -0.2]), control)
-    np.testing.assert_allclose(first, ([-0.6, 0.0], [-2.0, 0.0]), atol=1e-15)
-    second = switching_bends(problems.fuller(), 0, jnp.array([0.7, 0.5, -0.2, 0.4]), control)
-    np.testing.assert_allclose(second, ([1.4, 0.6], [0.0, 2.0]), atol=1e-15)
+    y = jnp.array([0.7, 0.5, -0.2, 0.4])
+    for problem, order, at, bend in (
+        (problems.nonsmooth_turnpike(), 1, y[1:3], (-0.6, -2.0)),
+        (problems.nonsmooth_turnpike(), 2, y[1:3], (0.0, 0.0)),
+        (problems.fuller(), 1, y, (1.4, 0.0)),
+        (problems.fuller(), 2, y, (0.6, 2.0)),
+    ):
+        found = switching_bend(problem, 0, order, at, control)
+        np.testing.assert_allclose(found, bend, atol=1e-15)
 
 
 def test_flow_keeps_the_hamiltonian(swing_problem):

@@ -111,3 +111,73 @@ def test_phases_with_other_states_need_links():
     )
     with pytest.raises(ValueError, match="need links"):
         join(leg([0.0, 0.0], [1.0, None]), other)
+
+
+def test_phases_with_design_variables_and_time():
+    """A wind that grows from the start of each phase, and a gain of the first one alone.
+
+    The gain p costs p^2 / 2 in one second, then p = 1 / 2 and u = 1 / 2 share the way one.
+    """
+    first = Problem(
+        lambda x, u, p: u + p,
+        running_cost=lambda x, u, p: 0.5 * (u @ u + p @ p),
+        initial_state=[0.0],
+        final_state=[1.0],
+        final_time=1.0,
+        control_bounds=([-9.0], [9.0]),
+        design_variables=Free([0.1]),
+    )
+    second = Problem(
+        lambda x, u, t: u + t,
+        running_cost=lambda x, u, t: 0.5 * u @ u,
+        initial_state=[None],
+        final_state=[2.5],
+        final_time=1.0,
+        control_bounds=([-9.0], [9.0]),
+        is_time_dependent=True,
+    )
+    sol = solve(join(first, second))
+    one, two = split(sol, first, second)
+    np.testing.assert_allclose(one.design_variables, [0.5], rtol=1e-10)
+    np.testing.assert_allclose(one.u[:, 0], 0.5, atol=1e-10)
+    np.testing.assert_allclose(two.u[:, 0], 1.0, atol=1e-10)
+    np.testing.assert_allclose(sol.objective, 0.25 + 0.5, rtol=1e-11)
+
+
+def test_derivative_by_a_number_in_the_links():
+    """The second phase starts a step beyond the end of the first, which saves the way."""
+
+    def effort(gap):
+        phases = [
+            Problem(
+                lambda x, u: u,
+                running_cost=lambda x, u: 0.5 * u @ u,
+                initial_state=[start],
+                final_state=[end],
+                final_time=1.0,
+                control_bounds=([-9.0], [9.0]),
+            )
+            for start, end in ((0.0, None), (None, 1.0))
+        ]
+
+        def links(starts, times, ends):
+            return starts[1] - ends[0] - gap
+
+        return solve(join(*phases, links=links)).objective
+
+    # The way 1 - gap in two seconds at constant speed.
+    value, slope = jax.value_and_grad(effort)(0.2)
+    np.testing.assert_allclose(value, 0.8**2 / 4.0, rtol=1e-11)
+    np.testing.assert_allclose(slope, -0.8 / 2.0, rtol=1e-9)
+
+
+def test_phases_that_do_not_meet():
+    with pytest.raises(ValueError, match=r"ends with state 0 at 0\.5, but the next .* at 0\.6"):
+        join(half(1.0, [0.0, 0.0], [0.5, 0.0]), half(1.0, [0.6, 0.0], [1.0, 0.0]))
+
+
+def test_switches_at_the_same_time():
+    """From rest to rest twice, half of the way in 2 sqrt(1 / 2 / force), switching half-way."""
+    phases = half(1.0, [0.0, 0.0], [0.5, 0.0]), half(0.5, [0.5, 0.0], [1.0, 0.0])
+    sol = solve(join(*phases))
+    np.testing.assert_allclose(sol.objective, np.sqrt(2.0) + 2.0, rtol=1e-11)
