@@ -358,7 +358,7 @@ def test_gripper_run_has_its_pictures_and_report(gripper_run):
     names = {p.name for p in (folder / "figures").iterdir()}
     kinds = [
         f"{kind}_{name}"
-        for kind in ("controls", "states", "costates", "hamiltonian")
+        for kind in ("controls", "states", "costates", "hamiltonian", "checks")
         for name in "AB"
     ]
     assert names == {
