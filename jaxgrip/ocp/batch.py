@@ -4,8 +4,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from optimistix import max_norm
 
-from jaxgrip.ocp.certificate import Certificate, Extremal, certify, measure
+from jaxgrip.ocp.certificate import Extremal, certify, measure
 from jaxgrip.ocp.conditions import evaluate_ends, evaluate_stages, residuals
 from jaxgrip.ocp.extremals import COMPILER
 from jaxgrip.ocp.nearby import Shot, corrector, solve_nearby
@@ -14,7 +15,7 @@ from jaxgrip.ocp.pipeline import expand_stages, search
 from jaxgrip.ocp.problem import Problem
 from jaxgrip.ocp.results import RESULTS
 from jaxgrip.ocp.shooting import Shooting, ShootingResult
-from jaxgrip.ocp.solution import Solution, as_failure, as_solution
+from jaxgrip.ocp.solution import Solution, as_solution
 from jaxgrip.ocp.solver import Solver
 
 # Problems that are shot together: enough to fill the cores, few enough for the memory.
@@ -35,7 +36,7 @@ def _examine_alike(numbers, rest, shooting: Shooting, like: Extremal, shot: Shot
         stages, _ = evaluate_stages(problem, *where, like.features)
         ends = evaluate_ends(problem, shot.arcs, like.features)
         residual = residuals(problem, *where, like.features, stages.value, ends)
-        norm = jnp.max(jnp.stack([jnp.max(jnp.abs(v), initial=0.0) for v in residual]))
+        norm = max_norm(residual)
         result = ShootingResult(shot.arcs, stages, norm, shot.steps, norm < shooting.tolerance)
         measured = measure(problem, *where, like.features)
         return result, measured, assemble(problem, like.plan, shot.arcs, stages)
@@ -99,9 +100,10 @@ def solve_batch(problems: Problem, *, solver: Solver | None = None) -> list[Solu
 
     ((size,),) = sizes
     solutions: list[Solution | None] = [None] * size
+    host = jax.tree.map(np.asarray, numbers)
     for index in range(size):
         try:
-            eqx.combine(jax.tree.map(np.asarray, pick(index)), rest).check()
+            eqx.combine(jax.tree.map(lambda v, i=index: v[i], host), rest).check()
         except ValueError as error:
             raise ValueError(f"Problem {index}: {error}") from None
     positions = _positions(numbers)
@@ -113,17 +115,13 @@ def solve_batch(problems: Problem, *, solver: Solver | None = None) -> list[Solu
         # Those at one distance take as many steps.
         _, *left = left[np.argsort(distance, kind="stable")]
         problem = eqx.combine(pick(lead), rest)
-        certified, result, stats, last = search(problem, solver).explain(problem)
-        stats["alike"] = int(lead)
-        if certified is None:
-            solutions[lead] = as_failure(problem, result, last, stats)
-        else:
-            solutions[lead] = _solution(
-                problem, certified.extremal, certified.certificate, result, stats
-            )
-        if left and result == RESULTS.successful:
-            found = _solve_alike(pick(np.array(left)), rest, shooting, problem, certified.extremal)
-            for index, solution in zip(left, found, strict=True):
+        found = search(problem, solver).explain(problem)
+        found.stats["alike"] = int(lead)
+        solutions[lead] = found.solution(problem)
+        if left and found.result == RESULTS.successful:
+            like = found.certified.extremal
+            alike = _solve_alike(pick(np.array(left)), rest, shooting, problem, like)
+            for index, solution in zip(left, alike, strict=True):
                 if solution is not None:
                     solution.stats["alike"] = int(lead)
                 solutions[index] = solution
@@ -159,11 +157,3 @@ def _solve_alike(
                 problem, jax.device_put(out), extremal, certificate, RESULTS.successful, stats
             )
     return solutions
-
-
-def _solution(
-    problem: Problem, extremal: Extremal, certificate: Certificate, result: RESULTS, stats: dict
-) -> Solution:
-    plan, shot, *_ = extremal
-    out = assemble(problem, plan, shot.arcs, shot.stages)
-    return as_solution(problem, out, extremal, certificate, result, stats)

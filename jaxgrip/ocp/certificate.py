@@ -26,7 +26,7 @@ from jaxgrip.ocp.arcs import (
 )
 from jaxgrip.ocp.conditions import EndGradients, end_gradients
 from jaxgrip.ocp.constraints import hamiltonian, reach
-from jaxgrip.ocp.output import control_rates, rate_costates
+from jaxgrip.ocp.output import Output, assemble, control_rates, rate_costates
 from jaxgrip.ocp.problem import Problem
 from jaxgrip.ocp.shooting import ShootingResult
 from jaxgrip.ocp.structure import COINCIDENT, SHORTEST
@@ -89,6 +89,10 @@ class Extremal(NamedTuple):
     scales: Scales
     features: Features
     real: np.ndarray
+
+    def output(self, problem: Problem) -> Output:
+        """The dense output."""
+        return assemble(problem, self.plan, self.shot.arcs, self.shot.stages)
 
 
 class Measured(NamedTuple):
@@ -234,10 +238,10 @@ def certify(problem: Problem, extremal: Extremal, measured: Measured | None = No
     # A control that is always on a bound, although its switching function is zero, is arbitrary.
     pull = np.max(np.abs(switching), axis=(0, 1, 2)) * np.asarray(scales.switching * scales.v[:m])
     loose = np.all(bounded, axis=(0, 1, 2)) & (pull < 1e-9 * term)
-    time, time_violation, drift = arcs.times[-1], 0.0, h - np.mean(h)
+    time, (earliest, latest) = arcs.times[-1], problem.time_bounds
+    time_violation = float(np.maximum(earliest - time, time - latest) / time)
+    drift = h - np.mean(h)
     if problem.is_time_free:
-        bounds = problem.final_time
-        time_violation = float(np.maximum(bounds.lower - time, time - bounds.upper) / time)
         drift = h + float(gradients.time)
         if plan.ends.time != INTERIOR:
             # Less time would have to help where the bound is the lower one, more at the upper.

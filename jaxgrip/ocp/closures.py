@@ -32,19 +32,19 @@ def _print_of(value, seen: tuple) -> tuple:
     if isinstance(value, Captured):
         return Captured, value.body
     if isinstance(value, FunctionType) and not value.__closure__:
-        return FunctionType, value.__code__, *_looked_up(value, seen)
+        defaults = value.__defaults__, *sorted((value.__kwdefaults__ or {}).items())
+        defaults = [_print_of(each, seen) for each in defaults]
+        return FunctionType, value.__code__, *defaults, *_looked_up(value, seen)
     raise _Unknown
 
 
 def _looked_up(function: FunctionType, seen: tuple) -> list[tuple]:
-    """What a function finds among its defaults and the globals."""
+    """What a function finds among the globals."""
     if function in seen:
         return []
     seen = (*seen, function)
-    values = [function.__defaults__, *sorted((function.__kwdefaults__ or {}).items())]
-    globals_ = function.__globals__
-    values += [(n, globals_[n]) for n in sorted(_names(function.__code__)) if n in globals_]
-    return [_print_of(value, seen) for value in values]
+    values, names = function.__globals__, sorted(_names(function.__code__))
+    return [(name, _print_of(values[name], seen)) for name in names if name in values]
 
 
 class _Body:
@@ -58,8 +58,7 @@ class _Body:
         self.function, self.constants = function, constants
         try:
             fixed = [_print_of(each, ()) for each in constants.items()]
-            bare = FunctionType(function.__code__, function.__globals__, closure=_blank(function))
-            self.print = (function.__code__, *fixed, *_looked_up(bare, ()))
+            self.print = (function.__code__, *fixed, *_looked_up(function, ()))
         except _Unknown:
             self.print = None
 
@@ -72,10 +71,6 @@ class _Body:
 
     def __hash__(self):
         return hash(self.function.__code__)
-
-
-def _blank(function: FunctionType) -> tuple:
-    return tuple(CellType() for _ in function.__code__.co_freevars)
 
 
 class Captured(eqx.Module):

@@ -373,7 +373,7 @@ def boundary_residual(
         gradients.end / size_costate,
     )
     if problem.is_time_free:
-        goal = select_bound(plan.ends.time, problem.final_time.lower, problem.final_time.upper)
+        goal = select_bound(plan.ends.time, *problem.time_bounds)
         last = jnp.where(
             plan.ends.time != INTERIOR,
             (time - goal) / scales.time,

@@ -11,7 +11,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, ArrayLike, Float
 
 from jaxgrip.ocp.hamiltonian import Expansion, expand, with_hessian
 from jaxgrip.ocp.problem import Problem
@@ -138,6 +138,25 @@ def reach(
     by_x, by_u = jax.vmap(jax.jacfwd(problem.constraints, argnums=(0, 1)))(x, u)
     largest = jnp.max(jnp.abs(by_x) @ state + jnp.abs(by_u) @ control, axis=0)
     return jnp.where(largest > 0.0, largest, 1.0)
+
+
+def boundary_reach(
+    problem: Problem,
+    ends: Float[ArrayLike, "2 n"],
+    state: Float[ArrayLike, " n"],
+    time: Float[ArrayLike, ""],
+) -> Float[Array, " b"]:
+    """By how much typical changes of states `(n,)` and time [s] change each boundary condition.
+
+    **Arguments:** `ends`, initial and final state; the changes; the final time is one of them.
+
+    **Returns:** `(b,)`, one where nothing changes a condition.
+    """
+    by_start, by_time, by_end = jax.jacfwd(problem.boundary, argnums=(0, 1, 2))(
+        jnp.asarray(ends[0]), jnp.asarray(time), jnp.asarray(ends[1])
+    )
+    reach = (jnp.abs(by_start) + jnp.abs(by_end)) @ state + jnp.abs(by_time) * time
+    return jnp.where(reach > 0.0, reach, 1.0)
 
 
 @eqx.filter_jit

@@ -6,8 +6,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
-from jaxgrip.ocp.constraints import MAX_ORDER, find_order
-from jaxgrip.ocp.problem import Problem, boundary_reach
+from jaxgrip.ocp.constraints import MAX_ORDER, boundary_reach, find_order
+from jaxgrip.ocp.problem import Problem
 from jaxgrip.ocp.transcription import Transcribed
 
 

@@ -27,7 +27,7 @@ from jaxgrip.ocp.arcs import (
 from jaxgrip.ocp.certificate import Certificate, Extremal, certify
 from jaxgrip.ocp.conditions import end_gradients
 from jaxgrip.ocp.constraints import Active
-from jaxgrip.ocp.output import Output, assemble, control_rates, multipliers, rate_costates
+from jaxgrip.ocp.output import Output, control_rates, multipliers, rate_costates
 from jaxgrip.ocp.problem import Problem
 from jaxgrip.ocp.reading import (
     Course,
@@ -224,6 +224,12 @@ def _course(problem: Problem, features: Features, out: Output) -> Course:
     )
 
 
+def _certified(problem: Problem, extremal: Extremal, track: Track) -> Certified:
+    """The extremal with its certificate, and its own course in the track it was shot from."""
+    course = _course(problem, extremal.features, extremal.output(problem))
+    return Certified(extremal, certify(problem, extremal), track._replace(course=course))
+
+
 class _Mended(NamedTuple):
     """What mending led to: an extremal with its certificate or none, why, and with its objective
     the best of the extremals on the way, which may break the minimum principle.
@@ -273,11 +279,9 @@ def _shoot_and_mend(
             history.append(f"shooting with {n_arcs} arcs does not converge")
             return _Mended(uncertified, RESULTS.shooting_failed, best)
         extremal = Extremal(plan, shot, scales, features, layout.real)
-        out = assemble(problem, plan, shot.arcs, shot.stages)
         if is_imposed:
-            track = track._replace(course=_course(problem, features, out))
-            certified = Certified(extremal, certify(problem, extremal), track)
-            return _Mended(certified, RESULTS.successful, best)
+            return _Mended(_certified(problem, extremal, track), RESULTS.successful, best)
+        out = extremal.output(problem)
         # Switches of different controls may coincide; rounding decides which comes first.
         is_ordered = np.all(np.diff(times, prepend=0.0) > -COINCIDENT * times[-1])
         objective = float(out.objective)
@@ -316,15 +320,9 @@ def _shoot_and_mend(
     return _Mended(uncertified, RESULTS.structure_failed, best)
 
 
-def follow(
-    problem: Problem, solver: Solver, certified: Certified, stats: dict
-) -> tuple[Certified | None, RESULTS]:
-    """Shoot and mend from the extremal of a problem with other numbers.
-
-    **Returns:** the extremal or None, and what went wrong.
-    """
-    mended = _shoot_and_mend(problem, solver, certified.track, stats)
-    return mended.certified, mended.result
+def follow(problem: Problem, solver: Solver, certified: Certified, stats: dict) -> Certified | None:
+    """Shoot and mend from the extremal of a problem with other numbers; None where that fails."""
+    return _shoot_and_mend(problem, solver, certified.track, stats).certified
 
 
 def find_extremal(
@@ -364,10 +362,7 @@ def find_extremal(
         result = RESULTS.chattering
         # An extremal far above the transcription has switches in places of its own.
         if best is not None and best[0] - found.objective < 1e-2 * abs(found.objective):
-            plan, shot, _, features, _ = best[1]
-            out = assemble(problem, plan, shot.arcs, shot.stages)
-            track = track._replace(course=_course(problem, features, out))
-            certified = Certified(best[1], certify(problem, best[1]), track)
+            certified = _certified(problem, best[1], track)
     if certified is None and is_undetermined(problem, found, reading.scales):
         result = RESULTS.undetermined
     return certified, result

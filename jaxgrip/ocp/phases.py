@@ -10,8 +10,9 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxgrip.ocp.closures import capture
-from jaxgrip.ocp.problem import Free, Problem, is_concrete
+from jaxgrip.ocp.problem import Problem
 from jaxgrip.ocp.solution import Solution
+from jaxgrip.ocp.statement import Free, is_concrete
 
 
 class _Joined(eqx.Module):
@@ -21,14 +22,14 @@ class _Joined(eqx.Module):
     lengths: Float[Array, " phases"]
     links: Callable | None
 
-    def parts(self, x, u=None):
-        """States and controls of each phase."""
-        cuts = np.cumsum([phase.n for phase in self.phases])[:-1]
-        states = jnp.split(x, cuts)
-        if u is None:
-            return states
-        cuts = np.cumsum([phase.m for phase in self.phases])[:-1]
-        return zip(self.phases, states, jnp.split(u, cuts), strict=True)
+    def states(self, x):
+        """States of each phase."""
+        return jnp.split(x, np.cumsum([phase.n for phase in self.phases])[:-1])
+
+    def parts(self, x, u):
+        """Each phase with its states and controls."""
+        controls = jnp.split(u, np.cumsum([phase.m for phase in self.phases])[:-1])
+        return zip(self.phases, self.states(x), controls, strict=True)
 
     def durations(self, free: tuple) -> Array:
         """Durations of all phases [s], from those that are free, if any."""
@@ -51,7 +52,7 @@ class _Joined(eqx.Module):
         costs = [
             phase.end_cost(length, x)
             for phase, length, x in zip(
-                self.phases, self.durations(free), self.parts(x), strict=True
+                self.phases, self.durations(free), self.states(x), strict=True
             )
         ]
         return jnp.sum(jnp.stack(costs))
@@ -62,7 +63,7 @@ class _Joined(eqx.Module):
 
     def boundary_conditions(self, start, _, end, *free):
         """Those of the phases, and what links one phase to the next."""
-        starts, ends, lengths = self.parts(start), self.parts(end), self.durations(free)
+        starts, ends, lengths = self.states(start), self.states(end), self.durations(free)
         own = [
             phase.boundary(*each)
             for phase, *each in zip(self.phases, starts, lengths, ends, strict=True)

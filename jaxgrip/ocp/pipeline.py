@@ -15,11 +15,12 @@ from jaxtyping import Array
 from jaxgrip.ocp.conditions import evaluate_stages
 from jaxgrip.ocp.diagnosis import describe_miss, find_kink
 from jaxgrip.ocp.extremals import COMPILER, Certified, find_extremal, follow
-from jaxgrip.ocp.output import Linearised, assemble, tangent_output
-from jaxgrip.ocp.problem import Free, Problem, is_concrete
+from jaxgrip.ocp.output import Linearised, Output, tangent_output
+from jaxgrip.ocp.problem import Problem
 from jaxgrip.ocp.results import RESULTS, SolveError
 from jaxgrip.ocp.solution import Solution, as_failure, as_solution
 from jaxgrip.ocp.solver import Solver
+from jaxgrip.ocp.statement import Free, is_concrete
 from jaxgrip.ocp.transcription import (
     Guess,
     Transcribed,
@@ -61,18 +62,18 @@ def _transcribe_gradually(transcribe: Callable, problem: Problem, guess: Guess) 
 
     Far from a motion that meets the end the objective may pull the time to where there is none.
     """
-    bounds = problem.final_time
+    earliest, latest = problem.time_bounds
     control_bounds = np.asarray(problem.lower), np.asarray(problem.upper)
     span = control_bounds[1] - control_bounds[0]
     margin = np.where(np.isfinite(span), 0.01 * span, 0.0)
     for _ in range(_STRIDES):
         before = guess.final_time
         lower, upper = (1.0 - _STRIDE) * before, (1.0 + _STRIDE) * before
-        held = Free(before, jnp.maximum(lower, bounds.lower), jnp.minimum(upper, bounds.upper))
+        held = Free(before, jnp.maximum(lower, earliest), jnp.minimum(upper, latest))
         one = transcribe(eqx.tree_at(lambda p: p.final_time, problem, held), guess)
         change = float(one.final_time / before) - 1.0
-        moves_on = change < -0.9 * _STRIDE and lower > bounds.lower
-        moves_on |= change > 0.9 * _STRIDE and upper < bounds.upper
+        moves_on = change < -0.9 * _STRIDE and lower > earliest
+        moves_on |= change > 0.9 * _STRIDE and upper < latest
         if not one.converged or not moves_on:
             return one
         # Off the bounds again, where the barrier leaves room to move.
@@ -123,9 +124,10 @@ def _guess_rounds(problem: Problem, solver: Solver):
     guesses += [bent_line(problem, intervals, seed) for seed in range(1, solver.starts)]
     yield _Round(guesses, is_gradual=False)
     if problem.is_time_free:
+        earliest, latest = problem.time_bounds
         for factor in (1.0, 2.0, 0.5, 4.0, 8.0):
             final_time = guesses[0].final_time * factor
-            if problem.final_time.lower < final_time < problem.final_time.upper:
+            if earliest < final_time < latest:
                 others = [guess._replace(final_time=final_time) for guess in guesses]
                 yield _Round(others, is_gradual=True)
 
@@ -155,6 +157,14 @@ class Found(NamedTuple):
         self.stats["detail"] = detail
         return self._replace(result=result)
 
+    def solution(self, problem: Problem, out: Output | None = None) -> Solution:
+        """The solution object, from the extremal's dense output where that is known already."""
+        if self.certified is None:
+            return as_failure(problem, self.result, self.last, self.stats)
+        extremal, certificate, _ = self.certified
+        out = out or extremal.output(problem)
+        return as_solution(problem, out, extremal, certificate, self.result, self.stats)
+
 
 _SPOILT_BY_KINKS = (
     RESULTS.transcription_failed,
@@ -170,8 +180,8 @@ def _motion(certified: Certified | None, last: Transcribed):
     if certified is None:
         t = np.linspace(0.0, float(last.final_time), len(last.x))
         return 0.5 * (t[1:] + t[:-1]), 0.5 * (last.x[1:] + last.x[:-1]), last.u
-    course, n = certified.track.course, last.x.shape[1]
-    return course.t, course.x[:, :n], course.u
+    course = certified.track.course
+    return course.t, course.x, course.u
 
 
 def search(problem: Problem, solver: Solver, structure: Sequence | None = None) -> Found:
@@ -234,8 +244,7 @@ def continue_from(problem: Problem, solver: Solver, easier: Problem) -> Found:
         )
     found = search(easier, solver)
     if found.result != RESULTS.successful:
-        found = found.explain(easier)
-        sentence = RESULTS[found.result].split(":")[0]
+        sentence = RESULTS[found.explain(easier).result].split(":")[0]
         found.stats["detail"] = f"the easier problem itself was not solved: {sentence}"
         return found._replace(certified=None, result=RESULTS.continuation_failed)
     stats, share, stride = found.stats, 0.0, 1.0
@@ -243,15 +252,8 @@ def continue_from(problem: Problem, solver: Solver, easier: Problem) -> Found:
         reached = min(share + stride, 1.0)
         mixed = jax.tree.map(partial(_between, reached), others, numbers)
         stats["history"].append(f"numbers at {reached:.4g} of the way")
-        certified, _ = _timed(
-            stats,
-            "shooting",
-            follow,
-            eqx.combine(mixed, rest),
-            solver,
-            found.certified,
-            stats,
-        )
+        problem = eqx.combine(mixed, rest)
+        certified = _timed(stats, "shooting", follow, problem, solver, found.certified, stats)
         if certified is not None and certified.certificate.passed:
             found, share, stride = found._replace(certified=certified), reached, 2.0 * stride
         elif stride < _SHORTEST_STRIDE:
@@ -274,11 +276,10 @@ def _check_boundary_conditions(problem: Problem) -> None:
     if not problem.n_boundary:
         return
     start, end = np.asarray(problem.initial_state), np.asarray(problem.final_state)
-    time = problem.final_time.guess if problem.is_time_free else problem.final_time
     by_start, by_time, by_end = (
         np.asarray(each)
         for each in jax.jacfwd(problem.boundary, argnums=(0, 1, 2))(
-            jnp.asarray(start), time, jnp.asarray(end)
+            jnp.asarray(start), problem.time_guess, jnp.asarray(end)
         )
     )
     parts = [by_start[:, ~problem.is_fixed_initial], by_end[:, ~problem.is_fixed_final]]
@@ -369,8 +370,7 @@ def solve(
         kept["found"], certified = found, found.certified
         if certified is None:
             return None
-        plan, shot, *_ = certified.extremal
-        return assemble(problem, plan, shot.arcs, shot.stages)
+        return certified.extremal.output(problem)
 
     @outputs.defjvp
     def outputs_jvp(primals, tangents):
@@ -388,14 +388,9 @@ def solve(
         return out, change
 
     out = outputs(arrays)
-    certified, result, stats, last = kept["found"].explain(problem)
-    if certified is None:
-        solution = as_failure(problem, result, last, stats)
-    else:
-        solution = as_solution(
-            problem, out, certified.extremal, certified.certificate, result, stats
-        )
-    if throw and result != RESULTS.successful:
-        detail = f" ({stats['detail']})." if stats["detail"] else "."
-        raise SolveError(RESULTS[result][:-1] + detail, solution)
+    found = kept["found"].explain(problem)
+    solution = found.solution(problem, out)
+    if throw and found.result != RESULTS.successful:
+        detail = f" ({found.stats['detail']})." if found.stats["detail"] else "."
+        raise SolveError(RESULTS[found.result][:-1] + detail, solution)
     return solution

@@ -1,150 +1,24 @@
 """The statement of an optimal control problem: plain functions and bounds."""
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float
 
 from jaxgrip.ocp.closures import capture
+from jaxgrip.ocp.statement import (
+    Boundary,
+    Extended,
+    Free,
+    Stated,
+    is_concrete,
+    read_boundary,
+    read_bounds,
+    read_design,
+)
 from jaxgrip.precision import require_x64
-
-
-class Free(eqx.Module):
-    """Numbers that the solver chooses: a final time, design variables, a part of a boundary state.
-
-    **Arguments:** `guess`, a starting value; `lower` and `upper`, bounds, None for the usual ones:
-    a final time lies between 0 and infinity, everything else anywhere.
-    """
-
-    guess: Float[Array, "..."]
-    lower: Float[Array, "..."] | None
-    upper: Float[Array, "..."] | None
-
-    def __init__(
-        self,
-        guess: Sequence | ArrayLike,
-        lower: Sequence | ArrayLike | None = None,
-        upper: Sequence | ArrayLike | None = None,
-    ):
-        self.guess = jnp.asarray(guess, dtype=float)
-        self.lower = None if lower is None else jnp.asarray(lower, dtype=float)
-        self.upper = None if upper is None else jnp.asarray(upper, dtype=float)
-
-    def within(self, lower: float, upper: float) -> "Free":
-        """The same in double precision with bounds of the guess's shape, these where none is."""
-        guess = jnp.asarray(self.guess, dtype=float)
-        sides = (
-            (lower if self.lower is None else self.lower),
-            (upper if self.upper is None else self.upper),
-        )
-        return Free(guess, *(jnp.broadcast_to(jnp.asarray(v, float), guess.shape) for v in sides))
-
-
-class _Boundary(NamedTuple):
-    """A boundary state `(n,)`, which of its entries it fixes, which are guesses; their bounds, and
-    whether any was given.
-    """
-
-    values: Float[Array, " n"]
-    fixed: tuple[int, ...]
-    guessed: tuple[int, ...]
-    lower: Float[Array, " n"]
-    upper: Float[Array, " n"]
-    is_bounded: bool
-
-
-def _boundary(values: Sequence | ArrayLike, name: str) -> _Boundary:
-    """Read a boundary state, in which None or [`Free`][] leaves an entry free."""
-    free: dict[int, Free] = {}
-    is_bounded = False
-    if isinstance(values, Sequence):
-        guesses = [value for value in values if isinstance(value, Free)]
-        is_bounded = any(v.lower is not None or v.upper is not None for v in guesses)
-        unknown = {i for i, value in enumerate(values) if value is None}
-        free = {i: v.within(-np.inf, np.inf) for i, v in enumerate(values) if isinstance(v, Free)}
-        fixed = tuple(i for i in range(len(values)) if i not in unknown and i not in free)
-        values = [
-            0.0 if i in unknown else free[i].guess if i in free else value
-            for i, value in enumerate(values)
-        ]
-    else:
-        fixed = tuple(range(jnp.shape(values)[0] if jnp.ndim(values) else 0))
-    values = jnp.asarray(values, dtype=float)
-    if values.ndim != 1:
-        raise ValueError(f"{name} must be a vector, not an array of shape {values.shape}.")
-    lower, upper = jnp.full(values.shape, -jnp.inf), jnp.full(values.shape, jnp.inf)
-    for i, each in free.items():
-        lower, upper = lower.at[i].set(each.lower), upper.at[i].set(each.upper)
-    return _Boundary(values, fixed, tuple(free), lower, upper, is_bounded)
-
-
-class _Stated(eqx.Module):
-    """A function of the user's as one of the extended state (states, design variables, time)."""
-
-    function: Callable
-    n: int = eqx.field(static=True)
-    n_design: int = eqx.field(static=True)
-    is_time_dependent: bool = eqx.field(static=True)
-
-    def __call__(self, z: Float[Array, " n"], u: Float[Array, " m"]):
-        p, t = jnp.split(z[self.n :], [self.n_design])
-        extras = ([p] if self.n_design else []) + list(t)
-        return self.function(z[: self.n], u, *extras)
-
-
-class _Extended(_Stated):
-    """Dynamics of the extended state: design variables rest, time runs."""
-
-    def __call__(self, z: Float[Array, " n"], u: Float[Array, " m"]) -> Float[Array, " n"]:
-        """Rates of the extended state."""
-        clock = jnp.ones(int(self.is_time_dependent))
-        return jnp.concatenate([super().__call__(z, u), jnp.zeros(self.n_design), clock])
-
-
-def _bounds(
-    bounds: tuple | None, length: int, name: str
-) -> tuple[Float[Array, " length"], Float[Array, " length"], tuple[int, ...], tuple[int, ...]]:
-    """Lower and upper bounds, and the indices that each of them binds.
-
-    None means no bound, and so does an infinite entry unless it is traced.
-    """
-    if bounds is None:
-        bounds = (np.full(length, -np.inf), np.full(length, np.inf))
-    sides, bound = [], []
-    for values, none in zip(bounds, (-np.inf, np.inf), strict=True):
-        exists = np.ones(length, dtype=bool)
-        if isinstance(values, Sequence):
-            exists = np.array([value is not None for value in values])
-            values = [none if value is None else value for value in values]
-        values = jnp.asarray(values, dtype=float)
-        if values.shape != (length,):
-            raise ValueError(
-                f"{name} must be two vectors of length {length}, not shapes "
-                f"{np.shape(bounds[0])} and {np.shape(bounds[1])}."
-            )
-        sides.append(values)
-        if is_concrete(values):
-            exists &= np.asarray(values) != none
-        bound.append(tuple(np.flatnonzero(exists).tolist()))
-    return *sides, *bound
-
-
-def _design(variables: Free | None) -> Free:
-    """Design variables with bounds, none where there are none."""
-    if variables is None:
-        return Free(jnp.zeros(0), jnp.zeros(0), jnp.zeros(0))
-    if not isinstance(variables, Free) or jnp.ndim(variables.guess) != 1:
-        raise ValueError(f"design_variables must be a Free with a vector, not {variables}.")
-    return variables.within(-np.inf, np.inf)
-
-
-def is_concrete(tree) -> bool:
-    """Whether no array of a pytree is traced."""
-    return not any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(tree))
 
 
 class Problem(eqx.Module):
@@ -235,8 +109,8 @@ class Problem(eqx.Module):
             raise ValueError(f"dynamics must be a function of states and controls, not {dynamics}.")
         if not isinstance(control_bounds, Sequence) or len(control_bounds) != 2:
             raise ValueError("control_bounds must be a pair (lower, upper).")
-        start = _boundary(initial_state, "initial_state")
-        end = _boundary(final_state, "final_state")
+        start = read_boundary(initial_state, "initial_state")
+        end = read_boundary(final_state, "final_state")
         n = start.values.shape[0]
         if n == 0:
             raise ValueError("initial_state is empty: a problem needs at least one state.")
@@ -266,14 +140,14 @@ class Problem(eqx.Module):
                 "Minimum time needs final_time=Free(guess=...); a fixed final_time needs a "
                 "running_cost or a terminal_cost."
             )
-        self.rate_lower, self.rate_upper, slow_down, slow_up = _bounds(
+        self.rate_lower, self.rate_upper, slow_down, slow_up = read_bounds(
             rate_bounds, self.lower.shape[0], "rate_bounds"
         )
         self.limited = tuple(sorted({*slow_down, *slow_up}))
-        state_lower, state_upper, self.bounded_below, self.bounded_above = _bounds(
+        state_lower, state_upper, self.bounded_below, self.bounded_above = read_bounds(
             state_bounds, n, "state_bounds"
         )
-        design = _design(design_variables)
+        design = read_design(design_variables)
         self.n_design, self.is_time_dependent = design.guess.shape[0], is_time_dependent
         self.initial_state, self.final_state = self._boundary_states(start, end, design.guess)
         clock = (n + self.n_design,) if is_time_dependent else ()
@@ -291,7 +165,7 @@ class Problem(eqx.Module):
         """Values of states and design variables as values of the extended state."""
         return jnp.concatenate([values, design, jnp.full(int(self.is_time_dependent), clock)])
 
-    def _boundary_states(self, start: _Boundary, end: _Boundary, design: Array):
+    def _boundary_states(self, start: Boundary, end: Boundary, design: Array):
         """Extended boundary states, free entries as well guessed as the other end allows."""
         n = start.values.shape[0]
 
@@ -300,8 +174,7 @@ class Problem(eqx.Module):
 
         initial = jnp.where(known(start) | ~known(end), start.values, end.values)
         final = jnp.where(known(end), end.values, initial)
-        time = self.final_time.guess if isinstance(self.final_time, Free) else self.final_time
-        return self._extend(initial, design, 0.0), self._extend(final, design, time)
+        return self._extend(initial, design, 0.0), self._extend(final, design, self.time_guess)
 
     def _set_functions(self, n: int, dynamics, running_cost, terminal_cost, conditions, path):
         """Check what the functions return, and make them functions of the extended state."""
@@ -337,9 +210,9 @@ class Problem(eqx.Module):
         self.dynamics, self.running_cost, self.path_constraints = dynamics, running_cost, path
         self.terminal_cost, self.boundary_conditions = terminal_cost, conditions
         if self.n_design or self.is_time_dependent:
-            self.dynamics = _Extended(dynamics, *kind)
-            self.running_cost = running_cost and _Stated(running_cost, *kind)
-            self.path_constraints = path and _Stated(path, *kind)
+            self.dynamics = Extended(dynamics, *kind)
+            self.running_cost = running_cost and Stated(running_cost, *kind)
+            self.path_constraints = path and Stated(path, *kind)
 
     def check(self):
         """Raise `ValueError` where numbers contradict each other; traced ones are passed over."""
@@ -433,6 +306,18 @@ class Problem(eqx.Module):
         return isinstance(self.final_time, Free)
 
     @property
+    def time_guess(self) -> Float[ArrayLike, ""]:
+        """The final time, or a guess of it [s]."""
+        return self.final_time.guess if isinstance(self.final_time, Free) else self.final_time
+
+    @property
+    def time_bounds(self) -> tuple[Float[ArrayLike, ""], Float[ArrayLike, ""]]:
+        """Bounds of a free final time [s], infinite where it is fixed."""
+        if isinstance(self.final_time, Free):
+            return self.final_time.lower, self.final_time.upper
+        return -jnp.array(jnp.inf), jnp.array(jnp.inf)
+
+    @property
     def rate_span(self) -> Float[Array, " m"]:
         """Width of the rate bounds `(m,)` [1/s], one where a side is open."""
         span = self.rate_upper - self.rate_lower
@@ -511,22 +396,3 @@ class Problem(eqx.Module):
         """States, and design variables where there are any, of an extended state."""
         n = self.n_states
         return (z[:n], z[n : n + self.n_design]) if self.n_design else (z[:n],)
-
-
-def boundary_reach(
-    problem: Problem,
-    ends: Float[ArrayLike, "2 n"],
-    state: Float[ArrayLike, " n"],
-    time: Float[ArrayLike, ""],
-) -> Float[Array, " b"]:
-    """By how much typical changes of states `(n,)` and time [s] change each boundary condition.
-
-    **Arguments:** `ends`, initial and final state; the changes; the final time is one of them.
-
-    **Returns:** `(b,)`, one where nothing changes a condition.
-    """
-    by_start, by_time, by_end = jax.jacfwd(problem.boundary, argnums=(0, 1, 2))(
-        jnp.asarray(ends[0]), jnp.asarray(time), jnp.asarray(ends[1])
-    )
-    reach = (jnp.abs(by_start) + jnp.abs(by_end)) @ state + jnp.abs(by_time) * time
-    return jnp.where(reach > 0.0, reach, 1.0)

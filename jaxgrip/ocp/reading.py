@@ -20,9 +20,9 @@ from jaxgrip.ocp.arcs import (
     Features,
     Scales,
 )
-from jaxgrip.ocp.constraints import Active, find_order, total_derivative
+from jaxgrip.ocp.constraints import Active, boundary_reach, find_order, total_derivative
 from jaxgrip.ocp.hamiltonian import switching_bend
-from jaxgrip.ocp.problem import Free, Problem, boundary_reach
+from jaxgrip.ocp.problem import Problem
 from jaxgrip.ocp.structure import (
     ACTIVE,
     FREE,
@@ -179,11 +179,10 @@ def ends_vector(time, start):
 
 def end_bounds(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
     """Bounds of the final time and the initial state, infinite where a component is fixed."""
-    time = problem.final_time if problem.is_time_free else Free(0.0).within(-np.inf, np.inf)
-    fixed = problem.is_fixed_initial
+    (earliest, latest), fixed = problem.time_bounds, problem.is_fixed_initial
     return (
-        ends_vector(time.lower, np.where(fixed, -np.inf, problem.start_lower)),
-        ends_vector(time.upper, np.where(fixed, np.inf, problem.start_upper)),
+        ends_vector(earliest, np.where(fixed, -np.inf, problem.start_lower)),
+        ends_vector(latest, np.where(fixed, np.inf, problem.start_upper)),
     )
 
 

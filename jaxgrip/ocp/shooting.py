@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
+from optimistix import max_norm
 
 from jaxgrip.ocp.arcs import (
     SUBDIVISION,
@@ -304,7 +305,7 @@ def solve_shooting(
         stages, jacobian = evaluate_stages(problem, plan, arcs, scales, features)
         ends = evaluate_ends(problem, arcs, features)
         residual = residuals(problem, plan, arcs, scales, features, stages.value, ends)
-        norm = jnp.max(jnp.stack([jnp.max(jnp.abs(v), initial=0.0) for v in residual]))
+        norm = max_norm(residual)
         norm = jnp.where(jnp.isfinite(norm), norm, jnp.inf)
         accept = (norm < state.norm) | (state.steps == 0)
         rhs = jax.tree.map(jnp.negative, residual)

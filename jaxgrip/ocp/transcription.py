@@ -11,10 +11,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
+from optimistix import max_norm
 
-from jaxgrip.ocp.constraints import reach
+from jaxgrip.ocp.constraints import boundary_reach, reach
 from jaxgrip.ocp.hamiltonian import Expansion, expand, with_hessian
-from jaxgrip.ocp.problem import Problem, boundary_reach
+from jaxgrip.ocp.problem import Problem
 from jaxgrip.ocp.riccati import LinearQuadratic, sweep
 
 
@@ -81,8 +82,7 @@ def straight_line(problem: Problem, intervals: int) -> Guess:
         0.5 * (problem.lower + problem.upper),
         jnp.clip(0.0, problem.lower + 1.0, problem.upper - 1.0),
     )
-    time = problem.final_time.guess if problem.is_time_free else problem.final_time
-    return Guess(x, jnp.broadcast_to(middle, (intervals, problem.m)), time)
+    return Guess(x, jnp.broadcast_to(middle, (intervals, problem.m)), problem.time_guess)
 
 
 @eqx.filter_jit
@@ -206,10 +206,6 @@ def _scales(problem: Problem, guess: Guess) -> _Scales:
     return _Scales(state, span, time, objective, constraint, boundary)
 
 
-def _largest(tree) -> Float[Array, ""]:
-    return jnp.max(jnp.stack([jnp.max(jnp.abs(v), initial=0.0) for v in jax.tree.leaves(tree)]))
-
-
 class _Program(eqx.Module):
     """The transcribed problem as a nonlinear program in states, controls and the final time.
 
@@ -300,12 +296,9 @@ class _Program(eqx.Module):
         """The bounds themselves, infinite where there is none."""
         problem = self.problem
         shape = (self.intervals, problem.m)
-        times = (-jnp.array(jnp.inf), jnp.array(jnp.inf))
-        if problem.is_time_free:
-            times = (problem.final_time.lower, problem.final_time.upper)
         controls = (jnp.broadcast_to(bound, shape) for bound in (problem.lower, problem.upper))
         starts = (bound[self.free] for bound in (problem.start_lower, problem.start_upper))
-        return _Bounded(*controls, *times, *starts)
+        return _Bounded(*controls, *problem.time_bounds, *starts)
 
     def masked(self, values: _Bounded) -> _Bounded:
         """The values, zero where there is no bound."""
@@ -398,13 +391,13 @@ class _Program(eqx.Module):
         )
         if self.problem.is_time_free:
             stationarity = (*stationarity, by_time * scales.time)
-        infeasibility = _largest((self.defects(it.x, it.time, ex.f), inner.value + it.slack))
+        infeasibility = max_norm((self.defects(it.x, it.time, ex.f), inner.value + it.slack))
         # Multipliers may be far larger than the objective; scaling by them keeps the test fair.
         size = jnp.maximum(
             scales.objective, 0.01 * jnp.mean(jnp.abs(it.costate[1:]) * scales.state[None])
         )
         pairs = it.slack * it.pressure - barrier
-        error = _largest((stationarity, self.masked(gaps), pairs)) / size
+        error = max_norm((stationarity, self.masked(gaps), pairs)) / size
         return jnp.maximum(error, infeasibility), infeasibility
 
     def newton(
