@@ -45,6 +45,7 @@ EVERY = (
 def certified(problem):
     sol = jg.ocp.solve(problem)
     assert sol.certificate.passed, str(sol.certificate)
+    assert max(check.value for check in sol.certificate.checks) < 1e-9
     return sol
 
 

@@ -74,6 +74,7 @@ def together():
 
 def test_both_fingers_certified(together):
     assert together.certificate.passed, str(together.certificate)
+    assert max(check.value for check in together.certificate.checks) < 1e-9
     np.testing.assert_allclose(together.final_time, 0.1213262947, atol=1e-9)
 
 
@@ -112,6 +113,7 @@ def test_both_fingers_jumps_and_multipliers(together):
 def test_drives_told_apart_by_weights(name, weight, objective, share):
     sol = jg.ocp.solve(competing_drives(name, weight), solver=jg.ocp.Solver(starts=1))
     assert sol.certificate.passed, str(sol.certificate)
+    assert max(check.value for check in sol.certificate.checks) < 1e-9
     np.testing.assert_allclose(np.asarray(sol.switching_times) / 0.137, BY_WEIGHTS[name], atol=2e-6)
     assert sol.structure.switching_controls.tolist() == list(CONTROLS_BY_WEIGHTS[name])
     np.testing.assert_allclose(sol.objective, objective, atol=2e-7)
@@ -122,6 +124,7 @@ def test_drives_told_apart_by_weights(name, weight, objective, share):
 def test_drives_told_apart_by_rates_finger_a():
     sol = jg.ocp.solve(competing_drives("A", bounded_rates=True), solver=jg.ocp.Solver(starts=1))
     assert sol.certificate.passed, str(sol.certificate)
+    assert max(check.value for check in sol.certificate.checks) < 1e-9
     np.testing.assert_allclose(np.asarray(sol.switching_times) / 0.137, BY_RATES, atol=2e-6)
     assert sol.structure.switching_controls.tolist() == list(CONTROLS_BY_RATES)
     np.testing.assert_allclose(sol.objective, 0.0257459, atol=1e-6)
@@ -132,6 +135,7 @@ def test_drives_told_apart_by_rates_finger_b_is_better_than_published():
     """The published structure, saturated from the start, costs 0.02025696 at best (000b 4.4)."""
     sol = jg.ocp.solve(competing_drives("B", bounded_rates=True), solver=jg.ocp.Solver(starts=1))
     assert sol.certificate.passed, str(sol.certificate)
+    assert max(check.value for check in sol.certificate.checks) < 1e-9
     np.testing.assert_allclose(sol.objective, 0.02025535, atol=2e-8)
     assert sol.objective < 0.0202554
     np.testing.assert_allclose(sol.u[0, 3], -0.3873, atol=1e-3)
