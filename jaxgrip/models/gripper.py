@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
+from jaxgrip.checks import concrete, numbers
 from jaxgrip.rigid.builders import GRAVITY, DHRow, from_dh
-from jaxgrip.rigid.checks import concrete, numbers
 from jaxgrip.rigid.tree import Tree
 
 LINK_LENGTHS = (0.02, 0.06, 0.07)

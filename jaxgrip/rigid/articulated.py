@@ -5,7 +5,7 @@ from typing import NamedTuple
 import jax
 from jaxtyping import Array, Float
 
-from jaxgrip.rigid.checks import check_shape
+from jaxgrip.checks import check_shape
 from jaxgrip.rigid.dynamics import bias_load, bias_motion
 from jaxgrip.rigid.mass_matrix import Pose, along, masses, poses
 from jaxgrip.rigid.newton_euler import base_motion

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import ArrayLike
 
-from jaxgrip.rigid.checks import concrete, numbers
+from jaxgrip.checks import concrete, numbers
 from jaxgrip.rigid.tree import Tree, check_topology
 from jaxgrip.spatial.rotations import aligning_z, rotation_x, rotation_z
 

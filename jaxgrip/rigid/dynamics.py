@@ -8,7 +8,7 @@ import numpy as np
 from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array, Float
 
-from jaxgrip.rigid.checks import check_shape
+from jaxgrip.checks import check_shape
 from jaxgrip.rigid.mass_matrix import (
     NO_MASS,
     Pose,

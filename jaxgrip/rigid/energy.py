@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxgrip.rigid.checks import check_shape
+from jaxgrip.checks import check_shape
 from jaxgrip.rigid.kinematics import forward_kinematics
 from jaxgrip.rigid.mass_matrix import crba
 from jaxgrip.rigid.tree import Tree

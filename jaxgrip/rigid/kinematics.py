@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxgrip.rigid.checks import check_shape
+from jaxgrip.checks import check_shape
 from jaxgrip.rigid.mass_matrix import ancestors, poses
 from jaxgrip.rigid.recursion import bodies, gather, joints
 from jaxgrip.rigid.tree import Tree

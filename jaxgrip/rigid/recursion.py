@@ -15,7 +15,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
-from jaxgrip.rigid.checks import check_shape
+from jaxgrip.checks import check_shape
 from jaxgrip.rigid.tree import Tree
 from jaxgrip.spatial.components import Matrix, Scalar, Symmetric, Vector, stack, unstack
 

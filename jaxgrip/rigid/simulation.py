@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxgrip.rigid.checks import check_shape, concrete
+from jaxgrip.checks import check_shape, concrete
 from jaxgrip.rigid.state_space import StateSpace
 from jaxgrip.rigid.tree import Tree
 

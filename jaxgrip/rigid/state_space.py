@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxgrip.rigid.checks import check_shape
+from jaxgrip.checks import check_shape
 from jaxgrip.rigid.dynamics import forward_dynamics, solve_mass
 from jaxgrip.rigid.newton_euler import bias_forces, rnea
 from jaxgrip.rigid.tree import Tree

@@ -3,7 +3,7 @@
 import equinox as eqx
 from jaxtyping import Array, Float
 
-from jaxgrip.rigid.checks import check_shape
+from jaxgrip.checks import check_shape
 
 JOINT_TYPES = ("revolute", "prismatic", "fixed")
 

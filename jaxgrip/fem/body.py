@@ -1,0 +1,132 @@
+"""A body: a mesh, what it is made of, and what holds it."""
+
+from collections.abc import Iterable, Sequence
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from jaxgrip.checks import concrete, numbers
+from jaxgrip.fem.material import Isotropic
+from jaxgrip.fem.mesh import Mesh
+from jaxgrip.fem.topology import Constant
+from jaxgrip.precision import require_x64
+
+FREEDOMS = ("x", "y", "z", "rx", "ry", "rz")
+
+
+class Rayleigh(eqx.Module):
+    """Damping matrix D = mass · M + stiffness · K.
+
+    **Arguments:** `mass` [1/s]; `stiffness` [s].
+
+    **Raises:** `ValueError` when one is negative.
+
+    Source: 000a (4.46).
+    """
+
+    mass: Float[Array, ""]
+    stiffness: Float[Array, ""]
+
+    def __init__(self, mass=0.0, stiffness=0.0):
+        self.mass = _damping("mass", mass)
+        self.stiffness = _damping("stiffness", stiffness)
+
+
+class Support(eqx.Module):
+    """Freedoms of some nodes that are held.
+
+    **Arguments:** `where`, the name of a face or a set of nodes, or indices of nodes; `freedoms`,
+    of `"x"`, `"y"`, `"z"` and, for beams, the rotations `"rx"`, `"ry"`, `"rz"`; all of them when
+    not given.
+    """
+
+    where: str | tuple[int, ...] = eqx.field(static=True)
+    freedoms: tuple[str, ...] | None = eqx.field(static=True)
+
+    def __init__(self, where: str | Iterable[int], freedoms: Iterable[str] | None = None):
+        self.where = where if isinstance(where, str) else tuple(int(node) for node in where)
+        self.freedoms = None if freedoms is None else tuple(freedoms)
+
+
+class Body(eqx.Module):
+    """A linear elastic body in its own frame.
+
+    **Arguments:**
+
+    - `mesh`, `material`.
+    - `clamp`: name of a face or set of nodes all of whose freedoms are held, or None.
+    - `supports`: further held freedoms.
+    - `damping`: Rayleigh damping, none when not given.
+
+    **Raises:** `ValueError` for a face or freedom that is not there; `RuntimeError` without
+    64-bit floating point.
+    """
+
+    mesh: Mesh
+    material: Isotropic
+    damping: Rayleigh
+    _free: Constant = eqx.field(static=True)
+
+    def __init__(
+        self,
+        mesh: Mesh,
+        material: Isotropic,
+        *,
+        clamp: str | None = None,
+        supports: Sequence[Support] = (),
+        damping: Rayleigh | None = None,
+    ):
+        require_x64("jaxgrip.fem")
+        self.mesh = mesh
+        self.material = material
+        self.damping = Rayleigh() if damping is None else damping
+        everything = supports if clamp is None else (Support(clamp), *supports)
+        self._free = Constant(_free(mesh, everything))
+
+    @property
+    def free(self) -> np.ndarray:
+        """(n, d), True where a freedom is not held."""
+        return self._free.array
+
+    @property
+    def dofs(self) -> int:
+        """Freedoms of a node: 3 of solids, 6 of beams."""
+        return self.mesh.element.dofs
+
+    def zeros(self) -> Float[Array, "n d"]:
+        """No displacement, or no load."""
+        return jnp.zeros((self.mesh.topology.n_nodes, self.dofs))
+
+
+def _damping(name: str, value) -> Float[Array, ""]:
+    number = numbers(f"The damping factor of the {name}", value, ())
+    if concrete(number) and number < 0:
+        raise ValueError(
+            f"The damping factor of the {name} is {float(number):g}; it must not be negative."
+        )
+    return number
+
+
+def _free(mesh: Mesh, supports: Iterable[Support]) -> np.ndarray:
+    topology, d = mesh.topology, mesh.element.dofs
+    free = np.ones((topology.n_nodes, d), dtype=bool)
+    for support in supports:
+        if isinstance(support.where, str):
+            nodes = topology.point_set(support.where)
+        else:
+            nodes = np.array(support.where, dtype=int)
+            if nodes.size and not (nodes.min() >= 0 and nodes.max() < topology.n_nodes):
+                raise ValueError(
+                    f"A support names node {nodes.max()}; there are {topology.n_nodes} nodes."
+                )
+        names = FREEDOMS[:d] if support.freedoms is None else support.freedoms
+        for name in names:
+            if name not in FREEDOMS[:d]:
+                raise ValueError(
+                    f"A support holds the freedom {name!r}; nodes of "
+                    f"{type(mesh.element).__name__} have {', '.join(FREEDOMS[:d])}."
+                )
+            free[nodes, FREEDOMS.index(name)] = False
+    return free

@@ -1,0 +1,52 @@
+"""What every element provides."""
+
+import abc
+from typing import ClassVar
+
+import equinox as eqx
+import numpy as np
+from jaxtyping import Array, Float
+
+from jaxgrip.fem.material import Isotropic
+
+
+class Element(eqx.Module):
+    """Kernels of one element; `jax.vmap` runs them over all elements of a mesh.
+
+    Displacements `(n, d)` are those of the n nodes; d is 3 for solids and 6 for beams, whose
+    last three are small rotations. Matrices `(n, d, n, d)` act on displacements.
+    """
+
+    dofs: ClassVar[int]
+    nodes: ClassVar[np.ndarray]
+    faces: ClassVar[tuple[tuple[int, ...], ...]]
+    meshio_name: ClassVar[str]
+
+    @classmethod
+    def block(cls) -> tuple[np.ndarray, np.ndarray]:
+        """Elements `(m, n)` that fill a cube [-1, 1]^3, as rows of places `(p, 3)` in it."""
+        return np.arange(len(cls.nodes))[None], cls.nodes
+
+    @abc.abstractmethod
+    def stiffness(self, x: Float[Array, "n 3"], material: Isotropic) -> Float[Array, "n d n d"]:
+        """Stiffness at the nodes x [m]; [N/m] for solids."""
+
+    @abc.abstractmethod
+    def inertia(
+        self, x: Float[Array, "n 3"], material: Isotropic, weight: Float[Array, "3 3"]
+    ) -> Float[Array, "n d n d"]:
+        """∫ ρ Nᵀ W N dV with the interpolation N of displacements; the mass for W = 1 [kg]."""
+
+    @abc.abstractmethod
+    def inertia_load(
+        self,
+        x: Float[Array, "n 3"],
+        material: Isotropic,
+        constant: Float[Array, "3"],
+        weight: Float[Array, "3 3"],
+    ) -> Float[Array, "n d"]:
+        """∫ ρ Nᵀ (c + W R) dV with the place R of the undeformed particle."""
+
+    @abc.abstractmethod
+    def jacobians(self, x: Float[Array, "n 3"]) -> Float[Array, " points"]:
+        """Volume ratios (lengths for beams) at the integration points, not positive when bad."""

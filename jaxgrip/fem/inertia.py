@@ -1,0 +1,130 @@
+"""Inertia of a body in its own, accelerated frame.
+
+Every term has the form ∫ ρ Nᵀ W N dV with a 3 x 3 matrix W: the mass for the identity, Coriolis'
+for 2 ω x, the rest for ω' x + ω x ω x.
+"""
+
+import abc
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from jaxgrip.fem.body import Body
+from jaxgrip.fem.elements.solid import Solid
+from jaxgrip.fem.sparse import NodeMatrix, assemble, assemble_vector
+from jaxgrip.fem.topology import Topology
+from jaxgrip.spatial.rotations import skew
+
+
+class FrameMotion(NamedTuple):
+    """Motion of the body frame, all in body axes.
+
+    `acceleration` (3,) of the origin less that of free fall [m/s^2], as the recursions give it;
+    `angular_velocity` (3,) [rad/s]; `angular_acceleration` (3,) [rad/s^2].
+    """
+
+    acceleration: Float[Array, "3"]
+    angular_velocity: Float[Array, "3"]
+    angular_acceleration: Float[Array, "3"]
+
+    @property
+    def coriolis(self) -> Float[Array, "3 3"]:
+        """2 ω x."""
+        return 2 * skew(self.angular_velocity)
+
+    @property
+    def turning(self) -> Float[Array, "3 3"]:
+        """ω' x + ω x ω x: acceleration of a particle at rest in the frame by its place."""
+        omega = skew(self.angular_velocity)
+        return skew(self.angular_acceleration) + omega @ omega
+
+
+class Inertia(eqx.Module):
+    """All integrals ∫ ρ Nᵀ W N dV of a body; `inertia` makes them."""
+
+    @abc.abstractmethod
+    def matrix(self, weight: Float[Array, "3 3"]) -> NodeMatrix:
+        """∫ ρ Nᵀ W N dV."""
+
+    @abc.abstractmethod
+    def apply(self, weight: Float[Array, "3 3"], u: Float[Array, "n d"]) -> Float[Array, "n d"]:
+        """The matrix times displacements, without forming it."""
+
+    @abc.abstractmethod
+    def load(self, constant: Float[Array, "3"], weight: Float[Array, "3 3"]) -> Float[Array, "n d"]:
+        """∫ ρ Nᵀ (c + W R) dV with the places R of the undeformed body."""
+
+    def frame_load(self, frame: FrameMotion) -> Float[Array, "n d"]:
+        """Inertia force of the undeformed body [N], 000a (4.47)."""
+        return -self.load(frame.acceleration, frame.turning)
+
+
+class SolidInertia(Inertia):
+    """Of a solid, where one scalar mass matrix holds everything."""
+
+    mass: NodeMatrix
+    nodes: Float[Array, "n 3"]
+
+    def matrix(self, weight: Float[Array, "3 3"]) -> NodeMatrix:
+        """∫ ρ Nᵀ W N dV."""
+        return self.mass.expand(weight)
+
+    def apply(self, weight: Float[Array, "3 3"], u: Float[Array, "n 3"]) -> Float[Array, "n 3"]:
+        """The matrix times displacements."""
+        return self.mass @ (u @ weight.T)
+
+    def load(self, constant: Float[Array, "3"], weight: Float[Array, "3 3"]) -> Float[Array, "n 3"]:
+        """∫ ρ Nᵀ (c + W R) dV."""
+        return self.mass @ (constant[None, :] + self.nodes @ weight.T)
+
+
+class GeneralInertia(Inertia):
+    """Of any element: one matrix for each entry of W."""
+
+    products: Float[Array, "3 3 n width d d"]
+    translation: Float[Array, "3 n d"]
+    rotation: Float[Array, "3 3 n d"]
+    topology: Topology
+
+    def matrix(self, weight: Float[Array, "3 3"]) -> NodeMatrix:
+        """∫ ρ Nᵀ W N dV."""
+        blocks = jnp.tensordot(weight, self.products, 2)
+        return NodeMatrix(blocks, self.topology)
+
+    def apply(self, weight: Float[Array, "3 3"], u: Float[Array, "n d"]) -> Float[Array, "n d"]:
+        """The matrix times displacements."""
+        return self.matrix(weight) @ u
+
+    def load(self, constant: Float[Array, "3"], weight: Float[Array, "3 3"]) -> Float[Array, "n d"]:
+        """∫ ρ Nᵀ (c + W R) dV."""
+        return jnp.tensordot(constant, self.translation, 1) + jnp.tensordot(
+            weight, self.rotation, 2
+        )
+
+
+@eqx.filter_jit
+def inertia(body: Body) -> Inertia:
+    """Inertia integrals of a body; source: 000a section 4.3 and (4.27) to (4.42)."""
+    grid, element = body.mesh, body.mesh.element
+    topology, x = grid.topology, grid.cell_nodes
+    if isinstance(element, Solid):
+        local = jax.vmap(lambda xe: element.scalar_mass(xe, body.material))(x)
+        return SolidInertia(assemble(topology, local[:, :, None, :, None]), grid.nodes)
+
+    def matrix(weight):
+        return assemble(
+            topology, jax.vmap(lambda xe: element.inertia(xe, body.material, weight))(x)
+        )
+
+    def load(constant, weight):
+        one = jax.vmap(lambda xe: element.inertia_load(xe, body.material, constant, weight))
+        return assemble_vector(topology, one(x))
+
+    units = jnp.eye(9).reshape(3, 3, 3, 3)
+    products = jax.vmap(jax.vmap(matrix))(units)
+    translation = jax.vmap(lambda c: load(c, jnp.zeros((3, 3))))(jnp.eye(3))
+    rotation = jax.vmap(jax.vmap(lambda w: load(jnp.zeros(3), w)))(units)
+    return GeneralInertia(products.blocks, translation, rotation, topology)

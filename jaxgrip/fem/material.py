@@ -1,0 +1,63 @@
+"""Materials."""
+
+import warnings
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from jaxgrip.checks import concrete, numbers
+
+
+class Isotropic(eqx.Module):
+    """Linear elastic, isotropic material.
+
+    **Arguments:** `E`, Young's modulus [Pa]; `nu`, Poisson's ratio; `rho`, density [kg/m^3].
+
+    **Raises:** `ValueError` unless E > 0, -1 < nu < 0.5 and rho > 0. Warns of a density below
+    1 kg/m^3, which as a rule was meant in g/cm^3.
+
+    Source: 000a (3.24), (3.25).
+    """
+
+    E: Float[Array, ""]
+    nu: Float[Array, ""]
+    rho: Float[Array, ""]
+
+    def __init__(self, E, nu, rho):
+        self.E = numbers("Young's modulus E", E, ())
+        self.nu = numbers("Poisson's ratio nu", nu, ())
+        self.rho = numbers("The density rho", rho, ())
+        if concrete(self.E) and self.E <= 0:
+            raise ValueError(f"Young's modulus E is {float(self.E):g} Pa; it must be positive.")
+        if concrete(self.nu) and not -1 < self.nu < 0.5:
+            raise ValueError(
+                f"Poisson's ratio nu is {float(self.nu):g}; it must lie between -1 and 0.5, both "
+                "excluded (0.5 is incompressible, which displacement elements cannot represent)."
+            )
+        if concrete(self.rho) and self.rho <= 0:
+            raise ValueError(f"The density rho is {float(self.rho):g} kg/m^3; it must be positive.")
+        if concrete(self.rho) and self.rho < 1:
+            warnings.warn(
+                f"A density of {float(self.rho):g} kg/m^3 is lighter than air; densities are in "
+                "kg/m^3 (aluminium: 2700).",
+                stacklevel=2,
+            )
+
+    @property
+    def lame(self) -> tuple[Float[Array, ""], Float[Array, ""]]:
+        """Lamé's parameters λ and μ [Pa]; μ is the shear modulus."""
+        mu = self.E / (2 * (1 + self.nu))
+        return self.nu * self.E / ((1 + self.nu) * (1 - 2 * self.nu)), mu
+
+    def stress(self, strain: Float[Array, "*points 6"]) -> Float[Array, "*points 6"]:
+        """Stress [Pa] of strains, both xx, yy, zz, xy, yz, zx with engineering shear."""
+        lam, mu = self.lame
+        normal, shear = strain[..., :3], strain[..., 3:]
+        trace = jnp.sum(normal, axis=-1, keepdims=True)
+        return jnp.concatenate([lam * trace + 2 * mu * normal, mu * shear], axis=-1)
+
+    def matrix(self) -> Float[Array, "6 6"]:
+        """Elasticity matrix H with stress = H strain [Pa]."""
+        return self.stress(jnp.asarray(np.eye(6)))

@@ -1,0 +1,59 @@
+"""Matrices of a body, assembled or applied without forming them."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from jaxgrip.fem.body import Body
+from jaxgrip.fem.inertia import inertia
+from jaxgrip.fem.sparse import NodeMatrix, assemble, assemble_vector
+
+
+@eqx.filter_jit
+def stiffness(body: Body) -> NodeMatrix:
+    """Stiffness matrix [N/m], supports not applied.
+
+    Source: 000a (4.22).
+    """
+    element = body.mesh.element
+    local = jax.vmap(lambda x: element.stiffness(x, body.material))(body.mesh.cell_nodes)
+    return assemble(body.mesh.topology, local)
+
+
+@eqx.filter_jit
+def mass(body: Body) -> NodeMatrix:
+    """Consistent mass matrix [kg], supports not applied.
+
+    Source: 000a section 4.3.
+    """
+    return inertia(body).matrix(jnp.eye(3))
+
+
+@eqx.filter_jit
+def geometric_stiffness(body: Body, u: Float[Array, "n d"]) -> NodeMatrix:
+    """Stiffness [N/m] by the stress of the displacements u [m]; the source leaves it out.
+
+    Source: 000a remark 3.7, linearised about u.
+    """
+    element, topology = body.mesh.element, body.mesh.topology
+    local = jax.vmap(lambda x, ue: element.geometric_stiffness(x, ue, body.material))(
+        body.mesh.cell_nodes, u[topology.cells]
+    )
+    return assemble(topology, local)
+
+
+@eqx.filter_jit
+def apply_stiffness(body: Body, u: Float[Array, "n d"]) -> Float[Array, "n d"]:
+    """Stiffness times displacements [N], element by element; nothing is stored.
+
+    The elements are worked off in groups, so that memory stays small for large meshes.
+    """
+    element, topology = body.mesh.element, body.mesh.topology
+
+    def force(cell):
+        x = body.mesh.nodes[cell]
+        return jnp.einsum("iajb,jb->ia", element.stiffness(x, body.material), u[cell])
+
+    local = jax.lax.map(force, jnp.asarray(topology.cells), batch_size=4096)
+    return assemble_vector(topology, local)

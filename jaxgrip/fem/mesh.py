@@ -1,0 +1,91 @@
+"""Meshes: nodes that are traced, connectivity that is static."""
+
+from collections.abc import Mapping
+
+import equinox as eqx
+import jax
+import numpy as np
+from jaxtyping import Array, Float
+
+from jaxgrip.checks import concrete, numbers
+from jaxgrip.fem.elements.element import Element
+from jaxgrip.fem.topology import Topology
+
+
+class Mesh(eqx.Module):
+    """Nodes joined to elements of one kind.
+
+    **Fields:** `nodes` (n, 3), places [m], traced; `topology`, connectivity and named faces.
+
+    **Raises:** `ValueError` when an element is inverted or degenerate (its number is named), an
+    index is out of range, a node belongs to no element, or a place is not finite.
+    """
+
+    nodes: Float[Array, "n 3"]
+    topology: Topology
+
+    def __init__(self, nodes, topology: Topology):
+        self.nodes = numbers("The nodes", nodes, (topology.n_nodes, 3))
+        self.topology = topology
+        _check(self)
+
+    @property
+    def element(self) -> Element:
+        """The kind of all elements."""
+        return self.topology.element
+
+    @property
+    def cell_nodes(self) -> Float[Array, "elements n 3"]:
+        """Places of the nodes of each element [m]."""
+        return self.nodes[self.topology.cells]
+
+    def nearest(self, place) -> int:
+        """Index of the node nearest to a place [m]; nodes must not be traced."""
+        return int(np.argmin(np.linalg.norm(np.asarray(self.nodes) - np.asarray(place), axis=1)))
+
+
+def mesh(
+    nodes,
+    cells,
+    element: Element,
+    *,
+    faces: Mapping[str, np.ndarray] | None = None,
+    points: Mapping[str, np.ndarray] | None = None,
+) -> Mesh:
+    """A mesh of nodes `(n, 3)` [m] and cells `(elements, nodes of one)` of one kind of element.
+
+    **Arguments:** `faces`, name to `(faces, 2)`, element and local face; `points`, name to
+    indices of nodes.
+
+    **Raises:** `ValueError` as `Mesh` does.
+    """
+    cells = np.asarray(cells)
+    n = len(nodes)
+    if cells.ndim != 2 or cells.shape[1] != len(element.nodes):
+        raise ValueError(
+            f"Cells of {type(element).__name__} need {len(element.nodes)} nodes each, but their "
+            f"shape is {cells.shape}."
+        )
+    if cells.size and not (cells.min() >= 0 and cells.max() < n):
+        bad = int(np.argmax((cells < 0).any(axis=1) | (cells >= n).any(axis=1)))
+        raise ValueError(f"Element {bad} uses a node that is not there (there are {n}).")
+    loose = np.setdiff1d(np.arange(n), cells)
+    if len(loose):
+        raise ValueError(f"Node {loose[0]} belongs to no element ({len(loose)} such nodes).")
+    return Mesh(nodes, Topology(element, n, cells, faces, points))
+
+
+def _check(grid: Mesh) -> None:
+    if not concrete(grid.nodes):
+        return
+    x = grid.cell_nodes
+    with jax.ensure_compile_time_eval():
+        ratio = np.asarray(jax.jit(jax.vmap(grid.element.jacobians))(x))
+    bad = np.flatnonzero(~(ratio > 0).all(axis=1))
+    if len(bad):
+        state = "inverted" if ratio[bad[0]].min() < 0 else "degenerate"
+        others = f" ({len(bad)} such elements)" if len(bad) > 1 else ""
+        raise ValueError(
+            f"Element {bad[0]} is {state}{others}: its nodes "
+            f"{grid.topology.cells[bad[0]].tolist()} are in a wrong order or coincide."
+        )

@@ -1,0 +1,91 @@
+"""Assembled matrices: blocks between nodes that share an element."""
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+import scipy.sparse
+from jaxtyping import Array, Float
+
+from jaxgrip.fem.topology import Topology
+
+
+class NodeMatrix(eqx.Module):
+    """A sparse matrix of d x d blocks, one for each pair of nodes that share an element.
+
+    **Fields:** `blocks` (n, width, d, d), the blocks of each row of nodes, zero where the row
+    has fewer neighbours; `topology`, whose `neighbours` name the columns.
+    """
+
+    blocks: Float[Array, "n width d d"]
+    topology: Topology
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns."""
+        size = self.topology.n_nodes * self.blocks.shape[-1]
+        return size, size
+
+    @property
+    def nnz(self) -> int:
+        """Number of stored entries, those that happen to vanish included."""
+        return int(self.topology.neighbours.used.sum()) * self.blocks.shape[-1] ** 2
+
+    def __matmul__(self, u: Float[Array, "n d"]) -> Float[Array, "n d"]:
+        near = self.topology.neighbours.columns
+        if self.blocks.shape[-1] == 1:
+            return jnp.einsum("nk,nkb->nb", self.blocks[..., 0, 0], u[near])
+        return jnp.einsum("nkab,nkb->na", self.blocks, u[near])
+
+    def __add__(self, other: "NodeMatrix") -> "NodeMatrix":
+        return NodeMatrix(self.blocks + other.blocks, self.topology)
+
+    def __mul__(self, factor: Float[Array, ""] | float) -> "NodeMatrix":
+        return NodeMatrix(self.blocks * factor, self.topology)
+
+    __rmul__ = __mul__
+
+    def expand(self, weight: Float[Array, "d d"]) -> "NodeMatrix":
+        """A matrix of scalars times `weight` in every block."""
+        return NodeMatrix(self.blocks * weight[None, None], self.topology)
+
+    def restrict(self, free: np.ndarray) -> "NodeMatrix":
+        """Rows and columns of fixed freedoms replaced by those of the identity."""
+        near = self.topology.neighbours
+        keep = free[:, None, :, None] & free[near.columns][:, :, None, :]
+        own = near.used & (near.columns == np.arange(len(free))[:, None])
+        fixed = own[..., None, None] * (np.eye(free.shape[1]) * ~free[:, None, :])[:, None]
+        return NodeMatrix(jnp.where(keep, self.blocks, fixed), self.topology)
+
+    def to_dense(self) -> Float[Array, "n d n d"]:
+        """All entries."""
+        near, d = self.topology.neighbours, self.blocks.shape[-1]
+        n = self.topology.n_nodes
+        dense = jnp.zeros((n, n, d, d)).at[np.arange(n)[:, None], near.columns].add(self.blocks)
+        return dense.transpose(0, 2, 1, 3)
+
+    def to_scipy(self, free: np.ndarray | None = None) -> scipy.sparse.csr_matrix:
+        """As SciPy's matrix, freedoms of a node side by side; only the free ones `(n, d)`."""
+        near, blocks = self.topology.neighbours, np.asarray(self.blocks)
+        d = blocks.shape[-1]
+        ends = np.concatenate([[0], np.cumsum(near.used.sum(axis=1))])
+        matrix = scipy.sparse.bsr_matrix(
+            (blocks[near.used], near.columns[near.used], ends), shape=self.shape, blocksize=(d, d)
+        ).tocsr()
+        if free is None:
+            return matrix
+        keep = np.flatnonzero(free)
+        return matrix[keep][:, keep]
+
+
+def assemble(topology: Topology, local: Float[Array, "elements n d n d"]) -> NodeMatrix:
+    """Sum of the matrices of all elements."""
+    near, d = topology.neighbours, local.shape[-1]
+    blocks = jnp.zeros((topology.n_nodes * near.width, d, d), local.dtype)
+    blocks = blocks.at[near.slots].add(local.transpose(0, 1, 3, 2, 4))
+    return NodeMatrix(blocks.reshape(topology.n_nodes, near.width, d, d), topology)
+
+
+def assemble_vector(topology: Topology, local: Float[Array, "elements n d"]) -> Float[Array, "n d"]:
+    """Sum of the vectors of all elements."""
+    zero = jnp.zeros((topology.n_nodes, local.shape[-1]), local.dtype)
+    return zero.at[topology.cells].add(local)

@@ -1,0 +1,173 @@
+"""What of a mesh is no number: the connectivity, the named faces, and what follows from them."""
+
+import functools
+from collections.abc import Mapping
+
+import equinox as eqx
+import numpy as np
+
+from jaxgrip.fem.elements.element import Element
+
+
+class Constant:
+    """A NumPy array that can be a static field: hashed once, equal when its entries are."""
+
+    def __init__(self, array: np.ndarray):
+        self.array = np.ascontiguousarray(array)
+        self.array.setflags(write=False)
+        self._hash = hash((self.array.shape, self.array.dtype.str, self.array.tobytes()))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (
+            isinstance(other, Constant)
+            and self._hash == other._hash
+            and np.array_equal(self.array, other.array)
+        )
+
+    def __repr__(self) -> str:
+        return f"Constant{self.array.shape}"
+
+
+class Topology(eqx.Module):
+    """Connectivity of a mesh of one kind of element.
+
+    **Fields:**
+
+    - `element`: the kind of all elements.
+    - `n_nodes`: number of nodes.
+    - `cells`: (elements, nodes of one) indices of nodes, in the order of the element.
+    - `faces`: name to (faces, 2), the element and its local face.
+    - `points`: name to (nodes,), named sets of nodes; each of `faces` has one of its name.
+    - `levels`: (nodes,), groups numbered from zero such that neighbours differ by at most one;
+      the fewer nodes the largest group has, the faster are direct solves.
+    """
+
+    element: Element = eqx.field(static=True)
+    n_nodes: int = eqx.field(static=True)
+    _cells: Constant = eqx.field(static=True)
+    _faces: tuple[tuple[str, Constant], ...] = eqx.field(static=True)
+    _points: tuple[tuple[str, Constant], ...] = eqx.field(static=True)
+
+    def __init__(
+        self,
+        element: Element,
+        n_nodes: int,
+        cells: np.ndarray,
+        faces: Mapping[str, np.ndarray] | None = None,
+        points: Mapping[str, np.ndarray] | None = None,
+    ):
+        self.element = element
+        self.n_nodes = n_nodes
+        self._cells = Constant(np.asarray(cells, dtype=np.int32))
+        faces = dict(faces or {})
+        points = {name: np.unique(nodes) for name, nodes in (points or {}).items()}
+        for name, pairs in faces.items():
+            local = np.asarray(element.faces)[pairs[:, 1]]
+            points[name] = np.unique(np.take_along_axis(self.cells[pairs[:, 0]], local, axis=1))
+        self._faces = _frozen(faces)
+        self._points = _frozen(points)
+
+    @property
+    def cells(self) -> np.ndarray:
+        """(elements, nodes of one) indices of nodes."""
+        return self._cells.array
+
+    @property
+    def faces(self) -> dict[str, np.ndarray]:
+        """Name to (faces, 2), the element and its local face."""
+        return {name: pairs.array for name, pairs in self._faces}
+
+    @property
+    def points(self) -> dict[str, np.ndarray]:
+        """Name to (nodes,), named sets of nodes."""
+        return {name: nodes.array for name, nodes in self._points}
+
+    def face(self, name: str) -> np.ndarray:
+        """(faces, 2) of the named face; `ValueError` when there is none."""
+        return _named(self.faces, name, "face")
+
+    def point_set(self, name: str) -> np.ndarray:
+        """(nodes,) of the named set; `ValueError` when there is none."""
+        return _named(self.points, name, "set of nodes")
+
+    @property
+    def levels(self) -> np.ndarray:
+        """(nodes,) groups of nodes such that neighbours differ by at most one."""
+        return _levels(self)
+
+    @property
+    def neighbours(self) -> "Neighbours":
+        """Which nodes share an element."""
+        return _neighbours(self)
+
+
+class Neighbours:
+    """Which nodes share an element, as one row of equal width a node.
+
+    - `columns`: (nodes, width), the neighbours of each node in ascending order, itself among
+      them, filled up with the node itself.
+    - `used`: (nodes, width), False where a column only fills up.
+    - `slots`: (elements, n, n), the place `row * width + slot` of each pair of element nodes.
+    """
+
+    def __init__(self, n_nodes: int, cells: np.ndarray):
+        n = cells.shape[1]
+        rows, cols = np.repeat(cells, n, axis=1).ravel(), np.tile(cells, (1, n)).ravel()
+        pairs, back = np.unique(rows.astype(np.int64) * n_nodes + cols, return_inverse=True)
+        row, col = np.divmod(pairs, n_nodes)
+        count = np.bincount(row, minlength=n_nodes)
+        start = np.concatenate([[0], np.cumsum(count)[:-1]])
+        slot = np.arange(len(row)) - start[row]
+        self.width = max(int(count.max(initial=1)), 1)
+        self.columns = np.tile(np.arange(n_nodes, dtype=np.int32)[:, None], (1, self.width))
+        self.columns[row, slot] = col
+        self.used = np.arange(self.width) < count[:, None]
+        place = row * self.width + slot
+        self.slots = place[back].reshape(len(cells), n, n).astype(np.int32)
+
+
+def _frozen(arrays: Mapping[str, np.ndarray]) -> tuple[tuple[str, Constant], ...]:
+    return tuple(
+        (name, Constant(np.asarray(a, dtype=np.int32))) for name, a in sorted(arrays.items())
+    )
+
+
+def _named(arrays: Mapping[str, np.ndarray], name: str, what: str) -> np.ndarray:
+    if name not in arrays:
+        known = ", ".join(map(repr, arrays)) or "none"
+        raise ValueError(f"The mesh has no {what} called {name!r}; it has {known}.")
+    return arrays[name]
+
+
+@functools.lru_cache(maxsize=64)
+def _neighbours(topology: Topology) -> Neighbours:
+    return Neighbours(topology.n_nodes, topology.cells)
+
+
+@functools.lru_cache(maxsize=64)
+def _levels(topology: Topology) -> np.ndarray:
+    """The best of breadth-first searches from every named set and from a far node."""
+    near = topology.neighbours
+    candidates = [_search(near, nodes) for nodes in topology.points.values() if len(nodes)]
+    far = _search(near, np.array([0]))
+    candidates.append(_search(near, np.flatnonzero(far == far.max())[:1]))
+    return min(candidates, key=lambda levels: np.bincount(levels).max())
+
+
+def _search(near: Neighbours, start: np.ndarray) -> np.ndarray:
+    level = np.full(len(near.columns), -1, dtype=np.int32)
+    front, depth = start, 0
+    while True:
+        level[front] = depth
+        reached = np.unique(near.columns[front])
+        front = reached[level[reached] < 0]
+        depth += 1
+        if not len(front):
+            rest = np.flatnonzero(level < 0)
+            if not len(rest):
+                return level
+            # Parts that do not touch each other share the levels without being coupled.
+            front, depth = rest[:1], 0
