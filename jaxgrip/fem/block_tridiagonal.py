@@ -28,7 +28,7 @@ class Factor(eqx.Module):
     def solve(self, b: Float[Array, "n d *columns"]) -> Float[Array, "n d *columns"]:
         """Solution x of A x = b for one or several right-hand sides."""
         packing = _packing(self.topology)
-        n, d, *rest = b.shape
+        d, rest = b.shape[1], b.shape[2:]
         rows = jnp.concatenate([b, jnp.zeros((1, d, *rest), b.dtype)])[packing.node]
         rows = rows.reshape(*self.pivots.shape[:2], *rest)
 
