@@ -41,23 +41,35 @@ class FrameMotion(NamedTuple):
         omega = skew(self.angular_velocity)
         return skew(self.angular_acceleration) + omega @ omega
 
+    @property
+    def amounts(self) -> Float[Array, "12"]:
+        """Acceleration and `turning` in one row: inertia forces are linear in it."""
+        return jnp.concatenate([self.acceleration, self.turning.ravel()])
+
 
 class Inertia(eqx.Module):
     """All integrals ∫ ρ Nᵀ W N dV of a body; `inertia` makes them."""
 
     @abc.abstractmethod
-    def matrix(self, weight: Float[Array, "3 3"]) -> NodeMatrix:
+    def matrix(self, weight: Float[Array, "3 3"]) -> NodeMatrix | Float[Array, "m m"]:
         """∫ ρ Nᵀ W N dV."""
 
     @abc.abstractmethod
-    def apply(self, weight: Float[Array, "3 3"], u: Float[Array, "n d"]) -> Float[Array, "n d"]:
+    def apply(self, weight: Float[Array, "3 3"], u: Array) -> Array:
         """The matrix times displacements, without forming it."""
 
     @abc.abstractmethod
     def load(self, constant: Float[Array, "3"], weight: Float[Array, "3 3"]) -> Float[Array, "n d"]:
         """∫ ρ Nᵀ (c + W R) dV with the places R of the undeformed body."""
 
-    def frame_load(self, frame: FrameMotion) -> Float[Array, "n d"]:
+    def patterns(self) -> Float[Array, "12 ..."]:
+        """Inertia force of the undeformed body for a unit of each of `FrameMotion.amounts`."""
+        zero, units = jnp.zeros((3, 3)), jnp.eye(9).reshape(9, 3, 3)
+        translation = jax.vmap(lambda c: self.load(c, zero))(jnp.eye(3))
+        rotation = jax.vmap(lambda w: self.load(jnp.zeros(3), w))(units)
+        return -jnp.concatenate([translation, rotation])
+
+    def frame_load(self, frame: FrameMotion) -> Array:
         """Inertia force of the undeformed body [N], 000a (4.47)."""
         return -self.load(frame.acceleration, frame.turning)
 
@@ -99,6 +111,28 @@ class GeneralInertia(Inertia):
         return self.matrix(weight) @ u
 
     def load(self, constant: Float[Array, "3"], weight: Float[Array, "3 3"]) -> Float[Array, "n d"]:
+        """∫ ρ Nᵀ (c + W R) dV."""
+        return jnp.tensordot(constant, self.translation, 1) + jnp.tensordot(
+            weight, self.rotation, 2
+        )
+
+
+class ReducedInertia(Inertia):
+    """Of a body whose displacements are a combination of few shapes."""
+
+    products: Float[Array, "3 3 m m"]
+    translation: Float[Array, "3 m"]
+    rotation: Float[Array, "3 3 m"]
+
+    def matrix(self, weight: Float[Array, "3 3"]) -> Float[Array, "m m"]:
+        """∫ ρ Nᵀ W N dV."""
+        return jnp.tensordot(weight, self.products, 2)
+
+    def apply(self, weight: Float[Array, "3 3"], u: Float[Array, " m"]) -> Float[Array, " m"]:
+        """The matrix times coordinates."""
+        return self.matrix(weight) @ u
+
+    def load(self, constant: Float[Array, "3"], weight: Float[Array, "3 3"]) -> Float[Array, " m"]:
         """∫ ρ Nᵀ (c + W R) dV."""
         return jnp.tensordot(constant, self.translation, 1) + jnp.tensordot(
             weight, self.rotation, 2

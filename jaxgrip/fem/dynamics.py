@@ -1,0 +1,277 @@
+"""Vibration in time."""
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import diffrax
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from jaxgrip.checks import concrete, numbers
+from jaxgrip.fem.body import Body
+from jaxgrip.fem.inertia import FrameMotion
+from jaxgrip.fem.integrators import Integrator, Newmark, StructureTerm, prepare
+from jaxgrip.fem.reduction import Reduced
+from jaxgrip.fem.static import check_supports
+from jaxgrip.fem.structure import Structure, structure
+
+# A quarter of a period a step still follows a vibration, with a visible error in its period.
+COARSE = 0.25
+COARSE_TURN = 0.1
+
+
+class Load(eqx.Module):
+    """Loads whose distribution is constant: Σ amount_s(t) pattern_s.
+
+    **Arguments:** `patterns` (s, n, d) [N] for unit amounts; `amount`, function of time (s,).
+    """
+
+    patterns: Float[Array, "s n d"]
+    amount: Callable[[Any], Any]
+
+
+class Response(eqx.Module):
+    """Elastic motion: `t` (k,) [s], `u` (k, n, d) [m] and `v` (k, n, d) [m/s] in body axes.
+
+    With a function `save`, `saved` holds its results instead, and `u` and `v` are None. `q`
+    (k, m) are the coordinates of a reduced body. `result` is diffrax's, `stats` its counts.
+    """
+
+    t: Float[Array, " k"]
+    u: Float[Array, "k n d"] | None
+    v: Float[Array, "k n d"] | None
+    q: Float[Array, "k m"] | None
+    saved: Any
+    result: Any
+    stats: dict
+
+
+def simulate(
+    body: Body | Reduced,
+    motion: Callable[[Any], FrameMotion] | None,
+    dt: float,
+    *,
+    t1: float,
+    t0: float = 0.0,
+    load: Load | None = None,
+    u0: Float[Array, "n d"] | None = None,
+    v0: Float[Array, "n d"] | None = None,
+    ts: Float[Array, " k"] | None = None,
+    save: Callable[[Any, Array, Array], Any] | None = None,
+    method: Integrator | diffrax.AbstractSolver | None = None,
+    rtol: float = 1e-8,
+    atol: float = 1e-12,
+    max_steps: int = 100_000,
+    progress_meter: diffrax.AbstractProgressMeter | None = None,
+    throw: bool = True,
+) -> Response:
+    """Elastic motion of a body whose frame moves as prescribed.
+
+    **Arguments:**
+
+    - `body`: a whole body, or a reduced one.
+    - `motion`: function of time giving the `FrameMotion`; None for a frame at rest. Its
+      acceleration holds gravity, as that of `jaxgrip.rigid.rnea_bodies` does.
+    - `dt`: step [s], made a little shorter so that a whole number fits.
+    - `t0`, `t1`: begin and end [s].
+    - `load`: loads besides inertia.
+    - `u0`, `v0`: displacements [m] and velocities [m/s] at the start; zero when not given.
+    - `ts`: (k,) times to save at; the end of every step when not given.
+    - `save`: function `(t, u, v)` of what to save instead of displacements and velocities.
+    - `method`: `Newmark()` when not given, `GeneralizedAlpha(...)`, or, for reduced bodies, a
+      solver of diffrax such as `diffrax.Kvaerno5()` with error control by `rtol`, `atol` (in
+      units of the coordinates) and at most `max_steps`.
+    - `progress_meter`, `throw`: as for `diffrax.diffeqsolve`.
+
+    **Returns:** `Response`; differentiable in all numbers, forwards and backwards.
+
+    **Raises:** `ValueError` for times out of order, supports that leave a rigid motion, or an
+    initial state that is not finite. Warns when the step is too long for the motion.
+
+    Source: 000a (4.47), integrated by (4.50) to (4.52).
+    """
+    if not t1 > t0:
+        raise ValueError(f"The end t1 = {t1:g} s must be later than the start t0 = {t0:g} s.")
+    if not dt > 0:
+        raise ValueError(f"The step dt is {dt:g} s; it must be positive.")
+    whole = isinstance(body, Body)
+    method = Newmark() if method is None else method
+    if whole:
+        check_supports(body)
+        shape = body.free.shape
+    else:
+        shape = body.shapes.shape[1:]
+    if whole and isinstance(method, diffrax.AbstractSolver):
+        raise ValueError(
+            "Solvers of diffrax need dense matrices: reduce the body first, or take Newmark()."
+        )
+    u0 = jnp.zeros(shape) if u0 is None else numbers("u0", u0, shape)
+    v0 = jnp.zeros(shape) if v0 is None else numbers("v0", v0, shape)
+    steps = max(1, int(np.ceil((t1 - t0) / dt - 1e-9)))
+    if ts is None:
+        ts = jnp.linspace(t0, t1, steps + 1)
+    if concrete(ts) and not (np.min(ts) >= t0 and np.max(ts) <= t1 and np.all(np.diff(ts) >= 0)):
+        raise ValueError(f"The times ts must increase and lie between {t0:g} and {t1:g} s.")
+    meter = diffrax.NoProgressMeter() if progress_meter is None else progress_meter
+    model = structure(body) if whole else body.structure
+    _warn_of_coarse_steps(model, motion, (t1 - t0) / steps, (t0, t1))
+    return _simulate(
+        body, model, motion, load, u0, v0, ts, save, method, meter, (t0, t1), steps,
+        (rtol, atol), max_steps, throw,
+    )  # fmt: skip
+
+
+@eqx.filter_jit
+def _simulate(
+    body, model, motion, load, u0, v0, ts, save, method, meter, span, steps, tolerances,
+    max_steps, throw,
+):  # fmt: skip
+    t0, t1 = jnp.asarray(span[0], dtype=float), jnp.asarray(span[1], dtype=float)
+    h = (t1 - t0) / steps
+    reduced = isinstance(body, Reduced)
+    frame = (lambda t: None) if motion is None else motion
+
+    def amounts(t):
+        inertial = jnp.zeros(12) if motion is None else frame(t).amounts
+        return inertial if load is None else jnp.concatenate([inertial, load.amount(t)])
+
+    if reduced:
+        own = body.patterns[:12] if load is None else _known(body, load)
+        projected = jnp.einsum("ind,snd->is", body.shapes, own)
+
+        def force(t):
+            return projected @ amounts(t)
+
+        def displacements(t, q):
+            known = amounts(t)
+            return jnp.tensordot(q, body.shapes, 1) + jnp.tensordot(
+                known, body.corrections[: len(known)], 1
+            )
+
+        def output(t, y, args):
+            # The corrections follow the loads, and so does their share of the velocity.
+            (u, v) = jax.jvp(displacements, (t, y[0]), (jnp.ones_like(t), y[1]))
+            return (u, v, y[0]) if save is None else save(t, u, v)
+
+        known = amounts(t0)
+        rest = jnp.tensordot(known, body.corrections[: len(known)], 1)
+        y0 = (_fit(body, model, u0 - rest), _fit(body, model, v0))
+    else:
+
+        def force(t):
+            total = jnp.zeros_like(u0) if motion is None else model.inertia.frame_load(frame(t))
+            if load is not None:
+                total = total + jnp.tensordot(load.amount(t), load.patterns, 1)
+            return total
+
+        def output(t, y, args):
+            return (*y, None) if save is None else save(t, *y)
+
+        y0 = (model.held(u0), model.held(v0))
+
+    mass = model.factorise(jnp.array(1.0), jnp.array(0.0))
+    term = StructureTerm(model, frame, force, _Mass(model, mass))
+    if isinstance(method, Integrator):
+        solver, control = prepare(method, term, h), diffrax.StepTo(t0 + h * jnp.arange(steps + 1))
+        t1, count, first = t0 + h * steps, steps, None
+    else:
+        solver, count, first = method, max_steps, h
+        control = diffrax.PIDController(rtol=tolerances[0], atol=tolerances[1])
+    solution = diffrax.diffeqsolve(
+        term,
+        solver,
+        t0,
+        t1,
+        first,
+        y0,
+        saveat=diffrax.SaveAt(ts=jnp.clip(ts, t0, t1), fn=output),
+        stepsize_controller=control,
+        max_steps=count,
+        progress_meter=meter,
+        throw=throw,
+    )
+    if save is None:
+        u, v, q = solution.ys
+        return Response(solution.ts, u, v, q, None, solution.result, solution.stats)
+    return Response(solution.ts, None, None, None, solution.ys, solution.result, solution.stats)
+
+
+class _Mass(eqx.Module):
+    """Solves with the mass matrix, differentiably."""
+
+    structure: Structure
+    factor: Any
+
+    def solve(self, b: Array) -> Array:
+        s = self.structure
+
+        def matvec(a):
+            return jnp.where(s.free, s.mass(a), a)
+
+        def invert(_, right):
+            return jax.lax.stop_gradient(self.factor).solve(right)
+
+        return jax.lax.custom_linear_solve(matvec, b, invert, symmetric=True)
+
+
+def _known(body: Reduced, load: Load) -> Array:
+    """Patterns of all loads; those of a reduced body stand in for the load's own."""
+    if len(body.patterns) != 12 + len(load.patterns):
+        raise ValueError(
+            f"The load has {len(load.patterns)} patterns, but the body was reduced with "
+            f"{len(body.patterns) - 12}; give `reduce` the same patterns."
+        )
+    return body.patterns
+
+
+def _fit(body: Reduced, model: Structure, u: Array) -> Array:
+    """Coordinates of displacements, in the least squares of their elastic energy."""
+    gram = jnp.einsum("ind,jnd->ij", body.shapes, body.shapes)
+    return jnp.linalg.solve(gram, jnp.einsum("ind,nd->i", body.shapes, u))
+
+
+def _warn_of_coarse_steps(model: Structure, motion, h: float, span: tuple[float, float]) -> None:
+    leaves = jax.tree.leaves(eqx.filter((model, motion), eqx.is_array))
+    if not all(map(concrete, leaves)):
+        return
+    period = float(2 * np.pi / _slowest(model))
+    if h > COARSE * period:
+        warnings.warn(
+            f"The step of {h:.3g} s is {h / period:.2g} times the period of the slowest vibration "
+            f"({period:.3g} s), which it cannot follow; take at most {COARSE:g} times.",
+            stacklevel=3,
+        )
+    if motion is None:
+        return
+    times = jnp.linspace(*span, 65)
+    fastest = float(_fastest(motion, times))
+    if h * fastest > COARSE_TURN:
+        warnings.warn(
+            f"The frame turns by {h * fastest:.2g} rad in one step of {h:.3g} s; take steps in "
+            f"which it turns by at most {COARSE_TURN:g} rad.",
+            stacklevel=3,
+        )
+
+
+@eqx.filter_jit
+def _fastest(motion, times: Array) -> Array:
+    turns = jax.vmap(lambda t: motion(t).angular_velocity)(times)
+    return jnp.sqrt(jnp.max(jnp.sum(turns**2, axis=1)))
+
+
+@eqx.filter_jit
+def _slowest(model: Structure) -> Array:
+    """About the lowest circular frequency [rad/s], by inverse iteration."""
+    factor = model.factorise(jnp.array(0.0), jnp.array(1.0))
+    start = np.random.default_rng(0).standard_normal(model.free.shape)
+
+    def step(_, x):
+        y = factor.solve(model.held(model.mass(x)))
+        return y / jnp.max(jnp.abs(y))
+
+    x = jax.lax.fori_loop(0, 12, step, model.held(jnp.asarray(start)))
+    return jnp.sqrt(jnp.vdot(x, model.elastic(x)) / jnp.vdot(x, model.mass(x)))

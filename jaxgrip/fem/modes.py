@@ -1,0 +1,222 @@
+"""Natural vibrations."""
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.scipy.linalg as jsl
+import lineax as lx
+import numpy as np
+from jaxtyping import Array, Float
+
+from jaxgrip.fem import block_tridiagonal
+from jaxgrip.fem.body import Body
+from jaxgrip.fem.inertia import Inertia, inertia
+from jaxgrip.fem.matrices import stiffness
+from jaxgrip.fem.sparse import NodeMatrix
+from jaxgrip.fem.static import check_supports
+
+TOLERANCE = 1e-12
+ITERATIONS = 50
+ROUNDING = 1e-14
+BLOCK = 8
+
+
+class Modes(NamedTuple):
+    """The lowest natural vibrations of a body.
+
+    `frequency` (k,), circular [rad/s], ascending; `shape` (k, n, d), with modal mass 1 kg.
+    """
+
+    frequency: Float[Array, " k"]
+    shape: Float[Array, "k n d"]
+
+
+def frequencies(body: Body, k: int) -> Float[Array, " k"]:
+    """The k lowest natural circular frequencies [rad/s], ascending; arguments as for `modes`."""
+    return modes(body, k).frequency
+
+
+def modes(body: Body, k: int) -> Modes:
+    """The k lowest natural vibrations, undamped.
+
+    Derivatives of the frequencies are those of simple ones, and right for the sum over coinciding
+    ones. Derivatives of the shapes are those of the space they span: a turn of the shapes among
+    themselves is left out, on which no result of a reduced model depends.
+
+    **Raises:** `ValueError` when the supports leave a rigid motion, or k is no number of modes
+    the body has.
+
+    Source: subspace iteration with 000a (4.22), K phi = w^2 M phi.
+    """
+    check_supports(body)
+    most = int(body.free.sum())
+    if not 1 <= k <= most:
+        raise ValueError(f"The number of modes is {k}; the body has 1 to {most} of them.")
+    return _modes(body, k)
+
+
+@eqx.filter_jit
+def _modes(body: Body, k: int) -> Modes:
+    matrix, inert = stiffness(body), inertia(body)
+    free = jnp.asarray(body.free)
+    frozen = jax.lax.stop_gradient(
+        _Frozen(matrix.restrict(body.free), block_tridiagonal.factorise(matrix, body.free), inert)
+    )
+    value, shape = _subspace(frozen, free, k, int(body.free.sum()))
+
+    def residual(squared, x):
+        return jnp.where(free, matrix @ x - squared * inert.apply(jnp.eye(3), x), 0.0)
+
+    residuals = jax.vmap(residual)(value, shape)
+    shift = jnp.einsum("kna,kna->k", shape, residuals)
+    squared = value + shift - jax.lax.stop_gradient(shift)
+    return Modes(jnp.sqrt(squared), shape + _turn(residuals, value, shape, free, frozen))
+
+
+class _Frozen(NamedTuple):
+    """What the iterations use, free of derivatives."""
+
+    matrix: NodeMatrix
+    factor: block_tridiagonal.Factor
+    inertia: Inertia
+
+    def mass(self, x: Array) -> Array:
+        """Mass matrix times a vector."""
+        return self.inertia.apply(jnp.eye(3), x)
+
+
+def _subspace(frozen: _Frozen, free: Array, k: int, size: int) -> tuple[Array, Array]:
+    """Squared frequencies and shapes (k,) and (k, n, d), by Krylov's space and inverse iteration."""
+    mass, elastic = _columns(frozen.mass), _columns(lambda x: frozen.matrix @ x)
+    mask = free[..., None]
+    columns = BLOCK * -(-3 * k // BLOCK) + 2 * BLOCK
+    if 2 * columns > size:
+        return _dense(frozen, free, k, size)
+
+    def inverse(x):
+        return frozen.factor.solve(jnp.where(mask, mass(x), 0.0))
+
+    def step(state):
+        i, x, old, _ = state
+        y = inverse(x)
+        values, x = _ritz(y, elastic(y), mass(y))
+        # Inverse values are known to rounding of the largest one.
+        error = jnp.abs(values / old - 1) - ROUNDING * values / values[0]
+        return i + 1, x, values, jnp.max(error[:k])
+
+    def unfinished(state):
+        return (state[0] < ITERATIONS) & (state[3] > TOLERANCE)
+
+    start = _krylov(inverse, mass, mask, columns)
+    begin = (0, start, jnp.ones(columns), jnp.array(jnp.inf))
+    _, x, values, change = jax.lax.while_loop(unfinished, step, begin)
+    values = jnp.where(change > 1e-8, jnp.nan, values)
+    return jax.lax.stop_gradient((values[:k], jnp.moveaxis(x, -1, 0)[:k]))
+
+
+def _krylov(inverse, mass, mask: Array, columns: int) -> Array:
+    """An orthonormal basis (n, d, columns) of the space of powers of the inverse, block by block."""
+    shape = (*mask.shape[:2], BLOCK)
+    first = np.random.default_rng(0).standard_normal(shape)
+
+    def orthonormal(x, basis):
+        for _ in range(2):
+            weighted = mass(x)
+            x = x - jnp.einsum("nac,cb->nab", basis, jnp.einsum("nac,nab->cb", basis, weighted))
+            gram = jnp.einsum("nac,nab->cb", x, mass(x))
+            root = jnp.linalg.cholesky((gram + gram.T) / 2)
+            x = jsl.solve_triangular(root, x.reshape(-1, BLOCK).T, lower=True).T.reshape(shape)
+        return x
+
+    def grow(j, state):
+        basis, block = state
+        block = orthonormal(inverse(block), basis)
+        return jax.lax.dynamic_update_slice_in_dim(basis, block, j * BLOCK, axis=2), block
+
+    empty = jnp.zeros((*shape[:2], columns))
+    begin = orthonormal(jnp.where(mask, first, 0.0), empty)
+    return jax.lax.fori_loop(0, columns // BLOCK, grow, (empty, begin))[0]
+
+
+def _dense(frozen: _Frozen, free: Array, k: int, size: int) -> tuple[Array, Array]:
+    """The same from all freedoms at once, for small bodies."""
+    place = jnp.flatnonzero(free.ravel(), size=size)
+    unit = jnp.zeros((free.size, size)).at[place, jnp.arange(size)].set(1.0)
+    unit = unit.reshape(*free.shape, size)
+    kx = _columns(lambda x: frozen.matrix @ x)(unit)
+    values, x = _ritz(unit, kx, _columns(frozen.mass)(unit))
+    return jax.lax.stop_gradient((values[:k], jnp.moveaxis(x, -1, 0)[:k]))
+
+
+def _ritz(x: Array, kx: Array, mx: Array) -> tuple[Array, Array]:
+    """Squared frequencies, and the shapes in the span of x.
+
+    The eigenvalues sought are the inverse ones, of which the wanted are the largest: they come
+    out to rounding.
+    """
+    flat = [a.reshape(-1, a.shape[-1]) for a in (x, kx, mx)]
+    small_k, small_m = flat[0].T @ flat[1], flat[0].T @ flat[2]
+    # Scaled columns keep the small matrix far from singular.
+    scale = 1 / jnp.sqrt(jnp.diagonal(small_k))
+    root = jnp.linalg.cholesky((small_k + small_k.T) / 2 * jnp.outer(scale, scale))
+    inner = (small_m + small_m.T) / 2 * jnp.outer(scale, scale)
+    inner = jsl.solve_triangular(root, inner, lower=True)
+    inner = jsl.solve_triangular(root, inner.T, lower=True)
+    inverse, vectors = jnp.linalg.eigh((inner + inner.T) / 2)
+    inverse, vectors = inverse[::-1], vectors[:, ::-1]
+    vectors = jsl.solve_triangular(root.T, vectors, lower=False) * scale[:, None]
+    vectors = vectors / jnp.sqrt(inverse)[None, :]
+    return 1 / inverse, (flat[0] @ vectors).reshape(x.shape)
+
+
+@jax.custom_jvp
+def _turn(residuals: Array, value: Array, shape: Array, free: Array, frozen: _Frozen) -> Array:
+    """Zero, with the derivative of the space that the shapes span."""
+    return jnp.zeros_like(residuals)
+
+
+@_turn.defjvp
+def _turn_jvp(primals, tangents):
+    """Beyond the span K - w^2 M is positive definite: conjugate gradients, preconditioned by K."""
+    residuals, value, shape, free, frozen = primals
+
+    def inertial(x):
+        return jnp.where(free, frozen.mass(x), 0.0)
+
+    dual = jax.vmap(inertial)(shape)
+
+    def outside(x):
+        return x - jnp.einsum("jna,j->na", shape, jnp.einsum("jna,na->j", dual, x))
+
+    def outside_dual(f):
+        return f - jnp.einsum("jna,j->na", dual, jnp.einsum("jna,na->j", shape, f))
+
+    def one(squared, right):
+        def apply(x):
+            y = outside(x)
+            # The span itself gets a positive part, so that the operator is definite everywhere.
+            inner = jnp.einsum("jna,j->na", dual, value * jnp.einsum("jna,na->j", dual, x))
+            return outside_dual(frozen.matrix @ y - squared * inertial(y)) + inner
+
+        def solve(_, b):
+            like, tag = jax.eval_shape(lambda: b), lx.positive_semidefinite_tag
+            cg = lx.CG(rtol=1e-10, atol=0.0, max_steps=500)
+            inner = lx.FunctionLinearOperator(frozen.factor.solve, like, tag)
+            return lx.linear_solve(
+                lx.FunctionLinearOperator(apply, like, tag),
+                b,
+                cg,
+                options={"preconditioner": inner},
+            ).value
+
+        return -outside(
+            jax.lax.custom_linear_solve(apply, outside_dual(right), solve, symmetric=True)
+        )
+
+    return jnp.zeros_like(residuals), jax.vmap(one)(value, tangents[0])
+
+
+def _columns(function):
+    return jax.vmap(function, in_axes=-1, out_axes=-1)

@@ -1,0 +1,156 @@
+"""Reduced bodies: displacements as a combination of few shapes."""
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from jaxgrip.fem import block_tridiagonal
+from jaxgrip.fem.body import Body
+from jaxgrip.fem.inertia import Inertia, ReducedInertia, inertia
+from jaxgrip.fem.matrices import geometric_stiffness, stiffness
+from jaxgrip.fem.modes import modes
+from jaxgrip.fem.sparse import NodeMatrix
+from jaxgrip.fem.structure import Structure
+from jaxgrip.fem.topology import Constant
+
+import numpy as np
+
+
+class Reduced(eqx.Module):
+    """A body whose displacements are u = Σ q_j shape_j + Σ p_s correction_s.
+
+    **Fields:**
+
+    - `structure`: the equations of motion of the coordinates q.
+    - `shapes`: (m, n, d).
+    - `patterns`: (s, n, d), the loads that the corrections know: of `FrameMotion.amounts`, then
+      those given to `reduce`.
+    - `corrections`: (s, n, d), what a unit of each load moves at rest beyond the shapes [m].
+    """
+
+    structure: Structure
+    shapes: Float[Array, "m n d"]
+    patterns: Float[Array, "s n d"]
+    corrections: Float[Array, "s n d"]
+
+    def displacements(
+        self, q: Float[Array, " m"], amounts: Float[Array, " s"]
+    ) -> Float[Array, "n d"]:
+        """Displacements [m] of coordinates and amounts of the loads."""
+        return jnp.tensordot(q, self.shapes, 1) + jnp.tensordot(amounts, self.corrections, 1)
+
+    def coordinates(
+        self, u: Float[Array, "n d"], amounts: Float[Array, " s"]
+    ) -> Float[Array, " m"]:
+        """Coordinates q whose displacements are closest to u, measured by the stiffness."""
+        rest = u - jnp.tensordot(amounts, self.corrections, 1)
+        gram = jnp.einsum("ind,jnd->ij", self.shapes, self.shapes)
+        return jnp.linalg.solve(gram, jnp.einsum("ind,nd->i", self.shapes, rest))
+
+
+def reduce(
+    body: Body,
+    shapes: int | Float[Array, "m n d"],
+    *,
+    patterns: Float[Array, "s n d"] | None = None,
+    geometric: bool = False,
+) -> Reduced:
+    """The body reduced to its lowest natural modes, or to given shapes.
+
+    **Arguments:**
+
+    - `shapes`: number of modes, or shapes (m, n, d) such as those of `craig_bampton`.
+    - `patterns`: (s, n, d), loads of unit amount [N] besides inertia; what they move at rest is
+      represented exactly (static correction).
+    - `geometric`: whether the stress of the inertia forces stiffens the body, so that a blade
+      that spins gets stiffer; the source leaves it out.
+
+    **Raises:** `ValueError` as `modes` does.
+
+    Source: 000a section 8, modal reduction.
+    """
+    basis = modes(body, shapes).shape if isinstance(shapes, int) else shapes
+    own = jnp.zeros((0, *body.free.shape)) if patterns is None else patterns
+    return _reduce(body, basis, own, geometric)
+
+
+@eqx.filter_jit
+def _reduce(body: Body, basis: Array, own: Array, geometric: bool) -> Reduced:
+    matrix, inert = stiffness(body), inertia(body)
+    patterns = jnp.where(jnp.asarray(body.free)[None], jnp.concatenate([inert.patterns(), own]), 0.0)
+    elastic = project(matrix, basis)
+    factor = block_tridiagonal.factorise(matrix, body.free)
+    static = jax.vmap(lambda f: block_tridiagonal.solve(matrix, factor, body.free, f))(patterns)
+    held = jnp.linalg.solve(elastic, jnp.einsum("ind,snd->is", basis, patterns))
+    corrections = static - jnp.einsum("is,ind->snd", held, basis)
+    stress = None
+    if geometric:
+
+        def stiffening(u):
+            return project(geometric_stiffness(body, u), basis)
+
+        stress = jax.vmap(stiffening)(static[:12])
+    reduced = Structure(
+        elastic, reduce_inertia(inert, basis), body.damping, Constant(_all(len(basis))), stress
+    )
+    return Reduced(reduced, basis, patterns, corrections)
+
+
+def project(matrix: NodeMatrix, basis: Float[Array, "m n d"]) -> Float[Array, "m m"]:
+    """Quadratic form of a symmetric matrix on shapes."""
+    product = jnp.einsum("ind,jnd->ij", basis, jax.vmap(lambda x: matrix @ x)(basis))
+    return (product + product.T) / 2
+
+
+def reduce_inertia(inert: Inertia, basis: Float[Array, "m n d"]) -> ReducedInertia:
+    """Inertia of the coordinates of shapes."""
+    units = jnp.eye(9).reshape(9, 3, 3)
+    m = len(basis)
+
+    def products(weight):
+        moved = jax.vmap(lambda x: inert.apply(weight, x))(basis)
+        return jnp.einsum("ind,jnd->ij", basis, moved)
+
+    loads = -jnp.einsum("snd,ind->si", inert.patterns(), basis)
+    return ReducedInertia(
+        jax.lax.map(products, units).reshape(3, 3, m, m), loads[:3], loads[3:].reshape(3, 3, m)
+    )
+
+
+def craig_bampton(body: Body, interface: str, k: int) -> Float[Array, "m n d"]:
+    """Shapes of Craig and Bampton: all static shapes of an interface, and k modes with it held.
+
+    **Arguments:** `interface`, the name of a face or set of nodes each of whose freedoms moves
+    alone in one of the shapes; `k`, the number of fixed-interface modes.
+
+    **Returns:** (m, n, d), the static shapes first.
+
+    **Raises:** `ValueError` when there is no such face, or as `modes` does.
+
+    Source: Craig and Bampton, AIAA J. 6 (1968).
+    """
+    nodes = body.mesh.topology.point_set(interface)
+    held = body.free.copy()
+    held[nodes] = False
+    fixed = eqx.tree_at(lambda b: b._free, body, Constant(held))
+    inner = modes(fixed, k).shape
+    moving = np.argwhere(body.free & ~held)
+    return jnp.concatenate([_constraint_shapes(fixed, moving), inner])
+
+
+def _constraint_shapes(fixed: Body, moving: np.ndarray) -> Float[Array, "m n d"]:
+    matrix = stiffness(fixed)
+    factor = block_tridiagonal.factorise(matrix, fixed.free)
+
+    def one(place):
+        unit = fixed.zeros().at[place[0], place[1]].set(1.0)
+        return unit + block_tridiagonal.solve(matrix, factor, fixed.free, -(matrix @ unit))
+
+    return jax.vmap(one)(jnp.asarray(moving))
+
+
+def _all(m: int) -> np.ndarray:
+    return np.ones(m, dtype=bool)

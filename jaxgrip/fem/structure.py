@@ -1,0 +1,83 @@
+"""What time integration needs of a body: whole or reduced, the same operations."""
+
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from jaxgrip.fem import block_tridiagonal
+from jaxgrip.fem.body import Body, Rayleigh
+from jaxgrip.fem.inertia import FrameMotion, Inertia, inertia
+from jaxgrip.fem.matrices import stiffness
+from jaxgrip.fem.sparse import NodeMatrix
+from jaxgrip.fem.topology import Constant
+
+
+class Structure(eqx.Module):
+    """M u'' + (D + 2 ω x) u' + (K + ω' x + ω x ω x) u = f in a moving frame, 000a (4.47).
+
+    Coordinates u are displacements (n, d) of a whole body, or (m,) of a reduced one.
+    `geometric`, if there, is the stiffness by the stress of the inertia forces, for a unit of each
+    of `FrameMotion.amounts`.
+    """
+
+    stiffness: Any
+    inertia: Inertia
+    damping: Rayleigh
+    _free: Constant = eqx.field(static=True)
+    geometric: Float[Array, "12 m m"] | None = None
+
+    @property
+    def free(self) -> np.ndarray:
+        """True where a coordinate is not held."""
+        return self._free.array
+
+    def elastic(self, u: Array) -> Array:
+        """K u."""
+        return self.stiffness @ u
+
+    def mass(self, u: Array) -> Array:
+        """M u."""
+        return self.inertia.apply(jnp.eye(3), u)
+
+    def damped(self, v: Array) -> Array:
+        """D v."""
+        return self.damping.mass * self.mass(v) + self.damping.stiffness * self.elastic(v)
+
+    def moving(self, frame: FrameMotion | None, u: Array, v: Array) -> Array:
+        """Forces of the frame's motion that depend on the elastic motion."""
+        if frame is None:
+            return jnp.zeros_like(u)
+        force = self.inertia.apply(frame.coriolis, v) + self.inertia.apply(frame.turning, u)
+        if self.geometric is None:
+            return force
+        return force + jnp.tensordot(frame.amounts, self.geometric, 1) @ u
+
+    def held(self, force: Array) -> Array:
+        """Forces without those on fixed freedoms."""
+        return jnp.where(self.free, force, 0.0)
+
+    def factorise(self, mass: Array, stiffness: Array) -> Any:
+        """Factors of `mass` · M + `stiffness` · K, with a method `solve`."""
+        if isinstance(self.stiffness, NodeMatrix):
+            matrix = self.inertia.matrix(mass * jnp.eye(3)) + stiffness * self.stiffness
+            return block_tridiagonal.factorise(matrix, self.free)
+        matrix = mass * self.inertia.matrix(jnp.eye(3)) + stiffness * self.stiffness
+        return DenseFactor(jnp.linalg.inv(matrix))
+
+
+class DenseFactor(eqx.Module):
+    """Inverse of a small matrix."""
+
+    inverse: Float[Array, "m m"]
+
+    def solve(self, b: Float[Array, " m"]) -> Float[Array, " m"]:
+        """Solution x of A x = b."""
+        return self.inverse @ b
+
+
+def structure(body: Body) -> Structure:
+    """The whole body."""
+    return Structure(stiffness(body), inertia(body), body.damping, Constant(body.free))
