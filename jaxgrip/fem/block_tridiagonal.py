@@ -127,7 +127,7 @@ def _blocks(matrix: NodeMatrix) -> tuple[Float[Array, "levels w w"], Float[Array
     packing, near = _packing(matrix.topology), matrix.topology.neighbours
     d, size = matrix.blocks.shape[-1], (packing.levels, packing.width)
     level, position = np.divmod(packing.place, packing.width)
-    row = np.broadcast_to(np.arange(len(level))[:, None], near.columns.shape)
+    row = np.broadcast_to(np.arange(len(level)), near.columns.shape)
 
     def gather(step: int, filled: bool) -> Float[Array, "levels w w"]:
         use = near.used & (level[row] - level[near.columns] == step)

@@ -159,7 +159,7 @@ def _simulate(
 
         known = amounts(t0)
         rest = jnp.tensordot(known, body.corrections[: len(known)], 1)
-        y0 = (_fit(body, model, u0 - rest), _fit(body, model, v0))
+        y0 = (_fit(body, u0 - rest), _fit(body, v0))
     else:
 
         def force(t):
@@ -228,8 +228,8 @@ def _known(body: Reduced, load: Load) -> Array:
     return body.patterns
 
 
-def _fit(body: Reduced, model: Structure, u: Array) -> Array:
-    """Coordinates of displacements, in the least squares of their elastic energy."""
+def _fit(body: Reduced, u: Array) -> Array:
+    """Coordinates of the combination of shapes nearest to displacements."""
     gram = jnp.einsum("ind,jnd->ij", body.shapes, body.shapes)
     return jnp.linalg.solve(gram, jnp.einsum("ind,nd->i", body.shapes, u))
 

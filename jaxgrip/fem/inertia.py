@@ -62,6 +62,11 @@ class Inertia(eqx.Module):
     def load(self, constant: Float[Array, "3"], weight: Float[Array, "3 3"]) -> Float[Array, "n d"]:
         """∫ ρ Nᵀ (c + W R) dV with the places R of the undeformed body."""
 
+    def combine(self, *terms: Array) -> Array:
+        """Sum of `apply` over pairs of weights and displacements given in turn."""
+        pairs = zip(terms[::2], terms[1::2], strict=True)
+        return sum(self.apply(weight, u) for weight, u in pairs)
+
     def patterns(self) -> Float[Array, "12 ..."]:
         """Inertia force of the undeformed body for a unit of each of `FrameMotion.amounts`."""
         zero, units = jnp.zeros((3, 3)), jnp.eye(9).reshape(9, 3, 3)
@@ -96,7 +101,7 @@ class SolidInertia(Inertia):
 class GeneralInertia(Inertia):
     """Of any element: one matrix for each entry of W."""
 
-    products: Float[Array, "3 3 n width d d"]
+    products: Float[Array, "3 3 width n d d"]
     translation: Float[Array, "3 n d"]
     rotation: Float[Array, "3 3 n d"]
     topology: Topology

@@ -13,7 +13,9 @@ from jaxgrip.checks import concrete, numbers
 from jaxgrip.fem.structure import Structure
 
 SWEEPS = 30
-TOLERANCE = 1e-13
+TOLERANCE = 1e-12
+# Steps after which what K makes of the state is computed anew, before rounding adds up.
+REFRESH = 50
 
 
 class Coefficients(NamedTuple):
@@ -104,8 +106,9 @@ class StructureTerm(diffrax.AbstractTerm):
     def residual(self, t, u, v):
         """Forces that accelerate."""
         s = self.structure
-        force = self.force(t) - s.damped(v) - s.elastic(u) - s.moving(self.frame(t), u, v)
-        return s.held(force)
+        inertial = s.inertial(self.frame(t), s.damping.mass * v, v, u)
+        elastic = s.elastic(u + s.damping.stiffness * v)
+        return s.held(self.force(t) - inertial - elastic)
 
     def vf(self, t, y, args):
         """(u', u'')."""
@@ -122,7 +125,7 @@ class StructureTerm(diffrax.AbstractTerm):
 
 
 class OneStep(diffrax.AbstractSolver):
-    """A method prepared for one step length: the constant part of the equations is factorised.
+    """A method prepared for one step length: `mass` · M + `stiffness` · K is factorised.
 
     It needs more of the equations than diffrax hands to a solver, so it holds them itself.
     """
@@ -130,6 +133,8 @@ class OneStep(diffrax.AbstractSolver):
     equations: StructureTerm
     coefficients: Coefficients
     step_length: Float[Array, ""]
+    mass: Float[Array, ""]
+    stiffness: Float[Array, ""]
     factor: Any
 
     term_structure: ClassVar = StructureTerm
@@ -140,8 +145,10 @@ class OneStep(diffrax.AbstractSolver):
         return 2
 
     def init(self, terms, t0, t1, y0, args):
-        """Acceleration at the start."""
-        return terms.vf(t0, y0, args)[1]
+        """Acceleration at the start, and what K makes of the state."""
+        a0 = self.equations.vf(t0, y0, args)[1]
+        elastic = self.equations.structure.elastic
+        return History(0, a0, a0, a0, elastic(y0[0]), elastic(y0[1]), elastic(a0))
 
     def func(self, terms, t0, y0, args):
         """Rate of change."""
@@ -149,65 +156,107 @@ class OneStep(diffrax.AbstractSolver):
 
     def step(self, terms, t0, t1, y0, args, solver_state, made_jump):
         """One step."""
-        (u0, v0), a0, h = y0, solver_state, self.step_length
-        mass, force, beta, gamma = self.coefficients
-        s = self.equations.structure
-        frame = self.equations.frame(t1 - force * (t1 - t0))
+        (u0, v0), old, h, c = y0, solver_state, self.step_length, self.coefficients
+        s, late = self.equations.structure, 1 - c.force
+        time = t1 - c.force * (t1 - t0)
+        frame = self.equations.frame(time)
 
-        def state(a):
-            u1 = u0 + h * v0 + h**2 * ((0.5 - beta) * a0 + beta * a)
-            return u1, v0 + h * ((1 - gamma) * a0 + gamma * a)
+        def new(x, v, a, a1):
+            x1 = x + h * v + h**2 * ((0.5 - c.beta) * a + c.beta * a1)
+            return x1, v + h * ((1 - c.gamma) * a + c.gamma * a1)
 
-        def middle(a):
-            u1, v1 = state(a)
-            return force * u0 + (1 - force) * u1, force * v0 + (1 - force) * v1
+        def middle(x, v, a):
+            x1, v1 = new(x, v, a, jnp.zeros_like(a))
+            return c.force * x + late * x1, c.force * v + late * v1
 
-        u, v = middle(jnp.zeros_like(a0))
-        known = self.equations.force(t1 - force * (t1 - t0)) - mass * s.mass(a0)
-        known = s.held(known - s.damped(v) - s.elastic(u) - s.moving(frame, u, v))
-        implicit = 1 - force
+        u, v = middle(u0, v0, old.acceleration)
+        elastic_u, elastic_v = middle(old.elastic_u, old.elastic_v, old.elastic_a)
+        inertial = s.inertial(frame, c.mass * old.acceleration + s.damping.mass * v, v, u)
+        elastic = elastic_u + s.damping.stiffness * elastic_v
+        known = s.held(self.equations.force(time) - inertial - elastic)
 
-        def moving(a):
-            return s.held(s.moving(frame, implicit * beta * h**2 * a, implicit * gamma * h * a))
+        def moving(a, weight):
+            return s.held(
+                s.inertial(frame, weight * a, late * c.gamma * h * a, late * c.beta * h**2 * a)
+            )
 
         def matvec(a):
-            viscous = s.damped(implicit * gamma * h * a)
-            elastic = s.elastic(implicit * beta * h**2 * a)
-            total = (1 - mass) * s.mass(a) + viscous + elastic
-            return jnp.where(s.free, total, a) + moving(a)
+            total = moving(a, self.mass) + s.held(self.stiffness * s.elastic(a))
+            return jnp.where(s.free, total, a)
 
         def solve(_, b):
-            return _iterate(lambda x: self.factor.solve(b - moving(x)), self.factor.solve(b))
+            guess = 3 * (old.acceleration - old.before) + old.long_before
+            return _iterate(
+                lambda x: self.factor.solve(b - moving(x, 0.0)), guess, self._contraction(frame)
+            )
 
         def transpose_solve(apply, b):
-            # The factors are of a symmetric matrix; the motion of the frame is what is not.
-            return _iterate(lambda x: x + self.factor.solve(b - apply(x)), self.factor.solve(b))
+            # The factors are those of the symmetric part.
+            return _iterate(lambda x: x + self.factor.solve(b - apply(x)), jnp.zeros_like(b), 1.0)
 
         a1 = jax.lax.custom_linear_solve(matvec, known, solve, transpose_solve)
-        y1 = state(a1)
+        # The equations say what K a is; multiplying by K again would cost as much as the solve.
+        elastic_a = (known - moving(a1, self.mass)) / self.stiffness
+        y1 = new(u0, v0, old.acceleration, a1)
+        elastic = jax.lax.cond(
+            old.steps % REFRESH == REFRESH - 1,
+            lambda: (s.elastic(y1[0]), s.elastic(y1[1])),
+            lambda: new(old.elastic_u, old.elastic_v, old.elastic_a, elastic_a),
+        )
+        history = History(old.steps + 1, a1, old.acceleration, old.before, *elastic, elastic_a)
         # Hermite's interpolation wants rates times the step.
-        dense = {"y0": y0, "y1": y1, "k0": (h * v0, h * a0), "k1": (h * y1[1], h * a1)}
+        dense = {
+            "y0": y0,
+            "y1": y1,
+            "k0": (h * v0, h * old.acceleration),
+            "k1": (h * y1[1], h * a1),
+        }
         failed = ~jnp.all(jnp.isfinite(a1))
         result = diffrax.RESULTS.where(
             failed, diffrax.RESULTS.nonlinear_divergence, diffrax.RESULTS.successful
         )
-        return y1, None, dense, a1, result
+        return y1, None, dense, history, result
+
+    def _contraction(self, frame) -> Array | float:
+        """Bound on what a sweep leaves of an error: the frame's forces against the mass."""
+        if frame is None:
+            return 0.0
+        if self.equations.structure.geometric is not None:
+            return 1.0
+        c, h = self.coefficients, self.step_length
+        coriolis = c.gamma * h * jnp.linalg.norm(frame.coriolis)
+        turning = c.beta * h**2 * jnp.linalg.norm(frame.turning)
+        return jnp.minimum((1 - c.force) * (coriolis + turning) / self.mass, 1.0)
 
 
-def _iterate(improve, first: Array) -> Array:
+class History(NamedTuple):
+    """Accelerations of the last three steps, and K times displacement, velocity, acceleration."""
+
+    steps: Array | int
+    acceleration: Array
+    before: Array
+    long_before: Array
+    elastic_u: Array
+    elastic_v: Array
+    elastic_a: Array
+
+
+def _iterate(improve, guess: Array, contraction: Array | float) -> Array:
     """Fixed point of a contraction; NaN when there is none."""
 
     def unfinished(state):
         i, x, change = state
-        return (i < SWEEPS) & (change > TOLERANCE * jnp.max(jnp.abs(x)))
+        return (i < SWEEPS) & (contraction * change > TOLERANCE * jnp.max(jnp.abs(x)))
 
     def step(state):
         i, x, _ = state
         better = improve(x)
         return i + 1, better, jnp.max(jnp.abs(better - x))
 
-    _, x, change = jax.lax.while_loop(unfinished, step, (0, first, jnp.array(jnp.inf)))
-    return jnp.where(change > 1e-6 * jnp.max(jnp.abs(x)), jnp.nan, x)
+    first = improve(guess)
+    begin = (1, first, jnp.max(jnp.abs(first - guess)))
+    _, x, change = jax.lax.while_loop(unfinished, step, begin)
+    return jnp.where(contraction * change > 1e-6 * jnp.max(jnp.abs(x)), jnp.nan, x)
 
 
 def prepare(method: Integrator, equations: StructureTerm, h: Array) -> OneStep:
@@ -218,4 +267,4 @@ def prepare(method: Integrator, equations: StructureTerm, h: Array) -> OneStep:
     mass = (1 - c.mass) + late * c.gamma * h * damping.mass
     elastic = late * (c.gamma * h * damping.stiffness + c.beta * h**2)
     factor = jax.lax.stop_gradient(equations.structure.factorise(mass, elastic))
-    return OneStep(equations, c, h, factor)
+    return OneStep(equations, c, h, mass, elastic, factor)

@@ -88,7 +88,7 @@ class _Frozen(NamedTuple):
 
 
 def _subspace(frozen: _Frozen, free: Array, k: int, size: int) -> tuple[Array, Array]:
-    """Squared frequencies and shapes (k,) and (k, n, d), by Krylov's space and inverse iteration."""
+    """Squared frequencies (k,) and shapes (k, n, d): Krylov's space, then inverse iteration."""
     mass, elastic = _columns(frozen.mass), _columns(lambda x: frozen.matrix @ x)
     mask = free[..., None]
     columns = BLOCK * -(-3 * k // BLOCK) + 2 * BLOCK
@@ -117,7 +117,7 @@ def _subspace(frozen: _Frozen, free: Array, k: int, size: int) -> tuple[Array, A
 
 
 def _krylov(inverse, mass, mask: Array, columns: int) -> Array:
-    """An orthonormal basis (n, d, columns) of the space of powers of the inverse, block by block."""
+    """An orthonormal basis (n, d, columns) of Krylov's space of the inverse, block by block."""
     shape = (*mask.shape[:2], BLOCK)
     first = np.random.default_rng(0).standard_normal(shape)
 

@@ -1,10 +1,9 @@
 """Reduced bodies: displacements as a combination of few shapes."""
 
-from typing import NamedTuple
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from jaxgrip.fem import block_tridiagonal
@@ -15,8 +14,6 @@ from jaxgrip.fem.modes import modes
 from jaxgrip.fem.sparse import NodeMatrix
 from jaxgrip.fem.structure import Structure
 from jaxgrip.fem.topology import Constant
-
-import numpy as np
 
 
 class Reduced(eqx.Module):
@@ -35,20 +32,6 @@ class Reduced(eqx.Module):
     shapes: Float[Array, "m n d"]
     patterns: Float[Array, "s n d"]
     corrections: Float[Array, "s n d"]
-
-    def displacements(
-        self, q: Float[Array, " m"], amounts: Float[Array, " s"]
-    ) -> Float[Array, "n d"]:
-        """Displacements [m] of coordinates and amounts of the loads."""
-        return jnp.tensordot(q, self.shapes, 1) + jnp.tensordot(amounts, self.corrections, 1)
-
-    def coordinates(
-        self, u: Float[Array, "n d"], amounts: Float[Array, " s"]
-    ) -> Float[Array, " m"]:
-        """Coordinates q whose displacements are closest to u, measured by the stiffness."""
-        rest = u - jnp.tensordot(amounts, self.corrections, 1)
-        gram = jnp.einsum("ind,jnd->ij", self.shapes, self.shapes)
-        return jnp.linalg.solve(gram, jnp.einsum("ind,nd->i", self.shapes, rest))
 
 
 def reduce(
@@ -80,7 +63,9 @@ def reduce(
 @eqx.filter_jit
 def _reduce(body: Body, basis: Array, own: Array, geometric: bool) -> Reduced:
     matrix, inert = stiffness(body), inertia(body)
-    patterns = jnp.where(jnp.asarray(body.free)[None], jnp.concatenate([inert.patterns(), own]), 0.0)
+    patterns = jnp.where(
+        jnp.asarray(body.free)[None], jnp.concatenate([inert.patterns(), own]), 0.0
+    )
     elastic = project(matrix, basis)
     factor = block_tridiagonal.factorise(matrix, body.free)
     static = jax.vmap(lambda f: block_tridiagonal.solve(matrix, factor, body.free, f))(patterns)
@@ -94,7 +79,11 @@ def _reduce(body: Body, basis: Array, own: Array, geometric: bool) -> Reduced:
 
         stress = jax.vmap(stiffening)(static[:12])
     reduced = Structure(
-        elastic, reduce_inertia(inert, basis), body.damping, Constant(_all(len(basis))), stress
+        elastic,
+        reduce_inertia(inert, basis),
+        body.damping,
+        Constant(np.ones(len(basis), dtype=bool)),
+        stress,
     )
     return Reduced(reduced, basis, patterns, corrections)
 
@@ -150,7 +139,3 @@ def _constraint_shapes(fixed: Body, moving: np.ndarray) -> Float[Array, "m n d"]
         return unit + block_tridiagonal.solve(matrix, factor, fixed.free, -(matrix @ unit))
 
     return jax.vmap(one)(jnp.asarray(moving))
-
-
-def _all(m: int) -> np.ndarray:
-    return np.ones(m, dtype=bool)

@@ -42,15 +42,11 @@ class Structure(eqx.Module):
         """M u."""
         return self.inertia.apply(jnp.eye(3), u)
 
-    def damped(self, v: Array) -> Array:
-        """D v."""
-        return self.damping.mass * self.mass(v) + self.damping.stiffness * self.elastic(v)
-
-    def moving(self, frame: FrameMotion | None, u: Array, v: Array) -> Array:
-        """Forces of the frame's motion that depend on the elastic motion."""
+    def inertial(self, frame: FrameMotion | None, a: Array, v: Array, u: Array) -> Array:
+        """M a + 2 ω x v + (ω' x + ω x ω x) u, and geometric stiffness."""
         if frame is None:
-            return jnp.zeros_like(u)
-        force = self.inertia.apply(frame.coriolis, v) + self.inertia.apply(frame.turning, u)
+            return self.mass(a)
+        force = self.inertia.combine(jnp.eye(3), a, frame.coriolis, v, frame.turning, u)
         if self.geometric is None:
             return force
         return force + jnp.tensordot(frame.amounts, self.geometric, 1) @ u

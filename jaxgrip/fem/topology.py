@@ -105,12 +105,12 @@ class Topology(eqx.Module):
 
 
 class Neighbours:
-    """Which nodes share an element, as one row of equal width a node.
+    """Which nodes share an element, as one column of equal length a node.
 
-    - `columns`: (nodes, width), the neighbours of each node in ascending order, itself among
+    - `columns`: (width, nodes), the neighbours of each node in ascending order, itself among
       them, filled up with the node itself.
-    - `used`: (nodes, width), False where a column only fills up.
-    - `slots`: (elements, n, n), the place `row * width + slot` of each pair of element nodes.
+    - `used`: (width, nodes), False where a column only fills up.
+    - `slots`: (elements, n, n), the place `slot * nodes + row` of each pair of element nodes.
     """
 
     def __init__(self, n_nodes: int, cells: np.ndarray):
@@ -122,10 +122,10 @@ class Neighbours:
         start = np.concatenate([[0], np.cumsum(count)[:-1]])
         slot = np.arange(len(row)) - start[row]
         self.width = max(int(count.max(initial=1)), 1)
-        self.columns = np.tile(np.arange(n_nodes, dtype=np.int32)[:, None], (1, self.width))
-        self.columns[row, slot] = col
-        self.used = np.arange(self.width) < count[:, None]
-        place = row * self.width + slot
+        self.columns = np.tile(np.arange(n_nodes, dtype=np.int32), (self.width, 1))
+        self.columns[slot, row] = col
+        self.used = np.arange(self.width)[:, None] < count
+        place = slot * n_nodes + row
         self.slots = place[back].reshape(len(cells), n, n).astype(np.int32)
 
 
@@ -158,11 +158,11 @@ def _levels(topology: Topology) -> np.ndarray:
 
 
 def _search(near: Neighbours, start: np.ndarray) -> np.ndarray:
-    level = np.full(len(near.columns), -1, dtype=np.int32)
+    level = np.full(near.columns.shape[1], -1, dtype=np.int32)
     front, depth = start, 0
     while True:
         level[front] = depth
-        reached = np.unique(near.columns[front])
+        reached = np.unique(near.columns[:, front])
         front = reached[level[reached] < 0]
         depth += 1
         if not len(front):
