@@ -1,0 +1,104 @@
+"""From a rigid motion to what shakes one elastic link: the motion of its frame and the loads on it.
+
+The elastic motion does not act back on the rigid one.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from jaxgrip import fem
+from jaxgrip.rigid.kinematics import forward_kinematics
+from jaxgrip.rigid.newton_euler import rnea_bodies
+from jaxgrip.rigid.tree import Tree
+
+
+class JointMotion(NamedTuple):
+    """Coordinates of all joints with rates and accelerations, each (n,) [rad or m, per s, s^2]."""
+
+    q: Float[Array, " n"]
+    qd: Float[Array, " n"]
+    qdd: Float[Array, " n"]
+
+
+class LinkMotion(eqx.Module):
+    """What one body of a tree goes through while the joints move as prescribed.
+
+    **Arguments:**
+
+    - `tree`: the rigid model; `body`: the name of the link.
+    - `motion`: function of time giving the `JointMotion`.
+
+    Its methods are functions of time for `jaxgrip.fem.simulate`. Gravity is part of the
+    acceleration of the frame, as in the recursions, and must not be loaded a second time.
+
+    **Raises:** `ValueError` when there is no such body.
+
+    Source: 000a sections 5.1 and 6.
+    """
+
+    tree: Tree
+    motion: Callable[[Any], JointMotion]
+    index: int = eqx.field(static=True)
+
+    def __init__(self, tree: Tree, body: str, motion: Callable[[Any], JointMotion]):
+        self.tree = tree
+        self.motion = motion
+        self.index = tree.body(body)
+
+    @property
+    def children(self) -> tuple[int, ...]:
+        """Bodies whose joint sits on the link, in the order of `wrenches`."""
+        return tuple(i for i, parent in enumerate(self.tree.parents) if parent == self.index)
+
+    def frame(self, t) -> fem.FrameMotion:
+        """Motion of the link's frame at a time [s]."""
+        loads = rnea_bodies(self.tree, *self.motion(t))
+        return fem.FrameMotion(*(a[self.index] for a in (loads.vd, loads.w, loads.wd)))
+
+    def wrenches(self, t) -> Float[Array, " 6*children"]:
+        """Force [N] and moment [N m] of each child on the link at the child's joint, link axes."""
+        q, qd, qdd = self.motion(t)
+        loads = rnea_bodies(self.tree, q, qd, qdd)
+        rotation = forward_kinematics(self.tree, q).rotation
+        own = rotation[self.index]
+        wrenches = [
+            -(own.T @ rotation[child] @ vector[child])
+            for child in self.children
+            for vector in (loads.F, loads.N)
+        ]
+        return jnp.concatenate([jnp.zeros(0), *wrenches])
+
+
+def link_load(body: fem.Body, link: LinkMotion, faces: Mapping[str, str]) -> fem.Load | None:
+    """The loads of the next bodies on an elastic link, for `jaxgrip.fem.simulate`.
+
+    **Arguments:** `faces`, for the name of each child the face of the mesh that its joint sits
+    on, whose middle is the joint's origin; the wrench is spread linearly over it.
+
+    **Returns:** the load, None for a link without children.
+
+    **Raises:** `ValueError` when a child has no face, or a face belongs to no child.
+
+    Source: 000a section 6, number 2.
+    """
+    names = [link.tree.names[child] for child in link.children]
+    if set(names) != set(faces):
+        raise ValueError(
+            f"The children of link {link.tree.names[link.index]!r} are {', '.join(names) or 'none'}, "
+            f"but faces are given for {', '.join(faces) or 'none'}."
+        )
+    if not names:
+        return None
+    units = jnp.eye(6)
+    patterns = [
+        jax.vmap(lambda unit, face=faces[name]: fem.tip_wrench(body, face, unit[:3], unit[3:]))(
+            units
+        )
+        for name in names
+    ]
+    return fem.Load(jnp.concatenate(patterns), link.wrenches)
