@@ -4,6 +4,11 @@ from jaxgrip.fem.body import Body as Body
 from jaxgrip.fem.body import Rayleigh as Rayleigh
 from jaxgrip.fem.body import Support as Support
 from jaxgrip.fem.elements import Hex8 as Hex8
+from jaxgrip.fem.elements import Hex8BBar as Hex8BBar
+from jaxgrip.fem.elements import Hex8Incompatible as Hex8Incompatible
+from jaxgrip.fem.elements import Hex27 as Hex27
+from jaxgrip.fem.elements import Tet4 as Tet4
+from jaxgrip.fem.elements import Tet10 as Tet10
 from jaxgrip.fem.inertia import FrameMotion as FrameMotion
 from jaxgrip.fem.inertia import Inertia as Inertia
 from jaxgrip.fem.inertia import inertia as inertia
