@@ -26,6 +26,9 @@ from jaxgrip.fem.matrices import mass as mass
 from jaxgrip.fem.matrices import stiffness as stiffness
 from jaxgrip.fem.mesh import Mesh as Mesh
 from jaxgrip.fem.mesh import mesh as mesh
+from jaxgrip.fem.mesh_file import read_mesh as read_mesh
+from jaxgrip.fem.mesh_file import write_vtu as write_vtu
+from jaxgrip.fem.mesh_file import write_vtu_series as write_vtu_series
 from jaxgrip.fem.sparse import NodeMatrix as NodeMatrix
 from jaxgrip.fem.static import solve_static as solve_static
 from jaxgrip.fem.structured import box_mesh as box_mesh
