@@ -17,7 +17,12 @@ import numpy as np
 from rich.console import Console
 
 import jaxgrip as jg
-from experiments.benchmarks import optimal_control, optimal_control_batch, rigid_body
+from experiments.benchmarks import (
+    fem_assembly,
+    optimal_control,
+    optimal_control_batch,
+    rigid_body,
+)
 from experiments.benchmarks.table import show
 
 
@@ -43,6 +48,7 @@ def main(peer_python: str | None = None) -> int:
         console.print(f"--peer-python {peer_python}: there is no such interpreter.")
         return 2
     show("Rigid bodies", rigid_body.main(peer), console)
+    show("Stiffness of solids", fem_assembly.main(peer), console)
     show("Minimum-time motion of a finger", optimal_control.main(peer), console)
     show("Many motions of a finger at once", optimal_control_batch.main(peer), console)
     return 0

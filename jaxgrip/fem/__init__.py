@@ -7,6 +7,11 @@ from jaxgrip.fem.dynamics import Load as Load
 from jaxgrip.fem.dynamics import Response as Response
 from jaxgrip.fem.dynamics import simulate as simulate
 from jaxgrip.fem.elements import Hex8 as Hex8
+from jaxgrip.fem.elements import Hex8BBar as Hex8BBar
+from jaxgrip.fem.elements import Hex8Incompatible as Hex8Incompatible
+from jaxgrip.fem.elements import Hex27 as Hex27
+from jaxgrip.fem.elements import Tet4 as Tet4
+from jaxgrip.fem.elements import Tet10 as Tet10
 from jaxgrip.fem.inertia import FrameMotion as FrameMotion
 from jaxgrip.fem.inertia import Inertia as Inertia
 from jaxgrip.fem.inertia import inertia as inertia
@@ -26,6 +31,9 @@ from jaxgrip.fem.matrices import mass as mass
 from jaxgrip.fem.matrices import stiffness as stiffness
 from jaxgrip.fem.mesh import Mesh as Mesh
 from jaxgrip.fem.mesh import mesh as mesh
+from jaxgrip.fem.mesh_file import read_mesh as read_mesh
+from jaxgrip.fem.mesh_file import write_vtu as write_vtu
+from jaxgrip.fem.mesh_file import write_vtu_series as write_vtu_series
 from jaxgrip.fem.modes import Modes as Modes
 from jaxgrip.fem.modes import frequencies as frequencies
 from jaxgrip.fem.modes import modes as modes

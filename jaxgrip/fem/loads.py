@@ -35,11 +35,7 @@ def body_force(
     return assemble_vector(body.mesh.topology, jax.vmap(one)(body.mesh.cell_nodes))
 
 
-def traction(
-    body: Body,
-    face: str,
-    force: Float[Array, "3"] | Callable[[Float[Array, "3"]], Float[Array, "3"]],
-) -> Float[Array, "n 3"]:
+def traction(body: Body, face: str, force) -> Float[Array, "n 3"]:
     """Force per area [Pa] on a named face: three numbers, or a function of the place (3,) [m].
 
     **Raises:** `ValueError` when the face is not there.

@@ -95,7 +95,7 @@ def assemble(topology: Topology, local: Float[Array, "elements n d n d"]) -> Nod
     return NodeMatrix(blocks.reshape(near.width, topology.n_nodes, d, d), topology)
 
 
-def assemble_vector(topology: Topology, local: Float[Array, "elements n d"]) -> Float[Array, "n d"]:
+def assemble_vector(topology: Topology, local: Float[Array, "elements k d"]) -> Float[Array, "n d"]:
     """Sum of the vectors of all elements."""
     zero = jnp.zeros((topology.n_nodes, local.shape[-1]), local.dtype)
     return zero.at[topology.cells].add(local)

@@ -48,7 +48,7 @@ class Solid(Element):
     def stiffness(self, x: Float[Array, "n 3"], material: Isotropic) -> Float[Array, "n 3 n 3"]:
         """∫ Bᵀ H B dV [N/m], 000a (4.22)."""
         gradient, volume = self.gradients(x, self.stiffness_rule)
-        return isotropic_stiffness(gradient, volume, material)
+        return isotropic_stiffness(gradient, volume, *material.lame)
 
     def strain(
         self, x: Float[Array, "n 3"], u: Float[Array, "n 3"], material: Isotropic, rule: Rule
@@ -131,10 +131,12 @@ def _table(element: type[Solid], points: bytes, count: int) -> tuple[np.ndarray,
 
 
 def isotropic_stiffness(
-    gradient: Float[Array, "q n 3"], volume: Float[Array, " q"], material: Isotropic
+    gradient: Float[Array, "q n 3"],
+    volume: Float[Array, " q"],
+    lam: Float[Array, ""],
+    mu: Float[Array, ""],
 ) -> Float[Array, "n 3 n 3"]:
-    """Stiffness of an isotropic material with one product of the gradients."""
-    lam, mu = material.lame
+    """Stiffness for Lamé's parameters [Pa] with one product of the gradients."""
     q, n, _ = gradient.shape
     flat = gradient.reshape(q, 3 * n)
     product = ((flat * volume[:, None]).T @ flat).reshape(n, 3, n, 3)

@@ -1,0 +1,55 @@
+"""Trilinear hexahedron with internal bending modes."""
+
+import jax.numpy as jnp
+import jax.scipy.linalg as jsl
+import numpy as np
+from jaxtyping import Array, Float
+
+from jaxgrip.fem.elements.hex8 import Hex8
+from jaxgrip.fem.elements.solid import Rule, invert, isotropic_stiffness, voigt_strain
+from jaxgrip.fem.material import Isotropic
+
+
+class Hex8Incompatible(Hex8):
+    """Hexahedron with the incompatible modes 1 - ξ_k², eliminated inside the element.
+
+    It does not lock in bending as long as the elements are not much distorted. The derivatives
+    of the modes are taken with the Jacobian matrix at the centre, so it passes the patch test.
+
+    Source: R. L. Taylor, P. J. Beresford, E. L. Wilson, Int. J. Numer. Meth. Eng. 10 (1976)
+    1211-1219.
+    """
+
+    def stiffness(self, x: Float[Array, "8 3"], material: Isotropic) -> Float[Array, "8 3 8 3"]:
+        """Stiffness [N/m] at the amplitudes of the modes with the least energy."""
+        full, modes = self._condense(x, material)
+        stiffness = full[:24, :24] + full[:24, 24:] @ modes
+        return ((stiffness + stiffness.T) / 2).reshape(8, 3, 8, 3)
+
+    def strain(
+        self, x: Float[Array, "8 3"], u: Float[Array, "8 3"], material: Isotropic, rule: Rule
+    ) -> Float[Array, "q 6"]:
+        """Strains at the points of the rule, those of the modes included."""
+        modes = (self._condense(x, material)[1] @ u.reshape(-1)).reshape(3, 3)
+        gradient = self._enriched(x, rule)[0]
+        return voigt_strain(jnp.einsum("qni,na->qai", gradient, jnp.concatenate([u, modes])))
+
+    def _condense(
+        self, x: Float[Array, "8 3"], material: Isotropic
+    ) -> tuple[Float[Array, "33 33"], Float[Array, "9 24"]]:
+        """Stiffness with the modes as freedoms, and their amplitudes by the displacements."""
+        full = isotropic_stiffness(*self._enriched(x, self.stiffness_rule), *material.lame)
+        full = full.reshape(33, 33)
+        root = jsl.cho_factor(full[24:, 24:], lower=True)
+        return full, -jsl.cho_solve(root, full[24:, :24])
+
+    def _enriched(
+        self, x: Float[Array, "8 3"], rule: Rule
+    ) -> tuple[Float[Array, "q 11 3"], Float[Array, " q"]]:
+        """`gradients` with those of the three modes appended."""
+        gradient, volume = self.gradients(x, rule)
+        centre = self.table(Rule(np.zeros((1, 3)), np.ones(1)))[1][0]
+        inverse, determinant = invert(x.T @ centre)
+        ratio = determinant * rule.weights / volume
+        modes = ratio[:, None, None] * (-2 * rule.points[:, :, None]) * inverse[None]
+        return jnp.concatenate([gradient, modes], axis=1), volume
