@@ -1,5 +1,6 @@
 """A body: a mesh, what it is made of, and what holds it."""
 
+import functools
 from collections.abc import Iterable, Sequence
 
 import equinox as eqx
@@ -10,7 +11,7 @@ from jaxtyping import Array, Float
 from jaxgrip.checks import concrete, numbers
 from jaxgrip.fem.material import Isotropic
 from jaxgrip.fem.mesh import Mesh
-from jaxgrip.fem.topology import Constant
+from jaxgrip.fem.topology import Constant, Topology
 from jaxgrip.precision import require_x64
 
 FREEDOMS = ("x", "y", "z", "rx", "ry", "rz")
@@ -67,7 +68,7 @@ class Body(eqx.Module):
     mesh: Mesh
     material: Isotropic
     damping: Rayleigh
-    _free: Constant = eqx.field(static=True)
+    supports: tuple[Support, ...] = eqx.field(static=True)
 
     def __init__(
         self,
@@ -82,13 +83,14 @@ class Body(eqx.Module):
         self.mesh = mesh
         self.material = material
         self.damping = Rayleigh() if damping is None else damping
-        everything = supports if clamp is None else (Support(clamp), *supports)
-        self._free = Constant(_free(mesh, everything))
+        self.supports = tuple(supports) if clamp is None else (Support(clamp), *supports)
+        # Unknown names are told now, not at the first use.
+        _free(mesh.topology, self.supports)
 
     @property
     def free(self) -> np.ndarray:
         """(n, d), True where a freedom is not held."""
-        return self._free.array
+        return _free(self.mesh.topology, self.supports).array
 
     @property
     def dofs(self) -> int:
@@ -109,8 +111,9 @@ def _damping(name: str, value) -> Float[Array, ""]:
     return number
 
 
-def _free(mesh: Mesh, supports: Iterable[Support]) -> np.ndarray:
-    topology, d = mesh.topology, mesh.element.dofs
+@functools.lru_cache(maxsize=256)
+def _free(topology: Topology, supports: tuple[Support, ...]) -> Constant:
+    d = topology.element.dofs
     free = np.ones((topology.n_nodes, d), dtype=bool)
     for support in supports:
         if isinstance(support.where, str):
@@ -126,7 +129,7 @@ def _free(mesh: Mesh, supports: Iterable[Support]) -> np.ndarray:
             if name not in FREEDOMS[:d]:
                 raise ValueError(
                     f"A support holds the freedom {name!r}; nodes of "
-                    f"{type(mesh.element).__name__} have {', '.join(FREEDOMS[:d])}."
+                    f"{type(topology.element).__name__} have {', '.join(FREEDOMS[:d])}."
                 )
             free[nodes, FREEDOMS.index(name)] = False
-    return free
+    return Constant(free)

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxgrip.fem import block_tridiagonal
-from jaxgrip.fem.body import Body
+from jaxgrip.fem.body import Body, Support
 from jaxgrip.fem.inertia import Inertia, ReducedInertia, inertia
 from jaxgrip.fem.matrices import geometric_stiffness, stiffness
 from jaxgrip.fem.modes import modes
@@ -121,12 +121,10 @@ def craig_bampton(body: Body, interface: str, k: int) -> Float[Array, "m n d"]:
 
     Source: Craig and Bampton, AIAA J. 6 (1968).
     """
-    nodes = body.mesh.topology.point_set(interface)
-    held = body.free.copy()
-    held[nodes] = False
-    fixed = eqx.tree_at(lambda b: b._free, body, Constant(held))
+    supports = (*body.supports, Support(interface))
+    fixed = Body(body.mesh, body.material, supports=supports, damping=body.damping)
     inner = modes(fixed, k).shape
-    moving = np.argwhere(body.free & ~held)
+    moving = np.argwhere(body.free & ~fixed.free)
     return jnp.concatenate([_constraint_shapes(fixed, moving), inner])
 
 

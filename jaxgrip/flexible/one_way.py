@@ -88,9 +88,10 @@ def link_load(body: fem.Body, link: LinkMotion, faces: Mapping[str, str]) -> fem
     """
     names = [link.tree.names[child] for child in link.children]
     if set(names) != set(faces):
+        own = link.tree.names[link.index]
         raise ValueError(
-            f"The children of link {link.tree.names[link.index]!r} are {', '.join(names) or 'none'}, "
-            f"but faces are given for {', '.join(faces) or 'none'}."
+            f"The children of {own!r} are {', '.join(names) or 'none'}, but faces are given for "
+            f"{', '.join(faces) or 'none'}."
         )
     if not names:
         return None
