@@ -176,8 +176,10 @@ def _simulate(
     mass = model.factorise(jnp.array(1.0), jnp.array(0.0))
     term = StructureTerm(model, frame, force, _Mass(model, mass))
     if isinstance(method, Integrator):
-        solver, control = prepare(method, term, h), diffrax.StepTo(t0 + h * jnp.arange(steps + 1))
-        t1, count, first = t0 + h * steps, steps, None
+        # The last time must be the end to the last digit, which a product may miss.
+        times = (t0 + h * jnp.arange(steps + 1.0)).at[-1].set(t1)
+        solver, control = prepare(method, term, h), diffrax.StepTo(times)
+        count, first = steps, None
     else:
         solver, count, first = method, max_steps, h
         control = diffrax.PIDController(rtol=tolerances[0], atol=tolerances[1])
