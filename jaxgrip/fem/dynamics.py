@@ -119,9 +119,12 @@ def simulate(
     meter = diffrax.NoProgressMeter() if progress_meter is None else progress_meter
     model = structure(body) if whole else body.structure
     _warn_of_coarse_steps(model, motion, (t1 - t0) / steps, (t0, t1))
+    # Python's numbers would be part of the program.
+    span = jnp.asarray(t0, dtype=float), jnp.asarray(t1, dtype=float)
+    tolerances = jnp.asarray(rtol, dtype=float), jnp.asarray(atol, dtype=float)
     return _simulate(
-        body, model, motion, load, u0, v0, ts, save, method, meter, (t0, t1), steps,
-        (rtol, atol), max_steps, throw,
+        body, model, motion, load, u0, v0, ts, save, method, meter, span, steps,
+        tolerances, max_steps, throw,
     )  # fmt: skip
 
 
@@ -130,7 +133,7 @@ def _simulate(
     body, model, motion, load, u0, v0, ts, save, method, meter, span, steps, tolerances,
     max_steps, throw,
 ):  # fmt: skip
-    t0, t1 = jnp.asarray(span[0], dtype=float), jnp.asarray(span[1], dtype=float)
+    t0, t1 = span
     h = (t1 - t0) / steps
     reduced = isinstance(body, Reduced)
     frame = (lambda t: None) if motion is None else motion

@@ -14,8 +14,6 @@ from jaxgrip.fem.structure import Structure
 
 SWEEPS = 30
 TOLERANCE = 1e-12
-# Steps after which what K makes of the state is computed anew, before rounding adds up.
-REFRESH = 50
 
 
 class Coefficients(NamedTuple):
@@ -199,7 +197,7 @@ class OneStep(diffrax.AbstractSolver):
         elastic_a = (known - moving(a1, self.mass)) / self.stiffness
         y1 = new(u0, v0, old.acceleration, a1)
         elastic = jax.lax.cond(
-            old.steps % REFRESH == REFRESH - 1,
+            old.steps % s.refresh == s.refresh - 1,
             lambda: (s.elastic(y1[0]), s.elastic(y1[1])),
             lambda: new(old.elastic_u, old.elastic_v, old.elastic_a, elastic_a),
         )

@@ -34,6 +34,11 @@ class Structure(eqx.Module):
         """True where a coordinate is not held."""
         return self._free.array
 
+    @property
+    def refresh(self) -> int:
+        """Steps after which K u is computed anew, before the rounding of its updates adds up."""
+        return 50 if isinstance(self.stiffness, NodeMatrix) else 1
+
     def elastic(self, u: Array) -> Array:
         """K u."""
         return self.stiffness @ u

@@ -82,8 +82,8 @@ def test_generalised_alpha_leaves_rho_inf_of_what_it_cannot_resolve(rho_inf):
     start = jnp.array([[1.0, 0.0, 0.0]])
     method = fem.GeneralizedAlpha(rho_inf)
     with pytest.warns(UserWarning, match="times the period of the slowest vibration"):
-        found = fem.simulate(oscillator(1e7), None, 1.0, t1=40.0, u0=start, method=method)
-    late = np.abs(np.asarray(found.u[20:, 0, 0]))
+        found = fem.simulate(oscillator(1e7), None, 1.0, t1=60.0, u0=start, method=method)
+    late = np.abs(np.asarray(found.u[40:, 0, 0]))
     if rho_inf == 0.0:
         np.testing.assert_allclose(late, 0.0, atol=1e-9)
     else:
@@ -129,7 +129,7 @@ def test_matter_at_rest_feels_nothing_of_a_moving_frame():
 
     def displacement(t):
         rotation, origin = pose(t)
-        return (body.mesh.nodes - origin) @ rotation - body.mesh.nodes
+        return (body.mesh.nodes - origin[None]) @ rotation - body.mesh.nodes
 
     def rate(f):
         return lambda t: jax.jvp(f, (t,), (jnp.ones_like(t),))[1]
@@ -175,7 +175,7 @@ def test_reduced_bodies_against_whole_ones_and_against_kvaerno():
     small = fem.reduce(body, 20, patterns=load.patterns)
     few = fem.simulate(small, TURN, dt, t1=t1, load=load, ts=ts)
     largest = np.abs(whole.u).max()
-    np.testing.assert_allclose(few.u, whole.u, atol=2e-5 * largest)
+    np.testing.assert_allclose(few.u, whole.u, rtol=0, atol=5e-4 * largest)
     stiff = fem.simulate(
         small, TURN, dt, t1=t1, load=load, ts=ts, method=diffrax.Kvaerno5(), rtol=1e-9, atol=1e-14
     )
@@ -281,8 +281,8 @@ def test_steps_too_long_for_the_motion_are_told():
     body = beam()
     with pytest.warns(UserWarning, match="times the period of the slowest vibration"):
         fem.simulate(body, None, 1e-3, t1=2e-3)
-    with pytest.warns(UserWarning, match="turns by 0.2"):
-        fast = fem.FrameMotion(jnp.zeros(3), jnp.array([0.0, 0.0, 8000.0]), jnp.zeros(3))
+    fast = fem.FrameMotion(jnp.zeros(3), jnp.array([0.0, 0.0, 8000.0]), jnp.zeros(3))
+    with pytest.warns(UserWarning, match=r"turns by 0\.2"):
         fem.simulate(body, lambda t: fast, 2.5e-5, t1=1e-4, throw=False)
 
 
