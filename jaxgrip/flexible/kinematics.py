@@ -1,0 +1,90 @@
+"""Where bodies, faces and particles are."""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from jaxgrip.checks import check_shape
+from jaxgrip.flexible.dynamics import check_state
+from jaxgrip.flexible.sweeps import face_motion, placements
+from jaxgrip.flexible.tree import FlexibleTree
+from jaxgrip.rigid.kinematics import Poses
+
+
+@jax.jit
+def forward_kinematics(
+    model: FlexibleTree, q: Float[Array, " n"], eta: Float[Array, " k"]
+) -> Poses:
+    """Placement of the frame of every body in the base frame.
+
+    **Arguments:** `model`; `q` (n,) joint coordinates [rad or m]; `eta` (k,) elastic ones.
+
+    **Returns:** `Poses`, rotation (bodies, 3, 3) and translation (bodies, 3) [m].
+
+    **Raises:** `ValueError` for another shape.
+    """
+    check_state(model, q=q, eta=eta)
+    rotation: list[Array] = []
+    translation: list[Array] = []
+    for parent, place in zip(model.tree.parents, placements(model, q, eta), strict=True):
+        if parent < 0:
+            rotation.append(place.turn)
+            translation.append(place.offset)
+        else:
+            rotation.append(rotation[parent] @ place.turn)
+            translation.append(translation[parent] + rotation[parent] @ place.offset)
+    return Poses(jnp.stack(rotation), jnp.stack(translation))
+
+
+def tip_position(
+    model: FlexibleTree,
+    q: Float[Array, " n"],
+    eta: Float[Array, " k"],
+    body: str,
+    face: str | None = None,
+    point: Float[Array, "3"] | None = None,
+) -> Float[Array, "3"]:
+    """Position in the base frame of a point that moves with a face of an elastic link.
+
+    **Arguments:**
+
+    - `model`; `q` (n,) joint coordinates [rad or m]; `eta` (k,) elastic ones.
+    - `body`: its name; `face`: the link's only interface when not given.
+    - `point` (3,): in the frame of the undeformed link [m]; the middle of the face when not given.
+
+    **Returns:** (3,) [m].
+
+    **Raises:** `ValueError` when there is no such body or face, a face has to be named, and for
+    another shape.
+    """
+    link, part = model.link(body)
+    faces = link.interface
+    if face is None and len(faces.names) > 1:
+        raise ValueError(f"Which face of {body!r}? It has {', '.join(faces.names)}.")
+    f = faces.index(faces.names[0] if face is None else face)
+    pose = forward_kinematics(model, q, eta)
+    u, rotation, _, _ = face_motion(link, f, eta[part])
+    place = faces.centre[f] + u
+    if point is not None:
+        check_shape("point", point, (3,))
+        place = place + rotation @ (point - faces.centre[f])
+    i = model.tree.body(body)
+    return pose.rotation[i] @ place + pose.translation[i]
+
+
+def displacement(
+    model: FlexibleTree, eta: Float[Array, " k"], body: str, shapes: Float[Array, "n d shapes"]
+) -> Float[Array, "n d"]:
+    """Nodal displacements of an elastic link in its frame [m], for stresses and pictures.
+
+    **Arguments:** `model`; `eta` (k,) of all links; `body`, its name; `shapes` (n, d, shapes),
+    those that the link was made of.
+
+    **Raises:** `ValueError` when the body is not elastic or has another number of shapes.
+
+    Source: u = Φ η.
+    """
+    check_state(model, eta=eta)
+    link, part = model.link(body)
+    check_shape("shapes", shapes, (*shapes.shape[:-1], link.k))
+    return shapes @ eta[part]
