@@ -11,21 +11,37 @@ from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array, Float
 
 from jaxgrip.checks import check_shape
-from jaxgrip.flexible.sweeps import (
-    body_inertia,
-    body_inertias,
-    crossing,
-    elastic_parts,
-    placements,
+from jaxgrip.flexible.bodies import (
+    Bodies,
+    bodies,
+    collect,
+    frame_forces,
+    geometry,
+    inertias,
+    spread,
     velocities,
 )
-from jaxgrip.flexible.tree import FlexibleTree, moments
+from jaxgrip.flexible.tree import FlexibleTree
 
 
 def check_state(model: FlexibleTree, **values: Array) -> None:
     """Raise `ValueError` unless q, qd and the like are (n,), eta and the like (k,)."""
     for name, x in values.items():
         check_shape(name, x, (model.k if name.startswith("eta") else model.n,))
+
+
+def body_rates(b: Bodies, velocity: Array, rates: Array) -> Float[Array, "bodies 6+width c"]:
+    """Velocities of the bodies and rates of their elastic coordinates, from (n + k, c)."""
+    return jnp.concatenate([velocity, spread(b, rates[b.n :])], axis=1)
+
+
+def _mass_matrix(b: Bodies, q: Array, eta: Array) -> Array:
+    unit = jnp.eye(len(q) + len(eta))
+    velocity = velocities(b, geometry(b, q, eta), unit, jnp.zeros((3, len(unit))))
+    jacobian = body_rates(b, velocity, unit)
+    weighted = inertias(b, spread(b, eta)) @ jacobian
+    total = jnp.tensordot(jacobian, weighted, ([0, 1], [0, 1]))
+    return 0.5 * (total + total.T)
 
 
 @jax.jit
@@ -43,67 +59,40 @@ def mass_matrix(
     Source: Shabana, Dynamics of Multibody Systems, section 5.4.
     """
     check_state(model, q=q, eta=eta)
-    size = model.n + model.k
-    unit = jnp.eye(size)
-    speeds = velocities(model, placements(model, q, eta), unit, jnp.zeros((3, size)))
-    total = jnp.zeros((size, size))
-    inertias = body_inertias(model, eta)
-    rates = elastic_parts(model, unit[model.n :])
-    for body, (w, v), (_, own) in zip(inertias, speeds, rates, strict=True):
-        h, p, modal = body.momentum(w, v, own)
-        total = total + w.T @ h + v.T @ p
-        if own is not None:
-            total = total + own.T @ modal
-    return 0.5 * (total + total.T)
+    return _mass_matrix(bodies(model), q, eta)
 
 
-def _inverse(
-    model: FlexibleTree, q: Array, eta: Array, qd: Array, etad: Array, accelerations: Array
-) -> Array:
+def _inverse(b: Bodies, q: Array, eta: Array, qd: Array, etad: Array, accelerations: Array) -> Array:
     """Generalised forces (n + k,), joints first."""
-    n = model.n
+    n = b.n
+    still = jnp.zeros((3, 1))
     rates = jnp.concatenate([qd, etad])
-    still = jnp.zeros(3)
 
     def speeds(x, rates, base):
-        places = placements(model, x[:n], x[n:])
-        return velocities(model, places, rates, base), places
+        place = geometry(b, x[:n], x[n:])
+        velocity = velocities(b, place, rates[:, None], base)
+        return body_rates(b, velocity, rates[:, None])[..., 0], place
 
     # Gravity is a base that accelerates upward.
-    (speed, places), (change, _) = jax.jvp(
+    (speed, place), (change, _) = jax.jvp(
         speeds,
         (jnp.concatenate([q, eta]), rates, still),
-        (rates, accelerations, -model.tree.gravity),
+        (rates, accelerations, -b.gravity[:, None]),
     )
-    first, second = moments(model.tree)
-    parts = elastic_parts(model, jnp.stack([eta, etad, accelerations[n:]], axis=1))
-    forces, elastic = [], []
-    for i, ((w, v), (wd, vd), (link, own)) in enumerate(zip(speed, change, parts, strict=True)):
-        known = (model.tree.mass[i], first[i], second[i], link)
-        if link is None:
-            body = body_inertia(*known, None)
-            h, p, _ = body.momentum(w, v, None)
-            hd, pd, _ = body.momentum(wd, vd, None)
-        else:
-            x, xd, xdd = own.T
+    x, xd = spread(b, eta), spread(b, etad)
 
-            def momentum(x, w, v, xd, known=known):
-                return body_inertia(*known, x).momentum(w, v, xd)
+    def momenta(x, speed):
+        return jnp.einsum("bij,bj->bi", inertias(b, x), speed)
 
-            (h, p, _), (hd, pd, modal) = jax.jvp(momentum, (x, w, v, xd), (xd, wd, vd, xdd))
-
-            def kinetic(x, w=w, v=v, xd=xd, momentum=momentum):
-                h, p, modal = momentum(x, w, v, xd)
-                return 0.5 * (w @ h + v @ p + xd @ modal)
-
-            internal = link.stiffness @ x + link.damping @ xd
-            elastic.append(modal - jax.grad(kinetic)(x) + internal)
-        turn = crossing(w)
-        forces.append((hd + turn @ h + crossing(v) @ p, pd + turn @ p))
+    momentum, rate = jax.jvp(momenta, (x, speed), (xd, change))
+    by_shape = jax.grad(lambda x: 0.5 * jnp.vdot(speed, momenta(x, speed)))(x)
+    internal = jnp.einsum("bij,bj->bi", b.stiffness, x) + jnp.einsum("bij,bj->bi", b.damping, xd)
+    force = rate[:, :6] + frame_forces(speed[:, :6], momentum[:, :6])
     (total,) = jax.linear_transpose(
-        lambda r: velocities(model, places, r, still), rates
-    )(forces)
-    return total + jnp.concatenate([jnp.zeros_like(q), *elastic])
+        lambda r: velocities(b, place, r[:, None], still)[..., 0], rates
+    )(force)
+    elastic = collect(b, rate[:, 6:] - by_shape + internal)
+    return total + jnp.concatenate([jnp.zeros_like(q), elastic])
 
 
 @jax.jit
@@ -130,26 +119,27 @@ def inverse_dynamics(
     **Raises:** `ValueError` for another shape.
     """
     check_state(model, q=q, eta=eta, qd=qd, etad=etad, qdd=qdd, etadd=etadd)
-    total = _inverse(model, q, eta, qd, etad, jnp.concatenate([qdd, etadd]))
+    total = _inverse(bodies(model), q, eta, qd, etad, jnp.concatenate([qdd, etadd]))
     return total[: model.n], total[model.n :]
 
 
-def _solve(model: FlexibleTree, q: Array, eta: Array, force: Array) -> Array:
-    factor = jax.scipy.linalg.cho_factor(mass_matrix(model, q, eta))
+def _solve(b: Bodies, q: Array, eta: Array, force: Array) -> Array:
+    factor = jax.scipy.linalg.cho_factor(_mass_matrix(b, q, eta))
     return jax.scipy.linalg.cho_solve(factor, force)
 
 
 @jax.custom_jvp
-def _accelerations(
-    model: FlexibleTree, q: Array, eta: Array, qd: Array, etad: Array, force: Array
-) -> Array:
-    bias = _inverse(model, q, eta, qd, etad, jnp.zeros_like(force))
-    return _solve(model, q, eta, force - bias)
+def accelerations(
+    b: Bodies, q: Array, eta: Array, qd: Array, etad: Array, force: Array
+) -> Float[Array, "n+k"]:
+    """Accelerations under generalised forces (n + k,), with the implicit derivative."""
+    bias = _inverse(b, q, eta, qd, etad, jnp.zeros_like(force))
+    return _solve(b, q, eta, force - bias)
 
 
 def _implicit(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
-    model, q, eta, qd, etad, force = primals
-    out = _accelerations(*primals)
+    b, q, eta, qd, etad, force = primals
+    out = accelerations(*primals)
     leaves, structure = jax.tree.flatten(primals[:5])
     rates = jax.tree.leaves(tangents[:5], is_leaf=lambda x: isinstance(x, SymbolicZero))
     moving = [k for k, t in enumerate(rates) if not isinstance(t, SymbolicZero)]
@@ -165,10 +155,10 @@ def _implicit(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
         change = change - jax.jvp(
             residual, tuple(leaves[k] for k in moving), tuple(rates[k] for k in moving)
         )[1]
-    return out, _solve(model, q, eta, change)
+    return out, _solve(b, q, eta, change)
 
 
-_accelerations.defjvp(_implicit, symbolic_zeros=True)
+accelerations.defjvp(_implicit, symbolic_zeros=True)
 
 
 @jax.jit
@@ -197,7 +187,7 @@ def forward_dynamics(
     """
     check_state(model, q=q, eta=eta, qd=qd, etad=etad, tau=tau)
     force = jnp.concatenate([tau, jnp.zeros_like(eta)])
-    out = _accelerations(model, q, eta, qd, etad, force)
+    out = accelerations(bodies(model), q, eta, qd, etad, force)
     return out[: model.n], out[model.n :]
 
 

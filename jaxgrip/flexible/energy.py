@@ -4,21 +4,29 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxgrip.flexible.dynamics import check_state
+from jaxgrip.flexible.bodies import (
+    bodies,
+    deformed_moments,
+    geometry,
+    inertias,
+    spread,
+    velocities,
+)
+from jaxgrip.flexible.dynamics import body_rates, check_state
 from jaxgrip.flexible.kinematics import forward_kinematics
-from jaxgrip.flexible.sweeps import body_inertias, elastic_parts, placements, velocities
 from jaxgrip.flexible.tree import FlexibleTree
 
 
-def _momenta(model: FlexibleTree, q: Array, eta: Array, qd: Array, etad: Array) -> list[tuple]:
+def _momenta(
+    model: FlexibleTree, q: Array, eta: Array, qd: Array, etad: Array
+) -> tuple[Float[Array, "bodies 6+width"], Float[Array, "bodies 6+width"]]:
+    """Velocities of the bodies with their elastic rates, and the momenta."""
     check_state(model, q=q, eta=eta, qd=qd, etad=etad)
-    rates = jnp.concatenate([qd, etad])
-    speeds = velocities(model, placements(model, q, eta), rates, jnp.zeros(3))
-    out = []
-    parts = elastic_parts(model, etad)
-    for body, (w, v), (_, own) in zip(body_inertias(model, eta), speeds, parts, strict=True):
-        out.append(((w, v, own), body.momentum(w, v, own)))
-    return out
+    b = bodies(model)
+    rates = jnp.concatenate([qd, etad])[:, None]
+    velocity = velocities(b, geometry(b, q, eta), rates, jnp.zeros((3, 1)))
+    speed = body_rates(b, velocity, rates)[..., 0]
+    return speed, jnp.einsum("bij,bj->bi", inertias(b, spread(b, eta)), speed)
 
 
 @jax.jit
@@ -35,13 +43,8 @@ def kinetic_energy(
 
     **Raises:** `ValueError` for another shape.
     """
-    pairs = [
-        x @ y
-        for speed, momentum in _momenta(model, q, eta, qd, etad)
-        for x, y in zip((speed[0], speed[1], speed[2]), momentum, strict=True)
-        if y is not None
-    ]
-    return 0.5 * sum(pairs)
+    speed, momenta = _momenta(model, q, eta, qd, etad)
+    return 0.5 * jnp.vdot(speed, momenta)
 
 
 @jax.jit
@@ -58,7 +61,8 @@ def potential_energy(
     """
     check_state(model, q=q, eta=eta)
     rotation, translation = forward_kinematics(model, q, eta)
-    first = jnp.stack([body.first for body in body_inertias(model, eta)])
+    b = bodies(model)
+    first = deformed_moments(b, spread(b, eta))[0][:, 1:4]
     moment = model.tree.mass @ translation + jnp.einsum("bij,bj->i", rotation, first)
     strain = [
         eta[part] @ (link.stiffness @ eta[part])
@@ -92,7 +96,7 @@ def momentum(
     **Raises:** `ValueError` for another shape.
     """
     rotation, translation = forward_kinematics(model, q, eta)
-    own = [part for _, part in _momenta(model, q, eta, qd, etad)]
-    p = jnp.einsum("bij,bj->bi", rotation, jnp.stack([part[1] for part in own]))
-    h = jnp.einsum("bij,bj->bi", rotation, jnp.stack([part[0] for part in own]))
+    _, momenta = _momenta(model, q, eta, qd, etad)
+    h = jnp.einsum("bij,bj->bi", rotation, momenta[:, :3])
+    p = jnp.einsum("bij,bj->bi", rotation, momenta[:, 3:6])
     return p.sum(axis=0), (h + jnp.cross(translation, p)).sum(axis=0)

@@ -6,7 +6,7 @@ from jaxtyping import Array, Float
 
 from jaxgrip.checks import check_shape
 from jaxgrip.flexible.dynamics import check_state
-from jaxgrip.flexible.sweeps import face_motion, placements
+from jaxgrip.flexible.bodies import bodies, face_motion, geometry
 from jaxgrip.flexible.tree import FlexibleTree
 from jaxgrip.rigid.kinematics import Poses
 
@@ -26,13 +26,14 @@ def forward_kinematics(
     check_state(model, q=q, eta=eta)
     rotation: list[Array] = []
     translation: list[Array] = []
-    for parent, place in zip(model.tree.parents, placements(model, q, eta), strict=True):
-        if parent < 0:
-            rotation.append(place.turn)
-            translation.append(place.offset)
-        else:
-            rotation.append(rotation[parent] @ place.turn)
-            translation.append(translation[parent] + rotation[parent] @ place.offset)
+    place = geometry(bodies(model), q, eta)
+    for i, parent in enumerate(model.tree.parents):
+        turn, offset = place.turn[i], place.offset[i]
+        if parent >= 0:
+            offset = translation[parent] + rotation[parent] @ offset
+            turn = rotation[parent] @ turn
+        rotation.append(turn)
+        translation.append(offset)
     return Poses(jnp.stack(rotation), jnp.stack(translation))
 
 
@@ -63,11 +64,11 @@ def tip_position(
         raise ValueError(f"Which face of {body!r}? It has {', '.join(faces.names)}.")
     f = faces.index(faces.names[0] if face is None else face)
     pose = forward_kinematics(model, q, eta)
-    u, rotation, _, _ = face_motion(link, f, eta[part])
-    place = faces.centre[f] + u
+    motion = face_motion(*link.face(f), eta[part])
+    place = faces.centre[f] + motion.displacement
     if point is not None:
         check_shape("point", point, (3,))
-        place = place + rotation @ (point - faces.centre[f])
+        place = place + motion.rotation @ (point - faces.centre[f])
     i = model.tree.body(body)
     return pose.rotation[i] @ place + pose.translation[i]
 

@@ -84,6 +84,14 @@ class ElasticLink(eqx.Module):
         """Number of shapes."""
         return self.modal_mass.shape[0]
 
+    def face(self, f: int) -> tuple[Float[Array, "6 k"], Float[Array, "6 k k"] | None]:
+        """Translation and rotation of a face per coordinate, and their change with stiffening."""
+        on, more = self.interface, self.stiffening
+        linear = jnp.concatenate([on.translation[f], on.rotation[f]])
+        if more is None:
+            return linear, None
+        return linear, jnp.concatenate([more.translation[f], more.rotation[f]])
+
 
 def interface_loads(body: Body, face: str) -> Float[Array, "6 n d"]:
     """Nodal forces of unit forces along and unit moments about x, y, z on a face.

@@ -9,7 +9,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxgrip.checks import concrete
-from jaxgrip.flexible.dynamics import check_state, forward_dynamics
+from jaxgrip.flexible.bodies import bodies
+from jaxgrip.flexible.dynamics import accelerations, check_state
 from jaxgrip.flexible.tree import FlexibleTree
 
 
@@ -24,16 +25,16 @@ class Motion(NamedTuple):
 
 
 def _rate(t: Array, x: Array, args: tuple) -> Array:
-    model, torque, scale = args
-    q, eta, qd, etad = split(model, x / scale)
+    b, torque, scale = args
+    q, eta, qd, etad = _split(b.n, x / scale)
     tau = jnp.zeros_like(q) if torque is None else torque(t, q, eta, qd, etad)
-    accelerations = forward_dynamics(model, q, eta, qd, etad, tau)
-    return scale * jnp.concatenate([qd, etad, *accelerations])
+    force = jnp.concatenate([tau, jnp.zeros_like(eta)])
+    return scale * jnp.concatenate([qd, etad, accelerations(b, q, eta, qd, etad, force)])
 
 
-def split(model: FlexibleTree, x: Array) -> tuple[Array, Array, Array, Array]:
-    """q, eta, qd and etad of the last axis of a state."""
-    n, size = model.n, model.n + model.k
+def _split(n: int, x: Array) -> tuple[Array, Array, Array, Array]:
+    """q, eta, qd and etad from the last axis."""
+    size = x.shape[-1] // 2
     return x[..., :n], x[..., n:size], x[..., size : size + n], x[..., size + n :]
 
 
@@ -92,10 +93,10 @@ def simulate(
         times[-1],
         None,
         scale * jnp.concatenate([q0, eta0, qd0, etad0]),
-        args=(model, torque, scale),
+        args=(bodies(model), torque, scale),
         saveat=diffrax.SaveAt(ts=times),
         stepsize_controller=diffrax.PIDController(rtol=rtol, atol=atol),
         adjoint=diffrax.RecursiveCheckpointAdjoint() if adjoint is None else adjoint,
         max_steps=max_steps,
     )
-    return Motion(times, *split(model, solution.ys / scale[None]))
+    return Motion(times, *_split(model.n, solution.ys / scale[None]))
