@@ -263,7 +263,7 @@ def geometry(b: Bodies, q: Float[Array, " n"], eta: Float[Array, " k"]) -> Geome
 
 
 def velocities(
-    b: Bodies, place: Geometry, rates: Float[Array, "n+k c"], base: Float[Array, "3 c"]
+    b: Bodies, place: Geometry, rates: Float[Array, "z c"], base: Float[Array, "3 c"]
 ) -> Float[Array, "bodies 6 c"]:
     """Velocities of all bodies for columns of rates, `base` being the velocity of the base."""
     layout = b.layout
@@ -299,7 +299,7 @@ def deformed_moments(
 
 def inertias(
     b: Bodies, eta: Float[Array, "bodies width"]
-) -> Float[Array, "bodies 6+width 6+width"]:
+) -> Float[Array, "bodies speeds speeds"]:
     """Mass matrices of the bodies as deformed, of velocity and rates, both sides."""
     moment, slope = deformed_moments(b, eta)
     rigid = jnp.tensordot(moment, jnp.asarray(_INERTIA), 1)

@@ -30,7 +30,7 @@ def check_state(model: FlexibleTree, **values: Array) -> None:
         check_shape(name, x, (model.k if name.startswith("eta") else model.n,))
 
 
-def body_rates(b: Bodies, velocity: Array, rates: Array) -> Float[Array, "bodies 6+width c"]:
+def body_rates(b: Bodies, velocity: Array, rates: Array) -> Float[Array, "bodies speeds c"]:
     """Velocities of the bodies and rates of their elastic coordinates, from (n + k, c)."""
     return jnp.concatenate([velocity, spread(b, rates[b.n :])], axis=1)
 
@@ -47,7 +47,7 @@ def _mass_matrix(b: Bodies, q: Array, eta: Array) -> Array:
 @jax.jit
 def mass_matrix(
     model: FlexibleTree, q: Float[Array, " n"], eta: Float[Array, " k"]
-) -> Float[Array, "n+k n+k"]:
+) -> Float[Array, "z z"]:
     """Mass matrix, joints first.
 
     **Arguments:** `model`; `q` (n,) joint coordinates [rad or m]; `eta` (k,) elastic ones.
@@ -131,7 +131,7 @@ def _solve(b: Bodies, q: Array, eta: Array, force: Array) -> Array:
 @jax.custom_jvp
 def accelerations(
     b: Bodies, q: Array, eta: Array, qd: Array, etad: Array, force: Array
-) -> Float[Array, "n+k"]:
+) -> Float[Array, " z"]:
     """Accelerations under generalised forces (n + k,), with the implicit derivative."""
     bias = _inverse(b, q, eta, qd, etad, jnp.zeros_like(force))
     return _solve(b, q, eta, force - bias)

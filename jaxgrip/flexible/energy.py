@@ -19,7 +19,7 @@ from jaxgrip.flexible.tree import FlexibleTree
 
 def _momenta(
     model: FlexibleTree, q: Array, eta: Array, qd: Array, etad: Array
-) -> tuple[Float[Array, "bodies 6+width"], Float[Array, "bodies 6+width"]]:
+) -> tuple[Float[Array, "bodies speeds"], Float[Array, "bodies speeds"]]:
     """Velocities of the bodies with their elastic rates, and the momenta."""
     check_state(model, q=q, eta=eta, qd=qd, etad=etad)
     b = bodies(model)
