@@ -30,10 +30,10 @@ def finger():
 
 @pytest.fixture(scope="session")
 def gripper(finger):
-    """Finger A with the published damping, links 2 and 3 elastic, 6 modes each."""
+    """Finger A with the published damping, links 2 and 3 elastic, 3 modes each."""
     links = {
         f"link{i + 1}": elastic_link(
-            elastic_body(float(finger.link_lengths[i]), damping=(1.0, 8e-5)), 6
+            elastic_body(float(finger.link_lengths[i]), damping=(1.0, 8e-5)), 3
         )
         for i in (1, 2)
     }

@@ -16,9 +16,9 @@ def path(finger, t):
     """Angles of a smooth motion of the finger from start to end, with rates and accelerations."""
     s = t / DURATION
     steps = (
-        s**3 * (10 - 15 * s + 6 * s**2),
-        30 * s**2 * (1 - s) ** 2 / DURATION,
-        60 * s * (1 - s) * (1 - 2 * s) / DURATION**2,
+        s**4 * (35 - 84 * s + 70 * s**2 - 20 * s**3),
+        140 * (s * (1 - s)) ** 3 / DURATION,
+        420 * (s * (1 - s)) ** 2 * (1 - 2 * s) / DURATION**2,
     )
     way = finger.end - finger.start
     return finger.start + way * steps[0], way * steps[1], way * steps[2]
@@ -35,7 +35,7 @@ def follow(finger):
         rest = jnp.zeros(3)
         eta = jg.flexible.quasi_static(model, finger.start, rest, rest)
         return jg.flexible.simulate(
-            model, finger.start, eta, rest, 0 * eta, times, torque, rtol=1e-9, atol=1e-9
+            model, finger.start, eta, rest, 0 * eta, times, torque, rtol=1e-8, atol=1e-8
         )
 
     return jax.jit(run), jax.jit(jax.vmap(torque))
@@ -90,8 +90,7 @@ def test_stiff_links_follow_the_rigid_motion(gripper, finger, follow, gauss):
         bending.append(float(jnp.abs(factor * motion.eta - one_way).max() / jnp.abs(one_way).max()))
     print("joints", joints, "bending", bending)
     np.testing.assert_allclose(np.divide(joints[:-1], joints[1:]), 10, rtol=0.1)
-    assert bending[1] < 0.15 * bending[0]
-    assert bending[2] < 0.15 * bending[1]
+    np.testing.assert_allclose(np.divide(bending[:-1], bending[1:]), 10, rtol=0.1)
 
 
 def test_one_way_loads(gripper, finger):
@@ -110,7 +109,7 @@ def test_one_way_loads(gripper, finger):
             wrench = (-between @ bodies.F[2], -between @ bodies.N[2])
             load = load + jg.fem.tip_wrench(body, "x1", *wrench)
         link, part = gripper.link(name)
-        shapes = jg.flexible.shapes(body, 6)
+        shapes = jg.flexible.shapes(body, 3)
         wanted = jnp.einsum("ndk,nd->k", shapes, load) / jnp.diagonal(link.stiffness)
         scale = float(jnp.abs(wanted).max())
         np.testing.assert_allclose(found[part], wanted, atol=1e-9 * scale)
@@ -122,10 +121,10 @@ def test_floating_body_keeps_momentum():
     """A bent, turning beam with a mass at its tip, free in the plane and out of plane bending."""
     body = elastic_body(0.5, (0.01, 0.012), (12, 1, 1), E=2e9, rho=1500.0)
     link = elastic_link(body, 4, stiffening=True)
-    small, still = (1e-9,) * 3, (0.0, 0.0, 0.0)
+    small, still = (1e-13,) * 3, (0.0, 0.0, 0.0)
 
     def carrier(name, parent, axis, joint):
-        return jg.rigid.Placement(name, parent, still, 1e-6, still, small, axis, joint=joint)
+        return jg.rigid.Placement(name, parent, still, 1e-11, still, small, axis, joint=joint)
 
     bodies = [
         carrier("x", None, (1.0, 0.0, 0.0), "prismatic"),
@@ -171,7 +170,7 @@ def test_gradient_of_the_tip_error(finger):
     """By Young's modulus, length and density, shapes held, for many variants at once."""
     nominal = elastic_body(0.06, (0.005, 0.005), (6, 1, 1), E=7e8)
     shapes = jg.flexible.shapes(nominal, 2)
-    times = jnp.array([0.0, 4e-3])
+    times = jnp.array([0.0, 2e-3])
 
     def tip(factors):
         modulus, length, density = factors
@@ -214,8 +213,8 @@ def test_gradient_of_the_tip_error(finger):
 
 
 def test_bad_input(gripper, finger):
-    rest, flat = jnp.zeros(3), jnp.zeros(12)
-    with pytest.raises(ValueError, match=r"eta0 has the shape \(3,\); it must be \(12,\)"):
+    rest, flat = jnp.zeros(3), jnp.zeros(6)
+    with pytest.raises(ValueError, match=r"eta0 has the shape \(3,\); it must be \(6,\)"):
         jg.flexible.simulate(gripper, rest, rest, rest, rest, jnp.linspace(0, 1, 3))
     with pytest.raises(ValueError, match="times must be finite and increasing"):
         jg.flexible.simulate(gripper, rest, flat, rest, flat, jnp.array([1.0, 0.0]))
