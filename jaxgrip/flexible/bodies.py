@@ -297,9 +297,7 @@ def deformed_moments(
     return b.moments + moved @ jnp.asarray(_SYMMETRIC.T), b.linear + change
 
 
-def inertias(
-    b: Bodies, eta: Float[Array, "bodies width"]
-) -> Float[Array, "bodies speeds speeds"]:
+def inertias(b: Bodies, eta: Float[Array, "bodies width"]) -> Float[Array, "bodies speeds speeds"]:
     """Mass matrices of the bodies as deformed, of velocity and rates, both sides."""
     moment, slope = deformed_moments(b, eta)
     rigid = jnp.tensordot(moment, jnp.asarray(_INERTIA), 1)

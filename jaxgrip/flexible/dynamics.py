@@ -62,7 +62,9 @@ def mass_matrix(
     return _mass_matrix(bodies(model), q, eta)
 
 
-def _inverse(b: Bodies, q: Array, eta: Array, qd: Array, etad: Array, accelerations: Array) -> Array:
+def _inverse(
+    b: Bodies, q: Array, eta: Array, qd: Array, etad: Array, accelerations: Array
+) -> Array:
     """Generalised forces (n + k,), joints first."""
     n = b.n
     still = jnp.zeros((3, 1))
@@ -152,9 +154,12 @@ def _implicit(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
                 whole[k] = value
             return _inverse(*jax.tree.unflatten(structure, whole), out)
 
-        change = change - jax.jvp(
-            residual, tuple(leaves[k] for k in moving), tuple(rates[k] for k in moving)
-        )[1]
+        change = (
+            change
+            - jax.jvp(residual, tuple(leaves[k] for k in moving), tuple(rates[k] for k in moving))[
+                1
+            ]
+        )
     return out, _solve(b, q, eta, change)
 
 

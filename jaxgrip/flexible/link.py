@@ -160,9 +160,7 @@ def elastic_link(
     rigid = jnp.zeros((3, *body.free.shape)).at[:, :, :3].set(jnp.einsum("abc,nc->anb", turns, x))
     if body.dofs == 6:
         rigid = rigid.at[:, :, 3:].set(jnp.eye(3)[:, None, :])
-    moment = jnp.einsum(
-        "and,bnd->ab", rigid, jax.vmap(lambda t: terms.load(zero, t))(turns)
-    )
+    moment = jnp.einsum("and,bnd->ab", rigid, jax.vmap(lambda t: terms.load(zero, t))(turns))
     return ElasticLink(
         mass=uniform[0, :, 0].sum(),
         first=by_place[0, :, :, 0].sum(axis=1),

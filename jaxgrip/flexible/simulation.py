@@ -50,6 +50,7 @@ def simulate(
     rtol: float = 1e-8,
     atol: float = 1e-8,
     max_steps: int = 100_000,
+    jumps: Float[Array, " j"] | None = None,
     solver: diffrax.AbstractSolver | None = None,
     adjoint: diffrax.AbstractAdjoint | None = None,
 ) -> Motion:
@@ -66,6 +67,7 @@ def simulate(
     - `rtol`, `atol`: relative and absolute tolerance of a step. The absolute one is in units of
       q, qd and etad; an elastic coordinate counts times its frequency, like its rate.
     - `max_steps`: limit on the number of steps.
+    - `jumps`: (j,) increasing times at which the torque jumps [s]; steps end there.
     - `solver`: Kvaerno5 when None, as links are stiff; Dopri8 pays for few, lightly damped modes.
     - `adjoint`: how derivatives are taken, `diffrax.ForwardMode()` for few parameters; in reverse
       when None.
@@ -84,6 +86,9 @@ def simulate(
         jnp.sqrt(jnp.diagonal(link.stiffness) / jnp.diagonal(link.modal_mass))
         for link in model.links
     ]
+    controller = diffrax.PIDController(rtol=rtol, atol=atol)
+    if jumps is not None:
+        controller = diffrax.ClipStepSizeController(controller, jump_ts=jumps)
     one = jnp.ones_like(q0)
     scale = jnp.concatenate([one, *frequencies, one, jnp.ones_like(eta0)])
     solution = diffrax.diffeqsolve(
@@ -95,7 +100,7 @@ def simulate(
         scale * jnp.concatenate([q0, eta0, qd0, etad0]),
         args=(bodies(model), torque, scale),
         saveat=diffrax.SaveAt(ts=times),
-        stepsize_controller=diffrax.PIDController(rtol=rtol, atol=atol),
+        stepsize_controller=controller,
         adjoint=diffrax.RecursiveCheckpointAdjoint() if adjoint is None else adjoint,
         max_steps=max_steps,
     )

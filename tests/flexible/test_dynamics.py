@@ -175,9 +175,7 @@ def test_frequencies_of_hub_and_beam(ratio):
     small = hub / 1e6
     bodies = [
         jg.rigid.Placement("hub", None, (0.0, 0.0, 0.0), 0.1, (0.0, 0.0, 0.0), (hub, hub, hub)),
-        jg.rigid.Placement(
-            "beam", "hub", (0.0,) * 3, 1.0, (0.0,) * 3, (small,) * 3, joint="fixed"
-        ),
+        jg.rigid.Placement("beam", "hub", (0.0,) * 3, 1.0, (0.0,) * 3, (small,) * 3, joint="fixed"),
     ]
     tree = jg.flexible.with_link_inertia(
         jg.rigid.from_placements(bodies, (0.0, 0.0, 0.0)), {"beam": link}

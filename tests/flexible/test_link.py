@@ -32,9 +32,7 @@ def test_published_frequencies():
 
 def test_rigid_shapes_carry_rigid_inertia():
     """Translations and turns as shapes: their integrals are those of the rigid body."""
-    body = jg.fem.Body(
-        jg.fem.box_mesh(0.3, 0.04, 0.02, 4, 2, 2), jg.fem.Isotropic(1e9, 0.3, 500.0)
-    )
+    body = jg.fem.Body(jg.fem.box_mesh(0.3, 0.04, 0.02, 4, 2, 2), jg.fem.Isotropic(1e9, 0.3, 500.0))
     x = np.asarray(body.mesh.nodes)
     unit = np.eye(3)
     shapes = np.stack(
