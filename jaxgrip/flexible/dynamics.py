@@ -140,7 +140,7 @@ def accelerations(
 
 
 def _implicit(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
-    b, q, eta, qd, etad, force = primals
+    b, q, eta, _, _, force = primals
     out = accelerations(*primals)
     leaves, structure = jax.tree.flatten(primals[:5])
     rates = jax.tree.leaves(tangents[:5], is_leaf=lambda x: isinstance(x, SymbolicZero))

@@ -5,8 +5,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxgrip.checks import check_shape
-from jaxgrip.flexible.dynamics import check_state
 from jaxgrip.flexible.bodies import bodies, face_motion, geometry
+from jaxgrip.flexible.dynamics import check_state
 from jaxgrip.flexible.tree import FlexibleTree
 from jaxgrip.rigid.kinematics import Poses
 

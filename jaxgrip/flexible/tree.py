@@ -1,5 +1,6 @@
 """The model: a tree some of whose bodies are elastic."""
 
+import itertools
 from collections.abc import Mapping
 
 import equinox as eqx
@@ -85,7 +86,7 @@ class FlexibleTree(eqx.Module):
     def slices(self) -> tuple[slice, ...]:
         """Where the coordinates of each link lie in eta."""
         ends = np.cumsum([0, *(link.k for link in self.links)])
-        return tuple(slice(int(a), int(b)) for a, b in zip(ends[:-1], ends[1:], strict=True))
+        return tuple(slice(int(a), int(b)) for a, b in itertools.pairwise(ends))
 
     def link(self, name: str) -> tuple[ElasticLink, slice]:
         """The elastic link of a body and where its coordinates lie in eta."""

@@ -75,11 +75,11 @@ def test_stiff_links_follow_the_rigid_motion(gripper, finger, follow, gauss):
     """Tenfold stiffness brings the joints ten times nearer to the rigid motion, and the bending
     ten times nearer, in its own measure, to the one-way response to that motion."""
     run, _ = follow
-    times = gauss[0][::10]
+    times = gauss[0]
     q, qd, qdd = jax.vmap(lambda t: path(finger, t))(times)
     one_way = jax.vmap(jg.flexible.quasi_static, (None, 0, 0, 0))(gripper, q, qd, qdd)
     joints, bending = [], []
-    for factor in (1.0, 10.0, 100.0, 1000.0):
+    for factor in (1.0, 10.0, 100.0):
         model = eqx.tree_at(
             lambda m: [link.stiffness for link in m.links],
             gripper,
@@ -156,14 +156,17 @@ def test_floating_body_keeps_momentum():
         solver=diffrax.Dopri8(),
     )
     assert float(jnp.abs(motion.eta[:, 0]).min()) < 0.9 * float(jnp.abs(motion.eta[:, 0]).max())
-    state = motion.q, motion.eta, motion.qd, motion.etad
-    many = (None, 0, 0, 0, 0)
-    for values in jax.vmap(jg.flexible.momentum, many)(model, *state):
+
+    @jax.jit
+    @jax.vmap
+    def invariants(q, eta, qd, etad):
+        kinetic = jg.flexible.kinetic_energy(model, q, eta, qd, etad)
+        energy = kinetic + jg.flexible.potential_energy(model, q, eta)
+        return *jg.flexible.momentum(model, q, eta, qd, etad), energy[None]
+
+    for values in invariants(motion.q, motion.eta, motion.qd, motion.etad):
         drift = jnp.abs(values - values[:1]).max() / jnp.linalg.norm(values[0])
         assert float(drift) < 1e-8
-    energy = jax.vmap(jg.flexible.kinetic_energy, many)(model, *state)
-    energy = energy + jax.vmap(jg.flexible.potential_energy, many[:3])(model, *state[:2])
-    np.testing.assert_allclose(energy, float(energy[0]), rtol=1e-8)
 
 
 def test_gradient_of_the_tip_error(finger):
