@@ -74,11 +74,11 @@ def tip_position(
 
 
 def displacement(
-    model: FlexibleTree, eta: Float[Array, " k"], body: str, shapes: Float[Array, "n d shapes"]
+    model: FlexibleTree, eta: Float[Array, " k"], body: str, shapes: Float[Array, "shapes n d"]
 ) -> Float[Array, "n d"]:
     """Nodal displacements of an elastic link in its frame [m], for stresses and pictures.
 
-    **Arguments:** `model`; `eta` (k,) of all links; `body`, its name; `shapes` (n, d, shapes),
+    **Arguments:** `model`; `eta` (k,) of all links; `body`, its name; `shapes` (shapes, n, d),
     those that the link was made of.
 
     **Raises:** `ValueError` when the body is not elastic or has another number of shapes.
@@ -87,5 +87,5 @@ def displacement(
     """
     check_state(model, eta=eta)
     link, part = model.link(body)
-    check_shape("shapes", shapes, (*shapes.shape[:-1], link.k))
-    return shapes @ eta[part]
+    check_shape("shapes", shapes, (link.k, *shapes.shape[1:]))
+    return jnp.tensordot(eta[part], shapes, 1)

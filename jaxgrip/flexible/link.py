@@ -111,19 +111,19 @@ def interface_loads(body: Body, face: str) -> Float[Array, "6 n d"]:
 @eqx.filter_jit
 def elastic_link(
     body: Body,
-    shapes: Float[Array, "n d k"],
+    shapes: Float[Array, "k n d"],
     faces: Sequence[str] = ("x1",),
     *,
     stiffening: bool = False,
 ) -> ElasticLink:
     """The numbers of an elastic body that moves in given shapes.
 
-    Differentiable in every number of the body with the shapes held, as a Ritz basis may be.
+    Differentiable in every number of the body; the shapes may be held, as a Ritz basis may be.
 
     **Arguments:**
 
     - `body`: clamped where its joint holds it, its nodes in the frame of the link.
-    - `shapes` (n, d, k): displacements, zero where the body is held; `shapes` makes them.
+    - `shapes` (k, n, d): displacements, zero where the body is held; `shapes` makes them.
     - `faces`: those that carry a joint or whose motion is wanted; one node or several of beams.
     - `stiffening`: include displacements of second order (solids only), so that fast rotation
       and forces along the link stiffen it.
@@ -134,8 +134,7 @@ def elastic_link(
 
     Source: 000a section 4.3 and remark 3.7.
     """
-    shapes = numbers("The shapes", shapes, (*body.free.shape, np.shape(shapes)[-1]))
-    phi = jnp.moveaxis(shapes, -1, 0)
+    phi = numbers("The shapes", shapes, (np.shape(shapes)[0], *body.free.shape))
     terms, matrix = inertia(body), stiffness(body)
     zero, unit = jnp.zeros(3), jnp.eye(9).reshape(9, 3, 3)
     by_place = jax.vmap(lambda w: terms.load(zero, w))(unit).reshape(3, 3, *body.free.shape)

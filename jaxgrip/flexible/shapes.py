@@ -2,64 +2,66 @@
 
 from collections.abc import Sequence
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
-import scipy.linalg
-import scipy.sparse.linalg
+import jax.scipy.linalg as jsl
 from jaxtyping import Array, Float
 
-from jaxgrip.checks import concrete
+from jaxgrip.fem import block_tridiagonal
 from jaxgrip.fem.body import Body
-from jaxgrip.fem.matrices import mass, stiffness
+from jaxgrip.fem.inertia import inertia
+from jaxgrip.fem.matrices import stiffness
+from jaxgrip.fem.modes import modes as normal_modes
 from jaxgrip.fem.static import check_supports
 from jaxgrip.flexible.link import interface_loads
 
 
-def shapes(body: Body, modes: int, attachment: Sequence[str] = ()) -> Float[Array, "n d k"]:
+def shapes(body: Body, modes: int, attachment: Sequence[str] = ()) -> Float[Array, "k n d"]:
     """Shapes for `elastic_link`: normal modes and, when asked for, attachment modes.
 
     With the six attachment modes of a face, static deflections by forces and moments on the face
-    are exact, and so is the stiffness that a joint there feels. All shapes together are made
-    orthogonal in mass and stiffness, their modal masses 1, in the order of their frequencies.
+    are exact, and so is the stiffness that a joint there feels. All shapes together are orthogonal
+    in mass and stiffness, their modal masses 1, in the order of their frequencies. Derivatives are
+    those of the space they span.
 
     **Arguments:**
 
-    - `body`: clamped, of concrete numbers; the shapes are constants for derivatives.
+    - `body`: clamped.
     - `modes`: number of normal modes.
     - `attachment`: names of the faces, each adding six shapes.
 
-    **Returns:** (n, d, modes + 6 faces), in units of kg^-1/2.
+    **Returns:** (modes + 6 faces, n, d), in units of kg^-1/2.
 
-    **Raises:** `ValueError` when the supports leave a rigid motion, when more modes are asked for
-    than there are, or when numbers are traced.
+    **Raises:** `ValueError` when the supports leave a rigid motion, and for a number of modes or
+    a face that is not there.
 
     Source: 000a section 8; Craig, Structural Dynamics, chapter 19.
     """
-    if not all(map(concrete, jax.tree.leaves(body))):
-        raise ValueError("Shapes need a body of concrete numbers: make them outside of jax.jit.")
     check_supports(body)
-    free = body.free
-    size = int(free.sum())
-    if not 0 <= modes < size - 1 or not (modes or attachment):
-        raise ValueError(
-            f"{modes} modes are asked for; a body of {size} freedoms has 1 to {size - 2}."
-        )
-    k, m = (matrix.to_scipy(free).tocsc() for matrix in (stiffness(body), mass(body)))
-    solve = scipy.sparse.linalg.splu(k, options={"SymmetricMode": True}, diag_pivot_thresh=0.0)
-    columns = [np.zeros((size, 0))]
-    if modes:
-        inverse = scipy.sparse.linalg.LinearOperator(k.shape, matvec=solve.solve, dtype=float)
-        start = np.linspace(1.0, 2.0, size)
-        columns.append(scipy.sparse.linalg.eigsh(k, modes, m, sigma=0, OPinv=inverse, v0=start)[1])
-    for face in attachment:
-        loads = np.asarray(interface_loads(body, face))[:, free]
-        columns.append(solve.solve(np.ascontiguousarray(loads.T)))
-    # Scaled columns and the inverse problem keep the small matrices well conditioned.
-    v = np.concatenate(columns, axis=1)
-    v = v / np.sqrt(np.einsum("ni,ni->i", v, k @ v))
-    compliance, y = scipy.linalg.eigh(v.T @ (m @ v), v.T @ (k @ v))
-    y = (y / np.sqrt(compliance))[:, ::-1]
-    out = np.zeros((*free.shape, v.shape[1]))
-    out[free] = v @ y
-    return jnp.asarray(out)
+    if not modes and attachment:
+        return _orthogonal(body, jnp.zeros((0, *body.free.shape)), tuple(attachment))
+    natural = normal_modes(body, modes).shape
+    return _orthogonal(body, natural, tuple(attachment)) if attachment else natural
+
+
+@eqx.filter_jit
+def _orthogonal(body: Body, natural: Array, faces: tuple[str, ...]) -> Array:
+    matrix, terms = stiffness(body), inertia(body)
+    loads = jnp.concatenate([interface_loads(body, face) for face in faces])
+    factor = block_tridiagonal.factorise(matrix, body.free)
+    columns = block_tridiagonal.solve(matrix, factor, body.free, jnp.moveaxis(loads, 0, -1))
+    v = jnp.concatenate([natural, jnp.moveaxis(columns, -1, 0)])
+    # A constant combination of the shapes leaves their space, and its derivatives, as they are.
+    fixed = jax.lax.stop_gradient(v)
+    k, m = (
+        jnp.einsum("ind,jnd->ij", fixed, jax.vmap(apply)(fixed))
+        for apply in (lambda u: matrix @ u, lambda u: terms.apply(jnp.eye(3), u))
+    )
+    scale = 1 / jnp.sqrt(jnp.diagonal(k))
+    root = jnp.linalg.cholesky(k * jnp.outer(scale, scale))
+    half = jsl.solve_triangular(root, m * jnp.outer(scale, scale), lower=True)
+    compliance, y = jnp.linalg.eigh(jsl.solve_triangular(root, half.T, lower=True))
+    y = jsl.solve_triangular(root.T, y, lower=False) / jnp.sqrt(compliance)[None]
+    combine = jax.lax.stop_gradient(scale[:, None] * y[:, ::-1])
+    return jnp.einsum("ji,jnd->ind", combine, v)

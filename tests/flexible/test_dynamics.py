@@ -112,8 +112,8 @@ def test_one_mode_by_hand():
     """
     body = elastic_body(0.5, (0.03, 0.02), (10, 2, 2), rho=2000.0)
     x = np.asarray(body.mesh.nodes)[:, 0]
-    shape = np.zeros((len(x), 3, 1))
-    shape[:, 1, 0] = x**2
+    shape = np.zeros((1, len(x), 3))
+    shape[0, :, 1] = x**2
     link = jg.flexible.elastic_link(body, shape)
     rows = [
         jg.rigid.DHRow("link", None, 0.0, 0.0, 1.0, (0.2, 0.0, 0.0), (1e-3, 2e-3, 2e-3)),
