@@ -1,0 +1,91 @@
+"""Where bodies, faces and particles are."""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from jaxgrip.checks import check_shape
+from jaxgrip.flexible.bodies import bodies, face_motion, geometry
+from jaxgrip.flexible.dynamics import check_state
+from jaxgrip.flexible.tree import FlexibleTree
+from jaxgrip.rigid.kinematics import Poses
+
+
+@jax.jit
+def forward_kinematics(
+    model: FlexibleTree, q: Float[Array, " n"], eta: Float[Array, " k"]
+) -> Poses:
+    """Placement of the frame of every body in the base frame.
+
+    **Arguments:** `model`; `q` (n,) joint coordinates [rad or m]; `eta` (k,) elastic ones.
+
+    **Returns:** `Poses`, rotation (bodies, 3, 3) and translation (bodies, 3) [m].
+
+    **Raises:** `ValueError` for another shape.
+    """
+    check_state(model, q=q, eta=eta)
+    rotation: list[Array] = []
+    translation: list[Array] = []
+    place = geometry(bodies(model), q, eta)
+    for i, parent in enumerate(model.tree.parents):
+        turn, offset = place.turn[i], place.offset[i]
+        if parent >= 0:
+            offset = translation[parent] + rotation[parent] @ offset
+            turn = rotation[parent] @ turn
+        rotation.append(turn)
+        translation.append(offset)
+    return Poses(jnp.stack(rotation), jnp.stack(translation))
+
+
+def tip_position(
+    model: FlexibleTree,
+    q: Float[Array, " n"],
+    eta: Float[Array, " k"],
+    body: str,
+    face: str | None = None,
+    point: Float[Array, "3"] | None = None,
+) -> Float[Array, "3"]:
+    """Position in the base frame of a point that moves with a face of an elastic link.
+
+    **Arguments:**
+
+    - `model`; `q` (n,) joint coordinates [rad or m]; `eta` (k,) elastic ones.
+    - `body`: its name; `face`: the link's only interface when not given.
+    - `point` (3,): in the frame of the undeformed link [m]; the middle of the face when not given.
+
+    **Returns:** (3,) [m].
+
+    **Raises:** `ValueError` when there is no such body or face, a face has to be named, and for
+    another shape.
+    """
+    link, part = model.link(body)
+    faces = link.interface
+    if face is None and len(faces.names) > 1:
+        raise ValueError(f"Which face of {body!r}? It has {', '.join(faces.names)}.")
+    f = faces.index(faces.names[0] if face is None else face)
+    pose = forward_kinematics(model, q, eta)
+    motion = face_motion(*link.face(f), eta[part])
+    place = faces.centre[f] + motion.displacement
+    if point is not None:
+        check_shape("point", point, (3,))
+        place = place + motion.rotation @ (point - faces.centre[f])
+    i = model.tree.body(body)
+    return pose.rotation[i] @ place + pose.translation[i]
+
+
+def displacement(
+    model: FlexibleTree, eta: Float[Array, " k"], body: str, shapes: Float[Array, "shapes n d"]
+) -> Float[Array, "n d"]:
+    """Nodal displacements of an elastic link in its frame [m], for stresses and pictures.
+
+    **Arguments:** `model`; `eta` (k,) of all links; `body`, its name; `shapes` (shapes, n, d),
+    those that the link was made of.
+
+    **Raises:** `ValueError` when the body is not elastic or has another number of shapes.
+
+    Source: u = Φ η.
+    """
+    check_state(model, eta=eta)
+    link, part = model.link(body)
+    check_shape("shapes", shapes, (link.k, *shapes.shape[1:]))
+    return jnp.tensordot(eta[part], shapes, 1)

@@ -1,0 +1,207 @@
+"""An elastic link: what its shapes contribute to the equations of motion, in small arrays."""
+
+from collections.abc import Sequence
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from jaxgrip.checks import numbers
+from jaxgrip.fem import block_tridiagonal
+from jaxgrip.fem.body import Body
+from jaxgrip.fem.inertia import inertia
+from jaxgrip.fem.loads import tip_wrench
+from jaxgrip.fem.matrices import geometric_stiffness, stiffness
+from jaxgrip.spatial.rotations import skew
+
+
+class Interface(eqx.Module):
+    """Average rigid motion of some faces as linear functions of the shapes' coordinates.
+
+    **Fields:** `names` of the faces; `centre` (faces, 3) of the undeformed faces [m];
+    `translation` (faces, 3, k) [m] and `rotation` (faces, 3, k) [rad] per coordinate.
+    """
+
+    centre: Float[Array, "faces 3"]
+    translation: Float[Array, "faces 3 k"]
+    rotation: Float[Array, "faces 3 k"]
+    names: tuple[str, ...] = eqx.field(static=True)
+
+    def index(self, name: str) -> int:
+        """Place of the face called `name`; `ValueError` when there is none."""
+        if name not in self.names:
+            raise ValueError(f"The link has no interface {name!r}; it has {', '.join(self.names)}.")
+        return self.names.index(name)
+
+
+class Stiffening(eqx.Module):
+    """Displacements of second order, ½ ηᵀ Ψ η, by which forces along a bent link do work.
+
+    **Fields:** `first` (3, k, k), ∫ρΨ [kg m]; `translation` (faces, 3, k, k) [m] and `rotation`
+    (faces, 3, k, k) [rad] of the interfaces; all per product of two coordinates.
+    """
+
+    first: Float[Array, "3 k k"]
+    translation: Float[Array, "faces 3 k k"]
+    rotation: Float[Array, "faces 3 k k"]
+
+
+class ElasticLink(eqx.Module):
+    """A body that deforms in k given shapes Φ; `elastic_link` makes one.
+
+    With places R of the undeformed body in the frame of the link:
+
+    **Fields:**
+
+    - `mass` [kg], `first` (3,) ∫ρR [kg m], `second` (3, 3) ∫ρRRᵀ [kg m^2].
+    - `shape_first` (3, k) ∫ρΦ; `shape_second` (3, 3, k) ∫ρΦRᵀ.
+    - `products` (3, 3, k, k), entry a, b, i, j ∫ρΦ_iaΦ_jb, with stiffening plus ∫ρΨ_ijaR_b.
+    - `modal_mass`, `stiffness`, `damping` (k, k).
+    - `interface`: motion of the faces that carry joints or are looked at.
+    - `stiffening`: displacements of second order, or None.
+
+    A coordinate has the unit of a length when the shapes are plain numbers.
+
+    Source: 000a section 4.3; Shabana, Dynamics of Multibody Systems, chapter 5.
+    """
+
+    mass: Float[Array, ""]
+    first: Float[Array, "3"]
+    second: Float[Array, "3 3"]
+    shape_first: Float[Array, "3 k"]
+    shape_second: Float[Array, "3 3 k"]
+    products: Float[Array, "3 3 k k"]
+    modal_mass: Float[Array, "k k"]
+    stiffness: Float[Array, "k k"]
+    damping: Float[Array, "k k"]
+    interface: Interface
+    stiffening: Stiffening | None
+
+    @property
+    def k(self) -> int:
+        """Number of shapes."""
+        return self.modal_mass.shape[0]
+
+    def face(self, f: int) -> tuple[Float[Array, "6 k"], Float[Array, "6 k k"] | None]:
+        """Translation and rotation of a face per coordinate, and their change with stiffening."""
+        on, more = self.interface, self.stiffening
+        linear = jnp.concatenate([on.translation[f], on.rotation[f]])
+        if more is None:
+            return linear, None
+        return linear, jnp.concatenate([more.translation[f], more.rotation[f]])
+
+
+def interface_loads(body: Body, face: str) -> Float[Array, "6 n d"]:
+    """Nodal forces of unit forces along and unit moments about x, y, z on a face.
+
+    They are the dual of its average motion: their products with displacements are the average
+    translation and rotation of the face.
+    """
+    if body.dofs == 6:
+        nodes = body.mesh.topology.point_set(face)
+        share = jnp.zeros((len(body.free), 1)).at[nodes].set(1 / len(nodes))
+        return share[None] * jnp.eye(6)[:, None, :]
+    zero, unit = jnp.zeros((3, 3)), jnp.eye(3)
+    forces, moments = jnp.concatenate([unit, zero]), jnp.concatenate([zero, unit])
+    return jax.vmap(lambda f, m: tip_wrench(body, face, f, m))(forces, moments)
+
+
+@eqx.filter_jit
+def elastic_link(
+    body: Body,
+    shapes: Float[Array, "k n d"],
+    faces: Sequence[str] = ("x1",),
+    *,
+    stiffening: bool = False,
+) -> ElasticLink:
+    """The numbers of an elastic body that moves in given shapes.
+
+    Differentiable in every number of the body; the shapes may be held, as a Ritz basis may be.
+
+    **Arguments:**
+
+    - `body`: clamped where its joint holds it, its nodes in the frame of the link.
+    - `shapes` (k, n, d): displacements, zero where the body is held; `shapes` makes them.
+    - `faces`: those that carry a joint or whose motion is wanted; one node or several of beams.
+    - `stiffening`: include displacements of second order (solids only), so that fast rotation
+      and forces along the link stiffen it.
+
+    **Returns:** the `ElasticLink`.
+
+    **Raises:** `ValueError` for another shape and for a face that is not there.
+
+    Source: 000a section 4.3 and remark 3.7.
+    """
+    phi = numbers("The shapes", shapes, (np.shape(shapes)[0], *body.free.shape))
+    terms, matrix = inertia(body), stiffness(body)
+    zero, unit = jnp.zeros(3), jnp.eye(9).reshape(9, 3, 3)
+    by_place = jax.vmap(lambda w: terms.load(zero, w))(unit).reshape(3, 3, *body.free.shape)
+    uniform = jax.vmap(lambda c: terms.load(c, jnp.zeros((3, 3))))(jnp.eye(3))
+    products = jax.vmap(
+        lambda w: jnp.einsum("ind,jnd->ij", phi, jax.vmap(lambda u: terms.apply(w, u))(phi))
+    )(unit).reshape(3, 3, len(phi), len(phi))
+    modal_mass = jnp.trace(products)
+    k = jnp.einsum("ind,jnd->ij", phi, jax.vmap(lambda u: matrix @ u)(phi))
+    loads = jnp.stack([interface_loads(body, face) for face in faces])
+    motion = jnp.einsum("fand,ind->fai", loads, phi)
+    x = body.mesh.nodes
+    interface = Interface(
+        jnp.einsum("fn,nb->fb", loads[:, 0, :, 0], x), motion[:, :3], motion[:, 3:], tuple(faces)
+    )
+    extra = None
+    if stiffening:
+        psi = _second_order(body, phi)
+        products = products + jnp.einsum("abnd,ijnd->abij", by_place, psi)
+        extra = _stiffening(body, psi, uniform, loads, interface)
+    turns = jax.vmap(skew)(jnp.eye(3))
+    rigid = jnp.zeros((3, *body.free.shape)).at[:, :, :3].set(jnp.einsum("abc,nc->anb", turns, x))
+    if body.dofs == 6:
+        rigid = rigid.at[:, :, 3:].set(jnp.eye(3)[:, None, :])
+    moment = jnp.einsum("and,bnd->ab", rigid, jax.vmap(lambda t: terms.load(zero, t))(turns))
+    return ElasticLink(
+        mass=uniform[0, :, 0].sum(),
+        first=by_place[0, :, :, 0].sum(axis=1),
+        second=0.5 * jnp.trace(moment) * jnp.eye(3) - moment,
+        shape_first=jnp.einsum("and,ind->ai", uniform, phi),
+        shape_second=jnp.einsum("abnd,ind->abi", by_place, phi),
+        products=products,
+        modal_mass=modal_mass,
+        stiffness=0.5 * (k + k.T),
+        damping=body.damping.mass * modal_mass + 0.5 * body.damping.stiffness * (k + k.T),
+        interface=interface,
+        stiffening=extra,
+    )
+
+
+def _second_order(body: Body, phi: Float[Array, "k n d"]) -> Float[Array, "k k n d"]:
+    """Static displacements that the strain's quadratic part calls for (modal derivatives)."""
+
+    def cubic_energy(u):
+        return 0.5 * jnp.vdot(u, geometric_stiffness(body, u) @ u)
+
+    def force(u, v):
+        return jax.jvp(jax.grad(cubic_energy), (u,), (v,))[1]
+
+    f = jax.vmap(jax.vmap(force, (None, 0)), (0, None))(phi, phi)
+    matrix = stiffness(body)
+    factor = block_tridiagonal.factorise(matrix, body.free)
+    columns = jnp.moveaxis(f.reshape(-1, *body.free.shape), 0, -1)
+    psi = -block_tridiagonal.solve(matrix, factor, body.free, columns)
+    return jnp.moveaxis(psi, -1, 0).reshape(f.shape)
+
+
+def _stiffening(
+    body: Body, psi: Array, uniform: Array, loads: Array, interface: Interface
+) -> Stiffening:
+    motion = jnp.einsum("fand,ijnd->faij", loads, psi)
+    # A turned face shows a displacement of second order which is no turn: take it away.
+    small = jax.vmap(jax.vmap(skew, -1), 0)(interface.rotation)
+    twice = jnp.einsum("fiab,fjbc->fijac", small, small)
+    arms = body.mesh.nodes[None] - interface.centre[:, None, :]
+    turned = 0.5 * jnp.einsum("fijac,fnc->fijna", twice + twice.swapaxes(1, 2), arms)
+    seen = jnp.einsum("fand,fijnd->faij", loads[:, 3:, :, :3], turned)
+    return Stiffening(
+        jnp.einsum("and,ijnd->aij", uniform, psi), motion[:, :3], motion[:, 3:] - seen
+    )

@@ -1,0 +1,67 @@
+"""Shapes in which a link deforms: normal modes and static deflections by loads at its faces."""
+
+from collections.abc import Sequence
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.scipy.linalg as jsl
+from jaxtyping import Array, Float
+
+from jaxgrip.fem import block_tridiagonal
+from jaxgrip.fem.body import Body
+from jaxgrip.fem.inertia import inertia
+from jaxgrip.fem.matrices import stiffness
+from jaxgrip.fem.modes import modes as normal_modes
+from jaxgrip.fem.static import check_supports
+from jaxgrip.flexible.link import interface_loads
+
+
+def shapes(body: Body, modes: int, attachment: Sequence[str] = ()) -> Float[Array, "k n d"]:
+    """Shapes for `elastic_link`: normal modes and, when asked for, attachment modes.
+
+    With the six attachment modes of a face, static deflections by forces and moments on the face
+    are exact, and so is the stiffness that a joint there feels. All shapes together are orthogonal
+    in mass and stiffness, their modal masses 1, in the order of their frequencies. Derivatives are
+    those of the space they span.
+
+    **Arguments:**
+
+    - `body`: clamped.
+    - `modes`: number of normal modes.
+    - `attachment`: names of the faces, each adding six shapes.
+
+    **Returns:** (modes + 6 faces, n, d), in units of kg^-1/2.
+
+    **Raises:** `ValueError` when the supports leave a rigid motion, and for a number of modes or
+    a face that is not there.
+
+    Source: 000a section 8; Craig, Structural Dynamics, chapter 19.
+    """
+    check_supports(body)
+    if not modes and attachment:
+        return _orthogonal(body, jnp.zeros((0, *body.free.shape)), tuple(attachment))
+    natural = normal_modes(body, modes).shape
+    return _orthogonal(body, natural, tuple(attachment)) if attachment else natural
+
+
+@eqx.filter_jit
+def _orthogonal(body: Body, natural: Array, faces: tuple[str, ...]) -> Array:
+    matrix, terms = stiffness(body), inertia(body)
+    loads = jnp.concatenate([interface_loads(body, face) for face in faces])
+    factor = block_tridiagonal.factorise(matrix, body.free)
+    columns = block_tridiagonal.solve(matrix, factor, body.free, jnp.moveaxis(loads, 0, -1))
+    v = jnp.concatenate([natural, jnp.moveaxis(columns, -1, 0)])
+    # A constant combination of the shapes leaves their space, and its derivatives, as they are.
+    fixed = jax.lax.stop_gradient(v)
+    k, m = (
+        jnp.einsum("ind,jnd->ij", fixed, jax.vmap(apply)(fixed))
+        for apply in (lambda u: matrix @ u, lambda u: terms.apply(jnp.eye(3), u))
+    )
+    scale = 1 / jnp.sqrt(jnp.diagonal(k))
+    root = jnp.linalg.cholesky(k * jnp.outer(scale, scale))
+    half = jsl.solve_triangular(root, m * jnp.outer(scale, scale), lower=True)
+    compliance, y = jnp.linalg.eigh(jsl.solve_triangular(root, half.T, lower=True))
+    y = jsl.solve_triangular(root.T, y, lower=False) / jnp.sqrt(compliance)[None]
+    combine = jax.lax.stop_gradient(scale[:, None] * y[:, ::-1])
+    return jnp.einsum("ji,jnd->ind", combine, v)
