@@ -15,6 +15,9 @@ from jaxgrip.flexible.link import ElasticLink as ElasticLink
 from jaxgrip.flexible.link import Interface as Interface
 from jaxgrip.flexible.link import Stiffening as Stiffening
 from jaxgrip.flexible.link import elastic_link as elastic_link
+from jaxgrip.flexible.one_way import JointMotion as JointMotion
+from jaxgrip.flexible.one_way import LinkMotion as LinkMotion
+from jaxgrip.flexible.one_way import link_load as link_load
 from jaxgrip.flexible.shapes import shapes as shapes
 from jaxgrip.flexible.simulation import Motion as Motion
 from jaxgrip.flexible.simulation import simulate as simulate
