@@ -295,7 +295,9 @@ class _Drawing:
         places = 1e3 * surface.at_points(self._nodes + scale * u) @ _VIEW.T
         self._edges.set_segments(_outline(surface, places))
         rim = surface.sides[:, :-1].ravel()
-        faces = np.flatnonzero(_areas(places[:, rim, :2]) > 0.0)
+        # Of a curved face some pieces may face the eye while others do not.
+        facing = _areas(places[..., :2][:, surface.pieces]) > 0.0
+        faces = np.flatnonzero(facing.any(axis=1))
         # The painter's order: what is farther from the eye is drawn first.
         faces = faces[np.argsort(places[faces][..., 2].mean(axis=1), kind="stable")]
         places, pieces = places[faces, :, :2], surface.pieces
@@ -306,11 +308,12 @@ class _Drawing:
         edge = places[:, None, rim]
         self._polygons.set_verts(np.concatenate([fill, edge], axis=1).reshape(-1, len(rim), 2))
         shade = self._colours(self._norm(surface.at_points(values)[faces][:, pieces].mean(axis=2)))
+        shade[..., 3] = facing[faces]
         n = len(faces)
         clear, line = np.zeros((n, 1, 4)), np.full((n, 1, 4), (0.0, 0.0, 0.0, 0.22))
         self._polygons.set_facecolor(np.concatenate([shade, clear], axis=1).reshape(-1, 4))
         self._polygons.set_edgecolor(np.concatenate([shade, line], axis=1).reshape(-1, 4))
-        self._polygons.set_linewidth(np.tile([0.5] * len(pieces) + [0.5], n))
+        self._polygons.set_linewidth(0.5)
 
 
 def _areas(polygons: np.ndarray) -> np.ndarray:
@@ -329,7 +332,7 @@ def _outline(surface: _Surface, places: np.ndarray) -> np.ndarray:
     normal /= np.linalg.norm(normal, axis=1, keepdims=True)
     first, second = surface.twins
     a, b = (normal[half // len(surface.sides)] for half in (first, second))
-    sharp = (a * b).sum(axis=1) < np.cos(np.deg2rad(30.0))
+    sharp = (a * b).sum(axis=1) < np.cos(np.deg2rad(50.0))
     seen = np.maximum(a[:, 2], b[:, 2]) > 0.0
     rim = np.minimum(a[:, 2], b[:, 2]) <= 0.0
     lines = places[:, surface.sides, :2].reshape(-1, surface.sides.shape[1], 2)
@@ -482,6 +485,7 @@ def _extent(values: np.ndarray, norm: Normalize, units: str) -> str:
     factor, unit = _readable(norm, units)
     digits = int(np.clip(2 - np.floor(np.log10(factor * norm.vmax)), 0, 2))
     low, high = (f"{factor * value:.{digits}f}" for value in (values.min(), values.max()))
+    unit = f"× {unit}" if units == "1" and unit else unit
     words = f"largest {high} {unit}" if norm.vmin == 0.0 else f"{low} to {high} {unit}"
     return _minus(words)
 
