@@ -6,8 +6,9 @@ displacement, strain or stress; reference values are those of an independent pro
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -162,6 +163,24 @@ class Loads(NamedTuple):
     gravity: Float[Array, "3"]
 
 
+class Sampled(eqx.Module):
+    """A function of time known at equal steps, linear between them; its values are a pytree."""
+
+    step: Float[Array, ""]
+    values: Any
+
+    def __init__(self, step, values):
+        self.step, self.values = jnp.asarray(step), values
+
+    def __call__(self, t: Float[Array, ""]) -> Any:
+        """The values at a time [s]."""
+        last = jax.tree.leaves(self.values)[0].shape[0] - 1
+        place = jnp.clip(t / self.step, 0.0, last)
+        below = jnp.minimum(place.astype(int), last - 1)
+        share = place - below
+        return jax.tree.map(lambda v: (1 - share) * v[below] + share * v[below + 1], self.values)
+
+
 class Response(NamedTuple):
     """A link's response: displacements `u` (t, n, 3) [m] and what is read off them."""
 
@@ -250,10 +269,23 @@ def respond(body: fem.Body, motion: Motion, loads: Loads) -> Response:
     unit = jax.vmap(lambda f, m: fem.tip_wrench(body, "x1", f, m))(
         jnp.eye(6)[:, :3], jnp.eye(6)[:, 3:]
     )
-    wrench = jnp.concatenate([loads.force, loads.moment], axis=1)
-    u = fem.simulate(body, loads.frame, motion.time[1], load=(wrench, unit), initial=rest)
+    step = motion.time[1]
+    wrench = Sampled(step, jnp.concatenate([loads.force, loads.moment], axis=1))
+    u = fem.simulate(
+        body,
+        Sampled(step, loads.frame),
+        step,
+        t1=motion.time[-1],
+        load=fem.Load(unit, wrench),
+        u0=rest,
+        save=_only_displacements,
+    ).saved
     end = body.mesh.nearest((body.mesh.nodes[:, 0].max(), 0.0, 0.0))
     return Response(body, motion.time, u, end, fem.peak(body, u))
+
+
+def _only_displacements(t: Array, u: Array, v: Array) -> Array:
+    return u
 
 
 def _motion(settings: Config, run: Run, finger: jg.models.Finger) -> Motion:
@@ -443,7 +475,7 @@ def _draw(run: Run, settings: Config, case: tuple, response: Response) -> None:
                 viz.solid_components(body, u, field, f"{name}: {what} after {moment}"),
                 f"{name}: {what} after {moment}; every panel has its own range.",
             )
-    series = _series(response, slice(None, None, max(1, len(response.time) // 400)))
+    series = _series(response, slice(None, None, max(1, len(response.time) // 200)))
     moments = _series(response, kept)
     run.figure(
         f"displacement_link{link}",
@@ -465,6 +497,18 @@ def _draw(run: Run, settings: Config, case: tuple, response: Response) -> None:
             f"{name}: largest von Mises stress, after {1e3 * response.time[worst]:.2f} ms",
         ),
         f"{name} at the time of the largest von Mises stress.",
+    )
+    u, _ = series
+    mises = jax.lax.map(
+        lambda one: fem.von_mises(fem.at_nodes(body, fem.stress(body, one))),
+        jnp.asarray(u.values),
+        batch_size=32,
+    )
+    fem.write_vtu_series(
+        run.folder / "fields" / f"link{link}.pvd",
+        body.mesh,
+        u["time"].values,
+        {"displacement": u.values, "von_mises": np.asarray(mises)},
     )
     run.animation(
         f"motion_link{link}",
