@@ -177,7 +177,7 @@ class Sampled(eqx.Module):
         last = jax.tree.leaves(self.values)[0].shape[0] - 1
         place = jnp.clip(t / self.step, 0.0, last)
         below = jnp.minimum(place.astype(int), last - 1)
-        share = place - below
+        share = place - below.astype(place.dtype)
         return jax.tree.map(lambda v: (1 - share) * v[below] + share * v[below + 1], self.values)
 
 
@@ -228,22 +228,27 @@ def link_body(
 ) -> fem.Body:
     """A link clamped at its joint (000a sections 5.2, 9)."""
     length, mass = finger.link_lengths[link - 1], finger.tree.mass[link - 1]
-    size, element = settings.mesh, ELEMENTS[settings.mesh.element]()
+    size, own = settings.mesh, settings.material
+    counts, element = (size.along, size.across), ELEMENTS[size.element]()
     if shape == "square":
-        area = settings.width**2
-        counts = (size.along, size.across, size.across)
-        mesh = fem.box_mesh(length, settings.width, settings.width, *counts, element=element)
+        width = settings.width
+        mesh = fem.box_mesh(length, width, width, *counts, size.across, element=element)
     else:
-        area = np.pi * settings.radius**2
-        mesh = fem.cylinder_mesh(length, settings.radius, size.along, size.across, element=element)
-    own = settings.material
-    rho = own.density if density == "material" else mass / (area * length)
-    return fem.Body(
-        mesh,
-        fem.Isotropic(own.young, own.poisson, rho),
-        clamp="x0",
-        damping=fem.Rayleigh(own.damping_mass, own.damping_stiffness),
-    )
+        mesh = fem.cylinder_mesh(length, settings.radius, *counts, element=element)
+
+    def body(rho):
+        return fem.Body(
+            mesh,
+            fem.Isotropic(own.young, own.poisson, rho),
+            clamp="x0",
+            damping=fem.Rayleigh(own.damping_mass, own.damping_stiffness),
+        )
+
+    if density == "material":
+        return body(own.density)
+    # The mesh of a cylinder lies inside it, and the mass is that of the mesh.
+    volume = fem.gravity(body(1.0), (1.0, 0.0, 0.0)).sum()
+    return body(mass / volume)
 
 
 def link_loads(finger: jg.models.Finger, motion: Motion, link: int) -> Loads:
