@@ -21,6 +21,7 @@ import jaxgrip as jg
 from experiments.gripper import optimal_motions, time_optimal
 from jaxgrip import config, fem, viz
 from jaxgrip.config import Real, Section
+from jaxgrip.flexible.one_way import JointMotion, LinkMotion, link_load
 from jaxgrip.report import Run
 
 Positive = Annotated[Real, Field(gt=0.0)]
@@ -32,7 +33,7 @@ Link = Literal[2, 3]
 
 # How much of the start is drawn on its own [s].
 START = 5e-3
-ELEMENTS = {"hex8": fem.Hex8}
+ELEMENTS = {"hex8": fem.Hex8, "hex8_incompatible": fem.Hex8Incompatible}
 STRAINS = ("ε xx", "ε yy", "ε zz", "γ xy", "γ yz", "γ zx")
 STRESSES = ("σ xx", "σ yy", "σ zz", "τ xy", "τ yz", "τ zx")
 # Along the default motion: |U| of node 662 at tau = 0, 0.1, ..., 1 and at its peak [m], the time of
@@ -89,7 +90,9 @@ class Material(Section):
 class Mesh(Section):
     """How each link is divided."""
 
-    element: Literal["hex8"] = Field("hex8", description="kind of the elements")
+    element: Literal["hex8", "hex8_incompatible"] = Field(
+        "hex8", description="the element of the source, or one that is not too stiff in bending"
+    )
     along: int = Field(13, ge=1, le=1000, description="elements along the link")
     across: int = Field(
         6, ge=2, le=100, description="elements over width and height, an even number"
@@ -142,27 +145,6 @@ class Config(config.Config):
     )
 
 
-class Motion(NamedTuple):
-    """A motion of a finger at equal steps: `time` (t,) [s] and the loads of all its bodies."""
-
-    time: Float[np.ndarray, " t"]
-    angle: Float[Array, "t 3"]
-    loads: jg.rigid.BodyLoads
-
-
-class Loads(NamedTuple):
-    """What acts on a link over time, in its own frame: `frame` and the wrench on its free end.
-
-    `gravity` (3,) is the acceleration of free fall at the start, `force` (t, 3) and `moment`
-    (t, 3) are about the middle of the end.
-    """
-
-    frame: fem.FrameMotion
-    force: Float[Array, "t 3"]
-    moment: Float[Array, "t 3"]
-    gravity: Float[Array, "3"]
-
-
 class Sampled(eqx.Module):
     """A function of time known at equal steps, linear between them; its values are a pytree."""
 
@@ -179,6 +161,13 @@ class Sampled(eqx.Module):
         below = jnp.minimum(place.astype(int), last - 1)
         share = place - below.astype(place.dtype)
         return jax.tree.map(lambda v: (1 - share) * v[below] + share * v[below + 1], self.values)
+
+
+class Motion(NamedTuple):
+    """A motion of a finger: `time` (t,) [s] in equal steps, and `joints`, a function of time."""
+
+    time: Float[np.ndarray, " t"]
+    joints: Sampled
 
 
 class Response(NamedTuple):
@@ -208,7 +197,7 @@ def run(settings: Config, run: Run) -> None:
         link, shape, density = case
         with run.stage(f"Link {link}, {_words(shape, density)}: elastic response"):
             body = link_body(settings, finger, *case)
-            responses[case] = respond(body, motion, link_loads(finger, motion, link))
+            responses[case] = respond(body, finger, motion, link)
             _record(run, settings, case, responses[case])
         if (shape, density) == (settings.shapes[0], settings.densities[0]):
             with run.stage(f"Link {link}, {_words(shape, density)}: pictures"):
@@ -251,38 +240,19 @@ def link_body(
     return body(mass / volume)
 
 
-def link_loads(finger: jg.models.Finger, motion: Motion, link: int) -> Loads:
-    """Motion of a link's frame, and what the next link does to its end (000a section 6)."""
-    i, loads = link - 1, motion.loads
-    rotation = jax.vmap(jg.rigid.forward_kinematics, in_axes=(None, 0))(
-        finger.tree, motion.angle
-    ).rotation
-    if link < finger.tree.n:
-        # The next link's frame begins at the end of this one.
-        turn = jnp.einsum("tji,tjk->tik", rotation[:, i], rotation[:, i + 1])
-        force = -jnp.einsum("tij,tj->ti", turn, loads.F[:, i + 1])
-        moment = -jnp.einsum("tij,tj->ti", turn, loads.N[:, i + 1])
-    else:
-        force = moment = jnp.zeros_like(loads.vd[:, i])
-    frame = fem.FrameMotion(loads.vd[:, i], loads.w[:, i], loads.wd[:, i])
-    return Loads(frame, force, moment, rotation[0, i].T @ finger.tree.gravity)
-
-
-def respond(body: fem.Body, motion: Motion, loads: Loads) -> Response:
+def respond(body: fem.Body, finger: jg.models.Finger, motion: Motion, link: int) -> Response:
     """Vibration from rest under the own weight, by Newmark's method (000a sections 4.5, 5.2)."""
-    rest = fem.solve_static(body, fem.gravity(body, loads.gravity))
-    unit = jax.vmap(lambda f, m: fem.tip_wrench(body, "x1", f, m))(
-        jnp.eye(6)[:, :3], jnp.eye(6)[:, 3:]
-    )
-    step = motion.time[1]
-    wrench = Sampled(step, jnp.concatenate([loads.force, loads.moment], axis=1))
+    tree = finger.tree
+    moving = LinkMotion(tree, tree.names[link - 1], motion.joints)
+    load = link_load(body, moving, {tree.names[child]: "x1" for child in moving.children})
+    start = jg.rigid.forward_kinematics(tree, motion.joints.values.q[0]).rotation[link - 1]
     u = fem.simulate(
         body,
-        Sampled(step, loads.frame),
-        step,
+        moving.frame,
+        motion.time[1],
         t1=motion.time[-1],
-        load=fem.Load(unit, wrench),
-        u0=rest,
+        load=load,
+        u0=fem.solve_static(body, fem.gravity(body, start.T @ tree.gravity)),
         save=_only_displacements,
     ).saved
     end = body.mesh.nearest((body.mesh.nodes[:, 0].max(), 0.0, 0.0))
@@ -302,12 +272,10 @@ def _motion(settings: Config, run: Run, finger: jg.models.Finger) -> Motion:
     x = _sample(t, np.concatenate([q, qd, torque], axis=1), time)
     q, qd, torque = jnp.split(jnp.asarray(x), 3, axis=1)
 
-    @jax.jit
-    def loads(tree, q, qd, torque):
-        qdd = jax.vmap(jg.rigid.forward_dynamics, in_axes=(None, 0, 0, 0))(tree, q, qd, torque)
-        return jax.vmap(jg.rigid.rnea_bodies, in_axes=(None, 0, 0, 0))(tree, q, qd, qdd)
-
-    return Motion(time, q, loads(finger.tree, q, qd, torque))
+    qdd = jax.jit(jax.vmap(jg.rigid.forward_dynamics, in_axes=(None, 0, 0, 0)))(
+        finger.tree, q, qd, torque
+    )
+    return Motion(time, Sampled(time[1], JointMotion(q, qd, qdd)))
 
 
 def _solved(settings: Config, run: Run) -> tuple[np.ndarray, ...]:

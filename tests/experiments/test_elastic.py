@@ -10,6 +10,7 @@ import xarray
 import jaxgrip as jg
 from experiments.gripper import elastic
 from jaxgrip.config import ConfigError, validate
+from jaxgrip.flexible.one_way import LinkMotion
 from jaxgrip.report import Run
 
 
@@ -50,24 +51,18 @@ def motion(solved):
 
 
 def test_loads_of_link_2(motion):
-    """At the start and in the middle, where angles and rates are given too."""
-    finger = jg.models.gripper_finger("A")
-    loads = elastic.link_loads(finger, motion, 2)
-    frame, middle = loads.frame, len(motion.time) // 2
-    assert motion.time[middle] == pytest.approx(0.137 / 2)
-    np.testing.assert_allclose(frame.acceleration[0], [3.35522, -9.21838, 2.06835], atol=1e-5)
-    np.testing.assert_allclose(
-        frame.angular_acceleration[0], [35.3708, -97.1806, 1102.134], rtol=5e-6
-    )
-    np.testing.assert_allclose(loads.force[0], [7.40597, 2.60788, -2.04517], atol=5e-5)
-    np.testing.assert_allclose(loads.moment[0], [0.038375, 0.066863, 0.4], atol=1e-6)
-    np.testing.assert_allclose(motion.angle[middle], [0.387987, -0.465249, -1.969423], atol=2e-5)
-    np.testing.assert_allclose(loads.force[middle], [-1.76219, 5.28177, 1.11229], atol=2e-3)
-    np.testing.assert_allclose(loads.moment[middle], [-0.071132, 0.030168, -0.207816], atol=2e-4)
-    # The last link's end is free, and gravity points down in the base frame.
-    free = elastic.link_loads(finger, motion, 3)
-    assert not np.any(free.force)
-    assert np.linalg.norm(free.gravity) == pytest.approx(9.81)
+    """At the start and in the middle, where angles are given too."""
+    link = LinkMotion(jg.models.gripper_finger("A").tree, "link2", motion.joints)
+    frame, wrench = link.frame(0.0), link.wrenches(0.0)
+    np.testing.assert_allclose(frame.acceleration, [3.35522, -9.21838, 2.06835], atol=1e-5)
+    np.testing.assert_allclose(frame.angular_acceleration, [35.3708, -97.1806, 1102.134], rtol=5e-6)
+    np.testing.assert_allclose(wrench[:3], [7.40597, 2.60788, -2.04517], atol=5e-5)
+    np.testing.assert_allclose(wrench[3:], [0.038375, 0.066863, 0.4], atol=1e-6)
+    middle = link.wrenches(0.137 / 2)
+    q = motion.joints(0.137 / 2).q
+    np.testing.assert_allclose(q, [0.387987, -0.465249, -1.969423], atol=2e-5)
+    np.testing.assert_allclose(middle[:3], [-1.76219, 5.28177, 1.11229], atol=2e-3)
+    np.testing.assert_allclose(middle[3:], [-0.071132, 0.030168, -0.207816], atol=2e-4)
 
 
 @pytest.mark.parametrize(
@@ -77,7 +72,7 @@ def test_displacement_of_the_free_end(motion, link, density, atol):
     """|U| of node 662; this step is four times that of the reference, which the start needs."""
     settings, finger = _config(), jg.models.gripper_finger("A")
     body = elastic.link_body(settings, finger, link, "square", density)
-    response = elastic.respond(body, motion, elastic.link_loads(finger, motion, link))
+    response = elastic.respond(body, finger, motion, link)
     assert response.node == 661
     expected = np.array(elastic.REFERENCE[link, "square", density]["displacement"])
     found = response.displacement[:: (len(motion.time) - 1) // 10]

@@ -40,8 +40,14 @@ def _area(corners):
 
 @pytest.mark.parametrize(
     "mesh",
-    [fem.box_mesh(0.06, 0.01, 0.01, 6, 2, 2), fem.cylinder_mesh(0.06, 0.005, 6, 4)],
-    ids=["box", "cylinder"],
+    [
+        fem.box_mesh(0.06, 0.01, 0.01, 6, 2, 2),
+        fem.box_mesh(0.06, 0.01, 0.01, 3, 1, 1, element=fem.Hex27()),
+        fem.box_mesh(0.06, 0.01, 0.01, 3, 2, 2, element=fem.Tet10()),
+        fem.cylinder_mesh(0.06, 0.005, 6, 4),
+        fem.cylinder_mesh(0.06, 0.005, 6, 2, element=fem.Tet4()),
+    ],
+    ids=["hex8", "hex27", "tet10", "cylinder", "tet4"],
 )
 def test_exactly_what_the_eye_sees_of_a_convex_body_is_drawn(mesh):
     body = fem.Body(mesh, ALUMINIUM, clamp="x0")
