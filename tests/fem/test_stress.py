@@ -71,9 +71,8 @@ def test_elementary_states(distorted, gradient, stress, mises, principal):
         # height of an element makes the stress of Poisson's effect jump.
         (fem.Hex8(), (60, 4, 12), 0.02, 0.05),
         (fem.Hex8Incompatible(), (13, 6, 6), 0.0015, 0.001),
-        (fem.Hex27(), (7, 2, 2), 0.0005, 0.001),
     ],
-    ids=["hex8", "hex8_incompatible", "hex27"],
+    ids=["hex8", "hex8_incompatible"],
 )
 def test_bending_stress_is_that_of_a_beam(element, counts, along, others):
     """Pure bending: sigma = M z / I away from the ends, and nothing in the other components.
@@ -117,7 +116,7 @@ def states():
 
 
 def _check_grads(function, stress):
-    values = stress / 1e6
+    values = stress[:8] / 1e6
     check_grads(lambda s: function(jnp.asarray(s)), (values,), 1, ["fwd", "rev"], rtol=1e-6)
 
 
