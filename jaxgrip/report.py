@@ -27,7 +27,10 @@ if TYPE_CHECKING:
     import matplotlib.figure
     import xarray
 
-_WRITTEN = ("config.toml", "summary.json", "report.md", "traceback.txt", "results.zarr", "figures")
+_WRITTEN = (
+    *("config.toml", "summary.json", "report.md", "traceback.txt"),
+    *("results.zarr", "figures", "fields"),
+)
 
 
 class RunError(RuntimeError):

@@ -42,5 +42,14 @@ from jaxgrip.fem.reduction import craig_bampton as craig_bampton
 from jaxgrip.fem.reduction import reduce as reduce
 from jaxgrip.fem.sparse import NodeMatrix as NodeMatrix
 from jaxgrip.fem.static import solve_static as solve_static
+from jaxgrip.fem.stress import Peak as Peak
+from jaxgrip.fem.stress import at_nodes as at_nodes
+from jaxgrip.fem.stress import peak as peak
+from jaxgrip.fem.stress import principal_stresses as principal_stresses
+from jaxgrip.fem.stress import safety_factor as safety_factor
+from jaxgrip.fem.stress import smooth_maximum as smooth_maximum
+from jaxgrip.fem.stress import strain as strain
+from jaxgrip.fem.stress import stress as stress
+from jaxgrip.fem.stress import von_mises as von_mises
 from jaxgrip.fem.structured import box_mesh as box_mesh
 from jaxgrip.fem.structured import cylinder_mesh as cylinder_mesh

@@ -60,7 +60,7 @@ class LinkMotion(eqx.Module):
         loads = rnea_bodies(self.tree, *self.motion(t))
         return fem.FrameMotion(*(a[self.index] for a in (loads.vd, loads.w, loads.wd)))
 
-    def wrenches(self, t) -> Float[Array, " 6*children"]:
+    def wrenches(self, t) -> Float[Array, " wrenches"]:
         """Force [N] and moment [N m] of each child on the link at the child's joint, link axes."""
         q, qd, qdd = self.motion(t)
         loads = rnea_bodies(self.tree, q, qd, qdd)

@@ -1,4 +1,4 @@
-"""Pictures of results: signals over time, certificates, mechanisms in space, animation."""
+"""Pictures of results: signals, certificates, mechanisms and elastic bodies in space, animation."""
 
 from jaxgrip.viz.mechanism import Animation as Animation
 from jaxgrip.viz.mechanism import animate as animate
@@ -10,3 +10,7 @@ from jaxgrip.viz.signals import controls as controls
 from jaxgrip.viz.signals import hamiltonian as hamiltonian
 from jaxgrip.viz.signals import lines as lines
 from jaxgrip.viz.signals import multipliers as multipliers
+from jaxgrip.viz.solid import animate_solid as animate_solid
+from jaxgrip.viz.solid import solid as solid
+from jaxgrip.viz.solid import solid_components as solid_components
+from jaxgrip.viz.solid import solid_series as solid_series

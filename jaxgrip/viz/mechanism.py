@@ -1,7 +1,7 @@
 """Mechanisms in space: chains of links drawn at many times in one picture, or moving."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import matplotlib
@@ -136,11 +136,18 @@ def animate(
         for artist in [*moving, clock]:
             figure.draw_artist(artist)
         pictures.append(Image.fromarray(np.asarray(canvas.buffer_rgba())[..., :3].copy()))
-    palette = pictures[-1].quantize(128, method=Image.Quantize.MAXCOVERAGE)
+    return as_animation(pictures, seconds)
+
+
+def as_animation(
+    pictures: Sequence[Image.Image], seconds: float, *, colours: int = 128
+) -> Animation:
+    """Pictures that together take some seconds, the last of them a second, in one palette."""
+    palette = pictures[-1].quantize(colours, method=Image.Quantize.MAXCOVERAGE)
     still = Image.Dither.NONE
     return Animation(
         tuple(picture.quantize(palette=palette, dither=still) for picture in pictures),
-        tuple([round(1e3 * seconds / frames)] * (frames - 1) + [1000]),
+        tuple([round(1e3 * seconds / len(pictures))] * (len(pictures) - 1) + [1000]),
     )
 
 

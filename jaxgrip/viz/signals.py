@@ -183,7 +183,8 @@ def lines(
     if len(switching_times):
         handles.append(panels[0].lines[0])
         labels.append("a control switches")
-    figure.legend(handles, labels, loc="outside lower center", ncols=min(4, len(handles)))
+    columns = 4 if sum(map(len, labels)) < 70 else 2
+    figure.legend(handles, labels, loc="outside lower center", ncols=min(columns, len(handles)))
     _time_axis(panels[-1], t)
     return settle(figure)
 

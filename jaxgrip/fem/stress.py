@@ -1,0 +1,197 @@
+"""Strain and stress of displacements, and what an engineer reads off them.
+
+Components are xx, yy, zz, xy, yz, zx, shear strains the engineering ones.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, Float, Int
+
+from jaxgrip.checks import check_shape
+from jaxgrip.fem.body import Body
+from jaxgrip.fem.elements.element import Element
+from jaxgrip.fem.elements.solid import SHEARS, Rule, Solid
+
+
+@eqx.filter_jit
+def strain(body: Body, u: Float[Array, "n 3"]) -> Float[Array, "elements points 6"]:
+    """Strain of the displacements u [m] at the Gauss points of each element; solids only.
+
+    **Raises:** `ValueError` for beams and for displacements of a wrong shape.
+
+    Source: 000a (3.12), (3.13).
+    """
+    element, topology = _solid(body), body.mesh.topology
+    check_shape("The displacements u", u, body.free.shape)
+    one = jax.vmap(lambda x, ue: element.strain(x, ue, body.material, element.stiffness_rule))
+    return one(body.mesh.cell_nodes, u[topology.cells])
+
+
+@eqx.filter_jit
+def stress(body: Body, u: Float[Array, "n 3"]) -> Float[Array, "elements points 6"]:
+    """Stress [Pa] of the displacements u [m] at the Gauss points of each element; solids only.
+
+    **Raises:** as `strain` does.
+
+    Source: 000a (3.24), (3.25).
+    """
+    return body.material.stress(strain(body, u))
+
+
+@eqx.filter_jit
+def at_nodes(body: Body, values: Float[Array, "elements points *rest"]) -> Float[Array, "n *rest"]:
+    """Values at the nodes of what is known at the Gauss points: extrapolated, then averaged.
+
+    In each element a linear function (trilinear in hexahedra) is fitted with the weights of the
+    Gauss points, which meets the points of a 2x2x2 rule exactly (extrapolation by a factor √3);
+    a node has the mean over its elements.
+
+    Source: 000a section 6, number 5; the fit: Barlow, Int. J. Numer. Meth. Eng. 10 (1976) 243.
+    """
+    topology, matrix = body.mesh.topology, _extrapolation(type(_solid(body)))
+    local = jnp.einsum("np,ep...->en...", matrix, values)
+    count = np.bincount(topology.cells.ravel()).astype(float)
+    zero = jnp.zeros((topology.n_nodes, *values.shape[2:]), values.dtype)
+    return zero.at[topology.cells].add(local) / count.reshape(-1, *(1,) * (values.ndim - 2))
+
+
+def von_mises(stress: Float[Array, "*points 6"]) -> Float[Array, "*points"]:
+    """Von Mises stress [Pa]; where it is zero, its derivative is zero too."""
+    normal, shear = stress[..., :3], stress[..., 3:]
+    square = jnp.sum((normal - jnp.roll(normal, 1, axis=-1)) ** 2, axis=-1) / 2
+    square = square + 3 * jnp.sum(shear**2, axis=-1)
+    some = square > 0
+    return jnp.where(some, jnp.sqrt(jnp.where(some, square, 1.0)), 0.0)
+
+
+@jax.custom_jvp
+def principal_stresses(stress: Float[Array, "*points 6"]) -> Float[Array, "*points 3"]:
+    """Principal stresses [Pa], the largest first.
+
+    The derivative of each is nᵀ dσ n with its direction n. Where some coincide, any orthonormal
+    directions serve: derivatives stay finite, and those of sums over all that coincide are right;
+    one of them alone has a kink there. First derivatives only.
+    """
+    return jnp.linalg.eigvalsh(_tensor(stress))[..., ::-1]
+
+
+@principal_stresses.defjvp
+def _principal_stresses_jvp(primals, tangents):
+    (value,), (change,) = primals, tangents
+    w, n = jnp.linalg.eigh(_tensor(value))
+    slope = jnp.einsum("...ik,...ij,...jk->...k", n, _tensor(change), n)
+    return w[..., ::-1], slope[..., ::-1]
+
+
+def safety_factor(
+    stress: Float[Array, "*points 6"], yield_strength: ArrayLike
+) -> Float[Array, "*points"]:
+    """Yield strength [Pa] over the von Mises stress; infinite where there is no stress."""
+    value = von_mises(stress)
+    some = value > 0
+    return jnp.where(some, yield_strength / jnp.where(some, value, 1.0), jnp.inf)
+
+
+def smooth_maximum(values: Float[Array, "..."], p: ArrayLike = 100.0) -> Float[Array, ""]:
+    """The p-norm of values that are not negative: a differentiable bound of their maximum.
+
+    With N values it is at least the largest and at most N^(1/p) times that. The smooth maximum
+    of the smooth maxima of parts is that of all, so a long series can be worked off in parts.
+    """
+    top = jax.lax.stop_gradient(jnp.max(values))
+    some = top > 0
+    # Relative to the largest no power overflows, and the largest itself keeps the sum from zero.
+    total = jnp.sum(jnp.where(some, values / jnp.where(some, top, 1.0), 1.0) ** p)
+    return jnp.where(some, top * total ** (1 / p), 0.0)
+
+
+class Peak(NamedTuple):
+    """The largest value of a quantity over a body and over time.
+
+    `value` (), found at the index `time` () in the node `node` (); `over_time` (t,), the largest
+    in the body at each time; `envelope` (n,), the largest over time at each node.
+    """
+
+    value: Float[Array, ""]
+    time: Int[Array, ""]
+    node: Int[Array, ""]
+    over_time: Float[Array, " t"]
+    envelope: Float[Array, " n"]
+
+
+@eqx.filter_jit
+def peak(
+    body: Body,
+    u: Float[Array, "t n 3"],
+    quantity: Callable[[Float[Array, "*points 6"]], Float[Array, "*points"]] = von_mises,
+    *,
+    batch_size: int = 32,
+) -> Peak:
+    """Peak of a quantity of the stress at the nodes while a body moves.
+
+    **Arguments:** `u` (t, n, 3), displacements at many times [m]; `quantity`, function of the
+    stress; `batch_size`, how many times are worked off together: memory grows with it, not with
+    the length of the series.
+    """
+    count = u.shape[0]
+    size = min(batch_size, count)
+    groups = -(-count // size)
+    # Repeating the last time fills up the last group and changes no maximum.
+    index = np.minimum(np.arange(groups * size), count - 1).reshape(groups, size)
+
+    @jax.checkpoint
+    def step(envelope, times):
+        values = jax.vmap(lambda one: quantity(at_nodes(body, stress(body, one))))(u[times])
+        return jnp.maximum(envelope, values.max(axis=0)), (
+            values.max(axis=1),
+            values.argmax(axis=1),
+        )
+
+    start = jnp.full(u.shape[1], -jnp.inf)
+    envelope, (over_time, nodes) = jax.lax.scan(step, start, jnp.asarray(index))
+    over_time, nodes = over_time.reshape(-1)[:count], nodes.reshape(-1)[:count]
+    time = jnp.argmax(over_time)
+    return Peak(over_time[time], time, nodes[time], over_time, envelope)
+
+
+def _solid(body: Body) -> Solid:
+    element = body.mesh.element
+    if not isinstance(element, Solid):
+        raise ValueError(
+            f"{type(element).__name__} has no stress at Gauss points; elements of solids have."
+        )
+    return element
+
+
+@functools.lru_cache(maxsize=64)
+def _extrapolation(element: type[Solid]) -> np.ndarray:
+    """Matrix (nodes, points) from values at Gauss points to those at the nodes of an element."""
+    rule: Rule = element.stiffness_rule
+    basis = _basis(element, rule.points)
+    if len(rule.points) < basis.shape[1]:
+        basis = basis[:, :1]
+    root = np.sqrt(rule.weights)[:, None]
+    fit = np.linalg.pinv(root * basis) * root.T
+    return _basis(element, element.nodes)[:, : basis.shape[1]] @ fit
+
+
+def _basis(element: type[Element], points: np.ndarray) -> np.ndarray:
+    """Linear functions on a simplex, trilinear ones on a cube [-1, 1]^3."""
+    x, y, z = points.T
+    linear = [np.ones_like(x), x, y, z]
+    cube = element.nodes.min() < 0
+    return np.stack([*linear, x * y, y * z, z * x, x * y * z] if cube else linear, axis=-1)
+
+
+def _tensor(stress: Float[Array, "*points 6"]) -> Float[Array, "*points 3 3"]:
+    place = np.empty((3, 3), dtype=int)
+    np.fill_diagonal(place, np.arange(3))
+    for k, (a, b) in enumerate(SHEARS):
+        place[a, b] = place[b, a] = 3 + k
+    return stress[..., place]
