@@ -21,7 +21,7 @@ import jaxgrip as jg
 from experiments.gripper import optimal_motions, time_optimal
 from jaxgrip import config, fem, viz
 from jaxgrip.config import Real, Section
-from jaxgrip.flexible.one_way import JointMotion, LinkMotion, link_load
+from jaxgrip.flexible import JointMotion, LinkMotion, link_load
 from jaxgrip.report import Run
 
 Positive = Annotated[Real, Field(gt=0.0)]
