@@ -19,6 +19,7 @@ from rich.console import Console
 import jaxgrip as jg
 from experiments.benchmarks import (
     fem_assembly,
+    fem_dynamics,
     optimal_control,
     optimal_control_batch,
     rigid_body,
@@ -49,6 +50,7 @@ def main(peer_python: str | None = None) -> int:
         return 2
     show("Rigid bodies", rigid_body.main(peer), console)
     show("Stiffness of solids", fem_assembly.main(peer), console)
+    show("Vibration of a link", fem_dynamics.main(peer), console)
     show("Minimum-time motion of a finger", optimal_control.main(peer), console)
     show("Many motions of a finger at once", optimal_control_batch.main(peer), console)
     return 0

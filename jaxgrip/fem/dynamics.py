@@ -67,6 +67,7 @@ def simulate(
     atol: float = 1e-12,
     max_steps: int = 100_000,
     progress_meter: diffrax.AbstractProgressMeter | None = None,
+    adjoint: diffrax.AbstractAdjoint | None = None,
     throw: bool = True,
 ) -> Response:
     """Elastic motion of a body whose frame moves as prescribed.
@@ -85,9 +86,10 @@ def simulate(
     - `method`: `Newmark()` when not given, `GeneralizedAlpha(...)`, or, for reduced bodies, a
       solver of diffrax such as `diffrax.Kvaerno5()` with error control by `rtol`, `atol` (in
       units of the coordinates) and at most `max_steps`.
-    - `progress_meter`, `throw`: as for `diffrax.diffeqsolve`.
+    - `progress_meter`, `adjoint`, `throw`: as for `diffrax.diffeqsolve`; forward derivatives take
+      `adjoint=diffrax.ForwardMode()`.
 
-    **Returns:** `Response`; differentiable in all numbers, forwards and backwards.
+    **Returns:** `Response`; differentiable in all numbers.
 
     **Raises:** `ValueError` for times out of order, supports that leave a rigid motion, or an
     initial state that is not finite. Warns when the step is too long for the motion.
@@ -116,6 +118,7 @@ def simulate(
         ts = jnp.linspace(t0, t1, steps + 1)
     if concrete(ts) and not (np.min(ts) >= t0 and np.max(ts) <= t1 and np.all(np.diff(ts) >= 0)):
         raise ValueError(f"The times ts must increase and lie between {t0:g} and {t1:g} s.")
+    adjoint = diffrax.RecursiveCheckpointAdjoint() if adjoint is None else adjoint
     meter = diffrax.NoProgressMeter() if progress_meter is None else progress_meter
     model = structure(body) if whole else body.structure
     _warn_of_coarse_steps(model, motion, (t1 - t0) / steps, (t0, t1))
@@ -123,14 +126,14 @@ def simulate(
     span = jnp.asarray(t0, dtype=float), jnp.asarray(t1, dtype=float)
     tolerances = jnp.asarray(rtol, dtype=float), jnp.asarray(atol, dtype=float)
     return _simulate(
-        body, model, motion, load, u0, v0, ts, save, method, meter, span, steps,
+        body, model, motion, load, u0, v0, ts, save, method, meter, adjoint, span, steps,
         tolerances, max_steps, throw,
     )  # fmt: skip
 
 
 @eqx.filter_jit
 def _simulate(
-    body, model, motion, load, u0, v0, ts, save, method, meter, span, steps, tolerances,
+    body, model, motion, load, u0, v0, ts, save, method, meter, adjoint, span, steps, tolerances,
     max_steps, throw,
 ):  # fmt: skip
     t0, t1 = span
@@ -197,6 +200,7 @@ def _simulate(
         stepsize_controller=control,
         max_steps=count,
         progress_meter=meter,
+        adjoint=adjoint,
         throw=throw,
     )
     if save is None:

@@ -1,7 +1,9 @@
 """Loads, as forces on the nodes; loads add up."""
 
 from collections.abc import Callable
+from typing import NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -50,18 +52,21 @@ def traction(body: Body, face: str, force) -> Float[Array, "n 3"]:
         def field(_):
             return constant
 
-    return _on_face(body, face, lambda place, area: jnp.linalg.norm(area) * field(place))
+    surface = _surface(body, face)
+    weight = jnp.linalg.norm(surface.areas, axis=-1, keepdims=True)
+    return _distribute(body, surface, weight * jax.vmap(jax.vmap(field))(surface.places))
 
 
 def pressure(body: Body, face: str, p) -> Float[Array, "n 3"]:
     """Pressure p [Pa] onto a named face, against its outward normal."""
     value = numbers("The pressure", p, ())
-    return _on_face(body, face, lambda place, area: -value * area)
+    surface = _surface(body, face)
+    return _distribute(body, surface, -value * surface.areas)
 
 
 def face_area(body: Body, face: str) -> Float[Array, ""]:
     """Area of a named face [m^2]."""
-    return jnp.sum(traction(body, face, jnp.array([1.0, 0.0, 0.0])))
+    return jnp.linalg.norm(_surface(body, face).areas, axis=-1).sum()
 
 
 def tip_wrench(body: Body, face: str, force, moment) -> Float[Array, "n 3"]:
@@ -73,15 +78,20 @@ def tip_wrench(body: Body, face: str, force, moment) -> Float[Array, "n 3"]:
     Source: 000a section 6, number 2.
     """
     force, moment = numbers("The force", force, (3,)), numbers("The moment", moment, (3,))
+    return _tip_wrench(body, face, force, moment)
 
-    def unit(function):
-        return _on_face(body, face, lambda place, area: jnp.linalg.norm(area) * function(place))
 
-    area = face_area(body, face)
-    centre = unit(lambda r: r).sum(axis=0) / area
-    second = _second_moment(body, face, centre)
+@eqx.filter_jit
+def _tip_wrench(body: Body, face: str, force: Array, moment: Array) -> Array:
+    surface = _surface(body, face)
+    weight = jnp.linalg.norm(surface.areas, axis=-1)
+    area = weight.sum()
+    centre = jnp.einsum("fq,fqa->a", weight, surface.places) / area
+    arms = surface.places - centre[None, None]
+    second = jnp.einsum("fq,fqa,fqb->ab", weight, arms, arms)
     theta = jnp.linalg.solve(jnp.trace(second) * jnp.eye(3) - second, moment)
-    return unit(lambda r: force / area + jnp.cross(theta, r - centre))
+    stress = force[None, None] / area + jnp.cross(jnp.broadcast_to(theta, arms.shape), arms)
+    return _distribute(body, surface, weight[..., None] * stress)
 
 
 def point_force(body: Body, node: int, force) -> Float[Array, "n d"]:
@@ -91,25 +101,26 @@ def point_force(body: Body, node: int, force) -> Float[Array, "n d"]:
     return body.zeros().at[node].set(numbers("The force", force, (body.dofs,)))
 
 
-def _second_moment(body: Body, face: str, centre: Array) -> Float[Array, "3 3"]:
-    def row(k):
-        return _on_face(
-            body, face, lambda r, area: jnp.linalg.norm(area) * (r - centre)[k] * (r - centre)
-        ).sum(axis=0)
+class _Surface(NamedTuple):
+    """Integration points of a face: `shape` (f, q, n), `places` and `areas` (f, q, 3)."""
 
-    return jnp.stack([row(k) for k in range(3)])
+    cells: np.ndarray
+    shape: Array
+    places: Array
+    areas: Array
 
 
-def _on_face(body: Body, face: str, density: Callable[[Array, Array], Array]) -> Array:
+def _surface(body: Body, face: str) -> _Surface:
     topology, element = body.mesh.topology, body.mesh.element
     pairs = topology.face(face)
     if not np.size(pairs):
         raise ValueError(f"The face {face!r} has no area.")
-
-    def one(x, local):
-        shape, places, areas = element.face_integrals(x, local)
-        return shape.T @ jax.vmap(density)(places, areas)
-
     cells = topology.cells[pairs[:, 0]]
-    local = jax.vmap(one)(body.mesh.nodes[cells], jnp.asarray(pairs[:, 1]))
-    return body.zeros().at[cells].add(local)
+    tables = jax.vmap(element.face_integrals)(body.mesh.nodes[cells], jnp.asarray(pairs[:, 1]))
+    return _Surface(cells, *tables)
+
+
+def _distribute(body: Body, surface: _Surface, force: Float[Array, "f q 3"]) -> Array:
+    """Forces on the nodes of forces at the integration points."""
+    local = jnp.einsum("fqn,fqa->fna", surface.shape, force)
+    return body.zeros().at[surface.cells].add(local)

@@ -78,9 +78,8 @@ def mesh(
 def _check(grid: Mesh) -> None:
     if not concrete(grid.nodes):
         return
-    x = grid.cell_nodes
     with jax.ensure_compile_time_eval():
-        ratio = np.asarray(jax.jit(jax.vmap(grid.element.jacobians))(x))
+        ratio = np.asarray(_ratios(grid.element, grid.cell_nodes))
     bad = np.flatnonzero(~(ratio > 0).all(axis=1))
     if len(bad):
         state = "inverted" if ratio[bad[0]].min() < 0 else "degenerate"
@@ -89,3 +88,8 @@ def _check(grid: Mesh) -> None:
             f"Element {bad[0]} is {state}{others}: its nodes "
             f"{grid.topology.cells[bad[0]].tolist()} are in a wrong order or coincide."
         )
+
+
+@eqx.filter_jit
+def _ratios(element: Element, x: Float[Array, "elements n 3"]) -> Float[Array, "elements points"]:
+    return jax.vmap(element.jacobians)(x)
