@@ -63,9 +63,7 @@ class BeamSection(eqx.Module):
             raise ValueError("The orientation of the section is the zero vector; give a direction.")
 
     @classmethod
-    def rectangle(
-        cls, material: Isotropic, b, h, *, orientation=WIDTH_DIRECTION
-    ) -> "BeamSection":
+    def rectangle(cls, material: Isotropic, b, h, *, orientation=WIDTH_DIRECTION) -> "BeamSection":
         """Rectangle of width b along y and height h along z [m], shear factors 5/6.
 
         **Raises:** `ValueError` when a length is not positive.
