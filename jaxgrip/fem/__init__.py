@@ -43,7 +43,10 @@ from jaxgrip.fem.modes import modes as modes
 from jaxgrip.fem.reduction import Reduced as Reduced
 from jaxgrip.fem.reduction import craig_bampton as craig_bampton
 from jaxgrip.fem.reduction import reduce as reduce
+from jaxgrip.fem.rotating import rotating_equilibrium as rotating_equilibrium
+from jaxgrip.fem.rotating import rotating_frequencies as rotating_frequencies
 from jaxgrip.fem.section import BeamSection as BeamSection
+from jaxgrip.fem.section_forces import section_forces as section_forces
 from jaxgrip.fem.sparse import NodeMatrix as NodeMatrix
 from jaxgrip.fem.static import solve_static as solve_static
 from jaxgrip.fem.stress import Peak as Peak
