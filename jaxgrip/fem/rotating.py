@@ -23,7 +23,7 @@ INVERSE_STEPS = 4
 
 
 def rotating_equilibrium(
-    body: Body, omega: Float[Array, "3"], *, geometric: bool = False
+    body: Body, omega, *, geometric: bool = False
 ) -> Float[Array, "n d"]:
     """Displacements [m] at rest in a frame that turns steadily about an axis through its origin.
 
@@ -42,7 +42,7 @@ def rotating_equilibrium(
 
 
 def rotating_frequencies(
-    body: Body, omega: Float[Array, "3"], k: int, *, geometric: bool = False
+    body: Body, omega, k: int, *, geometric: bool = False
 ) -> Complex[np.ndarray, " k"]:
     """Eigenvalues λ [1/s] of small vibrations about `rotating_equilibrium`.
 

@@ -20,8 +20,8 @@ def close(a, b, tolerance=1e-12):
     np.testing.assert_allclose(a, b, rtol=0, atol=tolerance * float(np.abs(b).max()))
 
 
-def cantilever(length, n, element, section):
-    return jg.fem.Body(jg.fem.line_mesh(length, n, element=element), section, clamp="x0")
+def cantilever(length, kind, section, n=16):
+    return jg.fem.Body(jg.fem.line_mesh(length, n, element=kind), section, clamp="x0")
 
 
 def square_section():
@@ -29,10 +29,10 @@ def square_section():
 
 
 def without_rotary_inertia():
-    """The square section's E A, E I and mass in a material of 1e8 times the modulus."""
-    second = SQUARE**4 / 12 * 1e-8
+    """Mass and E I of the square section in a material of 1e6 times the modulus."""
+    second = SQUARE**4 / 12 * 1e-6
     return jg.fem.BeamSection(
-        jg.fem.Isotropic(7.22e18, 0.34, 2700.0), A=7.5e-5, Iy=second, Iz=second, J=second
+        jg.fem.Isotropic(7.22e16, 0.34, 2700.0), A=7.5e-5, Iy=second, Iz=second, J=second
     )
 
 
@@ -62,7 +62,7 @@ def random_rotation(seed=0):
     return q * np.linalg.det(q)
 
 
-def turned_cantilever(element, n=1, length=0.6):
+def turned_cantilever(element, n=16, length=0.6):
     turn = random_rotation()
     section = jg.fem.BeamSection.rectangle(ALUMINIUM, 0.03, 0.05, orientation=turn[:, 1])
     ends = np.array([0.1, -0.2, 0.3]) + np.array([[0.0, 0, 0], [length, 0, 0]]) @ turn.T
@@ -72,50 +72,46 @@ def turned_cantilever(element, n=1, length=0.6):
 
 @pytest.mark.parametrize(("length", "table"), [(0.06, 12626.27), (0.07, 9276.44)])
 def test_frequency_of_a_beam_without_rotary_inertia(length, table):
-    w = frequencies(cantilever(length, 8, bernoulli, without_rotary_inertia()), 2)
-    np.testing.assert_allclose(w, table, rtol=2e-6)
+    w = frequencies(cantilever(length, bernoulli, without_rotary_inertia()), 2)
+    np.testing.assert_allclose(w, table, rtol=8e-7)
 
 
-@pytest.mark.parametrize(("length", "table"), [(0.06, 12417.77), (0.07, 9163.02)])
-def test_frequency_of_timoshenkos_beam(length, table):
-    coarse, fine = (
-        frequencies(cantilever(length, n, timoshenko, square_section()), 1)[0] for n in (16, 32)
-    )
-    exact = exact_frequency(square_section(), length, table)
-    assert abs(exact / table - 1) < 4e-7
-    assert abs(fine / exact - 1) < 5e-6
-    np.testing.assert_allclose((4 * fine - coarse) / 3, exact, rtol=1e-8)
-
-
-@pytest.mark.parametrize(("kind", "order"), [(bernoulli, 4), (timoshenko, 2)], ids=ids)
-def test_frequencies_converge(kind, order):
+@pytest.mark.parametrize(
+    ("kind", "length", "table", "order"),
+    [
+        (timoshenko, 0.06, 12417.77, 2),
+        (timoshenko, 0.07, 9163.02, 2),
+        (bernoulli, 0.06, None, 4),
+    ],
+)
+def test_frequency_with_rotary_inertia(kind, length, table, order):
+    """Against the root of the transfer matrix, to which it converges in order."""
     section = square_section()
-    shear = kind is timoshenko
-    exact = exact_frequency(section, 0.06, 12500.0, shear=shear)
-    errors = [
-        frequencies(cantilever(0.06, n, kind, section), 1)[0] / exact - 1 for n in (2, 4, 8, 16)
-    ]
-    assert min(errors) > 0
-    rates = np.log2(np.array(errors[:-1]) / errors[1:])
-    assert abs(rates[-1] - order) < 0.1
+    exact = exact_frequency(section, length, table or 12500.0, shear=kind is timoshenko)
+    if table is not None:
+        assert abs(exact / table - 1) < 6e-7
+    errors = [frequencies(cantilever(length, kind, section, n), 1)[0] / exact - 1 for n in (8, 16)]
+    assert 0 < errors[-1] < 1.1e-5
+    assert abs(np.log2(errors[0] / errors[1]) - order) < 0.1
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=ids)
 def test_torsion_and_extension_vibrate_like_bars(kind):
-    w = frequencies(cantilever(0.06, 40, kind, square_section()), 12)
+    w = frequencies(cantilever(0.06, kind, square_section()), 8)
     bar = np.pi / 2 / 0.06 * np.sqrt(7.22e10 / 2700)
     # The mass turns with the polar moment, the stiffness is Saint-Venant's.
     twist = bar * np.sqrt(0.1405770149551539 * 6 / (2 * 1.34))
     np.testing.assert_allclose([bar, twist], [135380.3, 75948.8], rtol=1e-5)
     for exact in (bar, twist):
-        assert np.abs(w / exact - 1).min() < 1e-4
+        # A chain of linear elements of length h is too stiff by (k h)^2 / 24.
+        assert np.abs(w / exact - 1).min() < (np.pi / 32) ** 2 / 24 * 1.1
 
 
 def test_tip_displacements_of_the_table():
     moved = {}
     for kind in KINDS:
-        body = cantilever(0.06, 3, kind, square_section())
-        load = jg.fem.point_force(body, 3, [1.0, 0.0, 1.0, 0.1, 0.0, 0.1])
+        body = cantilever(0.06, kind, square_section())
+        load = jg.fem.point_force(body, 16, [1.0, 0.0, 1.0, 0.1, 0.0, 0.1])
         moved[kind] = jg.fem.solve_static(body, load)[-1]
     for kind, bent in ((bernoulli, 2.12742e-6), (timoshenko, 2.16306e-6)):
         got = moved[kind][np.array([0, 1, 2, 3])]
@@ -138,7 +134,7 @@ def test_cantilever_anywhere_in_space(kind):
     compliance[2, 4] = compliance[4, 2] = -(length**2) / (2 * ei_y)
     both = np.kron(np.eye(2), turn)
     columns = [
-        jg.fem.solve_static(body, jg.fem.point_force(body, 1, both @ e))[1] for e in np.eye(6)
+        jg.fem.solve_static(body, jg.fem.point_force(body, 16, both @ e))[16] for e in np.eye(6)
     ]
     got = both.T @ np.stack(columns, axis=1)
     scale = np.sqrt(np.diag(compliance))
@@ -147,26 +143,29 @@ def test_cantilever_anywhere_in_space(kind):
 
 def test_loads_along_the_beam():
     """Own weight, and acceleration, angular acceleration and spin of the frame (7.4)."""
-    own = cantilever(0.06, 2, timoshenko, square_section())
+    own = cantilever(0.06, timoshenko, square_section())
     u = jg.fem.solve_static(own, jg.fem.gravity(own, [0.0, 0.0, -9.81]))
     np.testing.assert_allclose(u[-1, 2], -9.7213e-8, rtol=1e-5)
-    body = cantilever(0.06, 2, bernoulli, without_rotary_inertia())
-    inertia, zero, z = jg.fem.inertia(body), jnp.zeros(3), jnp.array([0.0, 0.0, 1.0])
+    zero, z = jnp.zeros(3), jnp.array([0.0, 0.0, 1.0])
 
-    def tip(*motion):
-        return jg.fem.solve_static(body, inertia.frame_load(jg.fem.FrameMotion(*motion)))[-1]
+    def tip(*motion, section):
+        body = cantilever(0.06, bernoulli, section)
+        load = jg.fem.inertia(body).frame_load(jg.fem.FrameMotion(*motion))
+        return jg.fem.solve_static(body, load)[-1]
 
-    np.testing.assert_allclose(
-        tip(jnp.array([0.0, 100.0, 0]), zero, zero)[1], -9.69307e-7, rtol=1e-5
-    )
-    np.testing.assert_allclose(tip(zero, zero, 1000 * z)[1], -4.26495e-7, rtol=1e-5)
-    np.testing.assert_allclose(tip(zero, 1000 * z, zero)[0], 2.69252e-6, rtol=1e-5)
+    slender = without_rotary_inertia()
+    pushed = tip(jnp.array([0.0, 100.0, 0.0]), zero, zero, section=slender)
+    turned = tip(zero, zero, 1000 * z, section=slender)
+    spun = tip(zero, 1000 * z, zero, section=square_section())
+    np.testing.assert_allclose(pushed[1], -9.69307e-7, rtol=1e-5)
+    np.testing.assert_allclose(turned[1], -4.26495e-7, rtol=1e-5)
+    np.testing.assert_allclose(spun[0], 2.69252e-6, rtol=1e-5)
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=ids)
 def test_rigid_motions_and_momentum(kind):
     """Without strain; with the resultants of the recursions for the solid prism."""
-    turn, body = turned_cantilever(kind, n=3)
+    turn, body = turned_cantilever(kind)
     x, n = np.asarray(body.mesh.nodes), len(body.mesh.nodes)
     rigid = np.zeros((6, n, 6))
     rigid[:3, :, :3] = np.eye(3)[:, None]
@@ -199,10 +198,10 @@ def test_rigid_motions_and_momentum(kind):
     close(wrench, np.concatenate([force, np.cross(centre, force) + about_centre @ alpha]), 1e-12)
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=ids)
-def test_inertia_is_that_of_the_particles(kind):
+def test_inertia_is_that_of_the_particles():
     """∫ ρ Nᵀ W N by quadrature over the volume, from what the element moves a particle by."""
-    turn, body = turned_cantilever(kind)
+    kind = timoshenko
+    turn, body = turned_cantilever(kind, n=1)
     rng = np.random.default_rng(2)
     weight = rng.standard_normal((3, 3))
     section, x = body.material, body.mesh.cell_nodes[0]
@@ -221,9 +220,8 @@ def test_inertia_is_that_of_the_particles(kind):
     u = rng.standard_normal((2, 12)) * np.tile([1, 1, 1, 5, 5, 5], 2)
 
     def particles(u):
-        prescribed = np.zeros((6, 6))
-        prescribed[[0, 5]] = u.reshape(2, 6)
-        moved = np.asarray(jg.fem.solve_static(held, held.zeros(), prescribed=prescribed))[1:5]
+        ends = held.zeros().at[np.array([0, 5])].set(u.reshape(2, 6))
+        moved = np.asarray(jg.fem.solve_static(held, held.zeros(), prescribed=ends))[1:5]
         side = np.array([-1, 1]) / np.sqrt(3) / 2
         y, z = np.meshgrid(0.03 * side, 0.05 * side)
         r = np.stack([0 * y.ravel(), y.ravel(), z.ravel()], axis=1) @ turn.T
@@ -247,8 +245,7 @@ def test_torsion_constant_of_rectangles():
     def constant(b, h):
         return jg.fem.BeamSection.rectangle(ALUMINIUM, b, h).J
 
-    check_grads(constant, (1.0, 1.0), order=1)
-    check_grads(constant, (2.0, 0.5), order=1)
+    check_grads(jax.jit(constant), (1.0, 1.0), order=1)
 
 
 def test_portal_frame():
@@ -256,7 +253,7 @@ def test_portal_frame():
     height, span, sway = 3.0, 4.0, 2.0
     second = 1e-4
     section = jg.fem.BeamSection(
-        ALUMINIUM, A=1e6, Iy=second, Iz=second, J=second, orientation=(0.0, 1.0, 0.0)
+        ALUMINIUM, A=1e3, Iy=second, Iz=second, J=second, orientation=(0.0, 1.0, 0.0)
     )
     nodes = np.array([[0.0, 0, 0], [0, 0, height], [span, 0, height], [span, 0, 0]])
     mesh = jg.fem.mesh(
@@ -266,12 +263,12 @@ def test_portal_frame():
     u = jg.fem.solve_static(body, jg.fem.point_force(body, 1, [sway, 0.0, 0.0, 0.0, 0.0, 0.0]))
     k = height / span
     expected = sway * height**3 / (12 * 7.22e10 * second) * (3 * k + 2) / (6 * k + 1)
-    np.testing.assert_allclose(u[1:3, 0], expected, rtol=1e-8)
+    np.testing.assert_allclose(u[1:3, 0], expected, rtol=1e-7)
     forces = jg.fem.section_forces(body, u)
     base = sway * height / 2 * (3 * k + 1) / (6 * k + 1)
     corner = sway * height / 2 * 3 * k / (6 * k + 1)
     np.testing.assert_allclose(
-        np.abs(forces[np.array([0, 2]), :, 4]), [[base, corner]] * 2, rtol=1e-8
+        np.abs(forces[np.array([0, 2]), :, 4]), [[base, corner]] * 2, rtol=1e-7
     )
     np.testing.assert_allclose(forces[0, 0, 0], 2 * corner / span, rtol=1e-6)
 
@@ -309,8 +306,8 @@ def smallest_load_factor(body, load):
 @pytest.mark.parametrize("kind", KINDS, ids=ids)
 def test_eulers_column_of_beams(kind):
     length, r = 1.0, 0.005
-    body = cantilever(length, 6, kind, jg.fem.BeamSection.circle(ALUMINIUM, r))
-    load = jg.fem.point_force(body, 6, [-1.0, 0.0, 0.0, 0.0, 0.0, 0.0])
+    body = cantilever(length, kind, jg.fem.BeamSection.circle(ALUMINIUM, r))
+    load = jg.fem.point_force(body, 16, [-1.0, 0.0, 0.0, 0.0, 0.0, 0.0])
     euler = np.pi**2 / 4 * 7.22e10 * np.pi * r**4 / 4 / length**2
     assert abs(smallest_load_factor(body, load) / euler - 1) < 1e-3
 
@@ -328,7 +325,7 @@ def test_prandtls_lateral_buckling():
     """A blade under a force at its tip: 4.0126 √(EI GJ) / L²."""
     length = 1.0
     section = jg.fem.BeamSection.rectangle(ALUMINIUM, 0.001, 0.1)
-    body = cantilever(length, 16, bernoulli, section)
+    body = cantilever(length, bernoulli, section)
     load = jg.fem.point_force(body, 16, [0.0, 0.0, -1.0, 0.0, 0.0, 0.0])
     _, _, _, gj, _, ei = np.asarray(section.rigidities)
     expected = 4.0126 * np.sqrt(ei * gj) / length**2
@@ -338,33 +335,30 @@ def test_prandtls_lateral_buckling():
 def test_geometric_stiffness_of_solids_is_the_second_variation():
     """∂² ∫ S : E dV of Green and Lagrange's strain E with the stress S of u0."""
     rng = np.random.default_rng(3)
-    element = jg.fem.Hex8()
-    x = element.nodes + 0.2 * rng.standard_normal((8, 3))
+    signs = jg.fem.Hex8.nodes
+    x = signs + 0.2 * rng.standard_normal((8, 3))
     u0 = 1e-3 * rng.standard_normal((8, 3))
-    points = np.array(np.meshgrid(*[np.array([-1, 1]) / np.sqrt(3)] * 3)).reshape(3, -1).T
+    points = signs / np.sqrt(3)
+    factors = 1 + points[:, None, :] * signs[None]
+    slopes = np.stack(
+        [signs[:, a] / 8 * np.prod(np.delete(factors, a, axis=2), axis=2) for a in range(3)], axis=2
+    )
+    jacobian = np.einsum("na,qni->qai", x, slopes)
+    slopes = np.einsum("qni,qia->qna", slopes, np.linalg.inv(jacobian))
+    lam, mu = map(float, ALUMINIUM.lame)
+    gradient = np.einsum("na,qni->qai", u0, slopes)
+    strain = (gradient + gradient.transpose(0, 2, 1)) / 2
+    trace = np.trace(strain, axis1=1, axis2=2)
+    stress = lam * trace[:, None, None] * np.eye(3) + 2 * mu * strain
+    weighted = np.linalg.det(jacobian)[:, None, None] * stress
 
-    def interpolate(xi, values):
-        return jnp.prod(1 + xi[None, :] * element.nodes, axis=1) / 8 @ values
+    def energy(u):
+        gradient = jnp.einsum("na,qni->qai", u, slopes)
+        transposed = gradient.transpose(0, 2, 1)
+        return jnp.sum(weighted * (gradient + transposed + transposed @ gradient)) / 2
 
-    def energy(u, stress):
-        def at(xi, s):
-            jacobian = jax.jacfwd(interpolate)(xi, jnp.asarray(x))
-            gradient = jax.jacfwd(interpolate)(xi, u) @ jnp.linalg.inv(jacobian)
-            strain = (gradient + gradient.T + gradient.T @ gradient) / 2
-            return jnp.linalg.det(jacobian) * jnp.sum(s * strain)
-
-        return jnp.sum(jax.vmap(at)(jnp.asarray(points), stress))
-
-    def stress(xi):
-        jacobian = jax.jacfwd(interpolate)(xi, jnp.asarray(x))
-        gradient = jax.jacfwd(interpolate)(xi, jnp.asarray(u0)) @ jnp.linalg.inv(jacobian)
-        strain = (gradient + gradient.T) / 2
-        lam, mu = ALUMINIUM.lame
-        return lam * jnp.trace(strain) * jnp.eye(3) + 2 * mu * strain
-
-    stresses = jax.vmap(stress)(jnp.asarray(points))
-    expected = jax.hessian(energy)(jnp.zeros((8, 3)), stresses)
-    got = element.geometric_stiffness(jnp.asarray(x), jnp.asarray(u0), ALUMINIUM)
+    expected = jax.jit(jax.hessian(energy))(jnp.zeros((8, 3)))
+    got = jax.jit(jg.fem.Hex8().geometric_stiffness)(jnp.asarray(x), jnp.asarray(u0), ALUMINIUM)
     close(got, expected)
 
 
@@ -381,35 +375,37 @@ def test_geometric_stiffness_turns_the_forces(kind):
         x = kind.nodes + 0.2 * rng.standard_normal((8, 3))
     u = 1e-3 * rng.standard_normal((len(x), kind.dofs))
     x, u = jnp.asarray(x), jnp.asarray(u)
-    forces = np.einsum("iajb,jb->ia", kind.stiffness(x, material), u)
+    forces = np.einsum("iajb,jb->ia", jax.jit(kind.stiffness)(x, material), u)
     moved = np.cross(turn, x)
     expected = np.cross(turn, forces[:, :3])
     if kind.dofs == 6:
         moved = np.concatenate([moved, np.tile(turn, (2, 1))], axis=1)
         expected = np.concatenate([expected, np.cross(turn, forces[:, 3:]) / 2], axis=1)
-    matrix = kind.geometric_stiffness(x, u, material)
+    matrix = jax.jit(kind.geometric_stiffness)(x, u, material)
     close(np.einsum("iajb,jb->ia", matrix, moved), expected, 1e-11)
     close(matrix, matrix.transpose(2, 3, 0, 1))
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=ids)
-def test_derivatives_by_length_section_and_material(kind):
-    def tip(length, b, h, modulus, poisson, density):
-        material = jg.fem.Isotropic(modulus * 7e10, poisson, density)
+def test_derivatives_by_length_section_and_material():
+    def tip(values):
+        length, b, h, modulus, poisson, density = values
+        material = jg.fem.Isotropic(modulus * 7e10, poisson, density * 2700)
         section = jg.fem.BeamSection.rectangle(material, b, h)
-        body = cantilever(length, 2, kind, section)
+        body = cantilever(length, timoshenko, section)
         load = jg.fem.gravity(body, [1.0, 2.0, 3.0])
-        load = load + jg.fem.point_force(body, 2, [0.0, 0.0, 0.0, 1.0, 0.0, 0.0])
+        load = load + jg.fem.point_force(body, 16, [0.0, 0.0, 0.0, 1.0, 0.0, 0.0])
         return 1e6 * jg.fem.solve_static(body, load)[-1].sum()
 
-    values = (0.3, 0.02, 0.03, 1.0, 0.3, 2700.0)
-    grads = jax.grad(tip, argnums=tuple(range(6)))(*values)
-    forward = jax.jacfwd(tip, argnums=tuple(range(6)))(*values)
-    np.testing.assert_allclose(forward, grads, rtol=1e-9)
-    for k, value in enumerate(values):
-        step = 1e-5 * value
-        ends = [tip(*values[:k], value + s, *values[k + 1 :]) for s in (-step, step)]
-        np.testing.assert_allclose(grads[k], (ends[1] - ends[0]) / (2 * step), rtol=1e-6)
+    values = jnp.array([0.3, 0.02, 0.03, 1.0, 0.3, 1.0])
+    value = jax.jit(jax.value_and_grad(tip))
+    _, gradient = value(values)
+    direction = jnp.asarray(np.random.default_rng(5).standard_normal(6))
+    _, along = jax.jit(lambda x, v: jax.jvp(tip, (x,), (v,)))(values, direction)
+    np.testing.assert_allclose(along, gradient @ direction, rtol=1e-9)
+    for k in range(6):
+        step = 1e-5 * values[k] * jnp.eye(6)[k]
+        central = (value(values + step)[0] - value(values - step)[0]) / (2 * jnp.sum(step))
+        np.testing.assert_allclose(gradient[k], central, rtol=1e-6)
 
 
 def test_bad_input():

@@ -48,8 +48,9 @@ class Beam(Element):
         local = axes.T @ weight @ axes
         field, mass = self._fields(x, section, _FOUR), self._masses(x, section, _FOUR)
         turning = sum(k.T @ local @ k * radius for k, radius in _second_moments(section))
-        matrix = jnp.einsum("q,qai,ab,qbj->ij", mass, field.u, local, field.u)
-        matrix += jnp.einsum("q,qai,ab,qbj->ij", mass, field.theta, turning, field.theta)
+        moved = jnp.stack([field.u, field.theta])
+        pushed = jnp.einsum("kab,kqbj->kqaj", jnp.stack([local, turning]), moved)
+        matrix = jnp.einsum("kqai,kqaj->ij", moved * mass[None, :, None, None], pushed)
         return _to_body(axes, matrix)
 
     def inertia_load(
@@ -139,25 +140,13 @@ class Beam(Element):
 
     def _fields(self, x: Array, section: BeamSection, rule: "_Rule") -> "_Fields":
         length = _length(x)
-        phi = self.shear_ratios(section, length)[:, None, None]
-        scale = jnp.stack([jnp.ones_like(length), length])[np.array([0, 1, 0, 1])]
-
-        def bending(table):
-            value = (table[:1] + phi * table[1:]) / (1 + phi) * scale[None, None, :]
-            return value.transpose(1, 0, 2).reshape(len(rule.points), 8)
-
-        def place(bent, stretched, into):
-            rows = jnp.concatenate([bent, jnp.broadcast_to(stretched, (len(bent), 2))], axis=1)
-            return (rows @ into).reshape(len(bent), 3, 12)
-
-        linear = np.stack([1 - rule.points, rule.points], axis=1)
-        slope = np.array([-1.0, 1.0]) / length
-        return _Fields(
-            place(bending(rule.deflection), linear, _U),
-            place(bending(rule.slope) / length, slope, _U),
-            place(bending(rule.rotation) / length, linear, _THETA),
-            place(bending(rule.curvature) / length**2, slope, _THETA),
-        )
+        phi = self.shear_ratios(section, length)[None, None, :, None]
+        scale = length ** (np.array([0.0, 1.0, 0.0, 1.0])[None, :] - _BENDING_POWERS[:, None])
+        bent = (rule.bending[:, 0] + phi * rule.bending[:, 1]) / (1 + phi)
+        bent = (bent * scale[:, None, None, :]).reshape(4, len(rule.points), 8)
+        straight = rule.stretching * (length**-_STRETCHING_POWERS)[:, None, None]
+        fields = jnp.concatenate([bent, straight], axis=2) @ _PLACES
+        return _Fields(*fields.reshape(4, len(rule.points), 3, 12))
 
 
 class _Fields(NamedTuple):
@@ -173,11 +162,12 @@ class _Fields(NamedTuple):
 
 
 class _Rule:
-    """Gauss points on [0, 1] with the interpolation of bending there.
+    """Gauss points on [0, 1] with the interpolation there, of all that `_Fields` lists.
 
-    Tables are (2, q, 4): the part of Bernoulli's beam and the part that φ multiplies, of the
-    deflection and rotation at the first and second node. They need the division by 1 + φ, and
-    the length for every rotation and against every derivative.
+    `bending` (4, 2, q, 1, 4) has the part of Bernoulli's beam and the part that φ multiplies, by
+    the deflection and the rotation of the first and the second node; it lacks the division by
+    1 + φ. `stretching` (4, q, 2) is by the values of both nodes. Both are those of a beam of
+    length 1.
     """
 
     def __init__(self, count: int):
@@ -186,14 +176,18 @@ class _Rule:
         rigid = np.array([[1, 0, -3, 2], [0, 1, -2, 1], [0, 0, 3, -2], [0, 0, -1, 1]], dtype=float)
         sheared = np.array([[1, -1, 0], [0, 0.5, -0.5], [0, 1, 0], [0, -0.5, 0.5]])
         turned = np.array([[0, 0], [1, -1], [0, 0], [0, 1]], dtype=float)
-        self.deflection = self._table(rigid, sheared, 0, 0)
-        self.slope = self._table(rigid, sheared, 1, 1)
-        self.rotation = self._table(rigid, turned, 1, 0)
-        self.curvature = self._table(rigid, turned, 2, 1)
+        linear = np.array([[1, -1], [0, 1]], dtype=float)
+        pairs = [(rigid, sheared, 0, 0), (rigid, sheared, 1, 1), (rigid, turned, 1, 0)]
+        self.bending = np.stack(
+            [
+                np.stack([self._table(first, m), self._table(second, n)])
+                for first, second, m, n in (*pairs, (rigid, turned, 2, 1))
+            ]
+        )[:, :, :, None, :]
+        self.stretching = np.stack([self._table(linear, m) for m in (0, 1, 0, 1)])
 
-    def _table(self, first: np.ndarray, second: np.ndarray, m: int, n: int) -> np.ndarray:
-        parts = [polynomial.polyder(first.T, m), polynomial.polyder(second.T, n)]
-        return np.stack([polynomial.polyval(self.points, part).T for part in parts])
+    def _table(self, coefficients: np.ndarray, derivative: int) -> np.ndarray:
+        return polynomial.polyval(self.points, polynomial.polyder(coefficients.T, derivative)).T
 
 
 def _placement(bent: tuple[int, int], signs: tuple[tuple, tuple], axial: int) -> np.ndarray:
@@ -210,6 +204,10 @@ def _placement(bent: tuple[int, int], signs: tuple[tuple, tuple], axial: int) ->
 # Rotation about y lowers z as x grows: w' = -θ_y.
 _U = _placement((1, 2), ((1, 1, 1, 1), (1, -1, 1, -1)), 0)
 _THETA = _placement((2, 1), ((1, 1, 1, 1), (-1, 1, -1, 1)), 3)
+_PLACES = np.stack([_U, _U, _THETA, _THETA])
+# Of the length, by which the fields are divided.
+_BENDING_POWERS = np.array([0.0, 1.0, 1.0, 2.0])
+_STRETCHING_POWERS = np.array([0.0, 1.0, 0.0, 1.0])
 _CROSS_Y = np.array([[0.0, 0.0, 1.0], [0.0, 0.0, 0.0], [-1.0, 0.0, 0.0]])
 _CROSS_Z = np.array([[0.0, -1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 0.0]])
 # Shear strains are u' + e x θ with the direction e of the beam.
