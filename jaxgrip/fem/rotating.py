@@ -1,10 +1,11 @@
 """Equilibrium and vibration of bodies whose frame turns steadily."""
 
+from typing import NamedTuple
+
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 import scipy.linalg
-import scipy.sparse
 import scipy.sparse.linalg
 from jaxtyping import Array, Complex, Float
 
@@ -22,9 +23,7 @@ TOLERANCE = 1e-11
 INVERSE_STEPS = 4
 
 
-def rotating_equilibrium(
-    body: Body, omega, *, geometric: bool = False
-) -> Float[Array, "n d"]:
+def rotating_equilibrium(body: Body, omega, *, geometric: bool = False) -> Float[Array, "n d"]:
     """Displacements [m] at rest in a frame that turns steadily about an axis through its origin.
 
     Solves (K + K_ω + K_g(u)) u = h with K_ω = ∫ρ Nᵀ ω x ω x N, which softens, and
@@ -38,7 +37,7 @@ def rotating_equilibrium(
 
     Source: 000a (4.47).
     """
-    return _equilibrium(body, _frame(body, omega), geometric)[0]
+    return _equilibrium(body, _terms(body, omega), geometric)[0]
 
 
 def rotating_frequencies(
@@ -64,9 +63,9 @@ def rotating_frequencies(
     count = int(body.free.sum())
     if not 1 <= k <= count:
         raise ValueError(f"k is {k}; the body has {count} free freedoms.")
-    frame = _frame(body, omega)
-    _, total = _equilibrium(body, frame, geometric)
-    mass, velocity = (m.to_scipy(body.free).tocsc() for m in _motion_matrices(body, frame))
+    terms = _terms(body, omega)
+    _, total = _equilibrium(body, terms, geometric)
+    mass, velocity = (m.to_scipy(body.free) for m in (terms.mass, terms.velocity))
     invert = _factorise(total)
     speed = _lowest_speed(invert, mass)
 
@@ -92,17 +91,40 @@ def rotating_frequencies(
     return values[np.argsort(np.abs(values))][:k]
 
 
-def _frame(body: Body, omega) -> FrameMotion:
+class _Terms(NamedTuple):
+    """What multiplies the displacements, the velocities and the accelerations, and the load."""
+
+    elastic: NodeMatrix
+    softening: NodeMatrix
+    velocity: NodeMatrix
+    mass: NodeMatrix
+    load: Float[Array, "n d"]
+
+
+def _terms(body: Body, omega) -> _Terms:
     check_supports(body)
-    omega = numbers("The angular velocity omega", omega, (3,))
-    return FrameMotion(jnp.zeros(3), omega, jnp.zeros(3))
+    return _assemble(body, numbers("The angular velocity omega", omega, (3,)))
 
 
-def _equilibrium(body: Body, frame: FrameMotion, geometric: bool):
+@eqx.filter_jit
+def _assemble(body: Body, omega: Array) -> _Terms:
+    frame = FrameMotion(jnp.zeros(3), omega, jnp.zeros(3))
+    elastic, inertial = stiffness(body), inertia(body)
+    mass = inertial.matrix(jnp.eye(3))
+    damping = body.damping.mass * mass + body.damping.stiffness * elastic
+    return _Terms(
+        elastic,
+        inertial.matrix(frame.turning),
+        damping + inertial.matrix(frame.coriolis),
+        mass,
+        inertial.frame_load(frame),
+    )
+
+
+def _equilibrium(body: Body, terms: _Terms, geometric: bool):
     """Displacements, and the matrix of the static equation on the free freedoms."""
-    elastic, softening, load = _static_terms(body, frame)
-    linear = (elastic + softening).to_scipy(body.free).tocsc()
-    right = np.asarray(load)[body.free]
+    linear = (terms.elastic + terms.softening).to_scipy(body.free)
+    right = np.asarray(terms.load)[body.free]
 
     def solve(matrix):
         u = np.zeros(body.free.shape)
@@ -112,9 +134,9 @@ def _equilibrium(body: Body, frame: FrameMotion, geometric: bool):
     if not geometric:
         return solve(linear), linear
     # Softening alone would let the first guess diverge near the speed that it destabilises.
-    u = solve(elastic.to_scipy(body.free).tocsc())
+    u = solve(terms.elastic.to_scipy(body.free))
     for _ in range(ROUNDS):
-        matrix = linear + geometric_stiffness(body, u).to_scipy(body.free).tocsc()
+        matrix = linear + geometric_stiffness(body, u).to_scipy(body.free)
         previous, u = u, solve(matrix)
         if jnp.abs(u - previous).max() <= SETTLED * jnp.abs(u).max():
             return u, matrix
@@ -122,20 +144,6 @@ def _equilibrium(body: Body, frame: FrameMotion, geometric: bool):
         "The equilibrium of the rotating body was not found: it turns too fast for linear "
         "elasticity."
     )
-
-
-@eqx.filter_jit
-def _static_terms(body: Body, frame: FrameMotion) -> tuple[NodeMatrix, NodeMatrix, Array]:
-    inertial = inertia(body)
-    return stiffness(body), inertial.matrix(frame.turning), inertial.frame_load(frame)
-
-
-@eqx.filter_jit
-def _motion_matrices(body: Body, frame: FrameMotion) -> tuple[NodeMatrix, NodeMatrix]:
-    inertial = inertia(body)
-    mass = inertial.matrix(jnp.eye(3))
-    damping = body.damping.mass * mass + body.damping.stiffness * stiffness(body)
-    return mass, damping + inertial.matrix(frame.coriolis)
 
 
 def _lowest_speed(invert, mass) -> float:
@@ -158,4 +166,4 @@ def _factorise(matrix):
     if matrix.shape[0] <= DENSE_LIMIT:
         factors = scipy.linalg.lu_factor(matrix.toarray())
         return lambda right: scipy.linalg.lu_solve(factors, right)
-    return scipy.sparse.linalg.splu(matrix).solve
+    return scipy.sparse.linalg.splu(matrix.tocsc()).solve
