@@ -95,7 +95,7 @@ def structure(body: Body, geometric: bool = False) -> Structure:
 
 
 @eqx.filter_jit
-def motion_stiffness(body: Body) -> Float[Array, "12 n width d d"]:
+def motion_stiffness(body: Body) -> Float[Array, "12 width n d d"]:
     """Blocks of the geometric stiffness [N/m] by the stress of the inertia forces.
 
     One matrix for a unit of each of `FrameMotion.amounts`; the stress is the one of equilibrium
