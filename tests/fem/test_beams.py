@@ -313,14 +313,10 @@ def test_eulers_column_of_beams(kind):
     assert abs(smallest_load_factor(body, load) / euler - 1) < 1e-3
 
 
-@pytest.mark.parametrize(
-    ("element", "nu", "nx"), [(jg.fem.Hex8(), 0.0, 150), (jg.fem.Hex8Incompatible(), 0.34, 30)]
-)
-def test_eulers_column_of_solids(element, nu, nx):
-    """Plain hexahedra lock unless they are short."""
+def test_eulers_column_of_solids():
     length, h = 0.15, 0.01
-    mesh = jg.fem.box_mesh(length, h, h, nx, 1, 1, element=element)
-    body = jg.fem.Body(mesh, jg.fem.Isotropic(7.22e10, nu, 2700.0), clamp="x0")
+    mesh = jg.fem.box_mesh(length, h, h, 30, 1, 1, element=jg.fem.Hex8Incompatible())
+    body = jg.fem.Body(mesh, ALUMINIUM, clamp="x0")
     load = jg.fem.traction(body, "x1", jnp.array([-1 / h**2, 0.0, 0.0]))
     euler = np.pi**2 / 4 * 7.22e10 * h**4 / 12 / length**2
     assert abs(smallest_load_factor(body, load) / euler - 1) < 1e-2
