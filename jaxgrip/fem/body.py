@@ -11,6 +11,7 @@ from jaxtyping import Array, Float
 from jaxgrip.checks import concrete, numbers
 from jaxgrip.fem.material import Isotropic
 from jaxgrip.fem.mesh import Mesh
+from jaxgrip.fem.section import BeamSection
 from jaxgrip.fem.topology import Constant, Topology
 from jaxgrip.precision import require_x64
 
@@ -56,30 +57,31 @@ class Body(eqx.Module):
 
     **Arguments:**
 
-    - `mesh`, `material`.
+    - `mesh`; `material`, of beams their section.
     - `clamp`: name of a face or set of nodes all of whose freedoms are held, or None.
     - `supports`: further held freedoms.
     - `damping`: Rayleigh damping, none when not given.
 
-    **Raises:** `ValueError` for a face or freedom that is not there; `RuntimeError` without
-    64-bit floating point.
+    **Raises:** `ValueError` for a face or freedom that is not there, or a material that the
+    elements cannot be made of; `RuntimeError` without 64-bit floating point.
     """
 
     mesh: Mesh
-    material: Isotropic
+    material: Isotropic | BeamSection
     damping: Rayleigh
     supports: tuple[Support, ...] = eqx.field(static=True)
 
     def __init__(
         self,
         mesh: Mesh,
-        material: Isotropic,
+        material: Isotropic | BeamSection,
         *,
         clamp: str | None = None,
         supports: Sequence[Support] = (),
         damping: Rayleigh | None = None,
     ):
         require_x64("jaxgrip.fem")
+        mesh.element.check(mesh.nodes, mesh.topology.cells, material)
         self.mesh = mesh
         self.material = material
         self.damping = Rayleigh() if damping is None else damping

@@ -60,6 +60,7 @@ def simulate(
     load: Load | None = None,
     u0: Float[Array, "n d"] | None = None,
     v0: Float[Array, "n d"] | None = None,
+    geometric: bool = False,
     ts: Float[Array, " k"] | None = None,
     save: Callable[[Any, Array, Array], Any] | None = None,
     method: Integrator | diffrax.AbstractSolver | None = None,
@@ -81,6 +82,8 @@ def simulate(
     - `t0`, `t1`: begin and end [s].
     - `load`: loads besides inertia.
     - `u0`, `v0`: displacements [m] and velocities [m/s] at the start; zero when not given.
+    - `geometric`: whether the stress of the inertia forces stiffens a whole body, so that a blade
+      that spins gets stiffer; of a reduced body `reduce` decides.
     - `ts`: (k,) times to save at; the end of every step when not given.
     - `save`: function `(t, u, v)` of what to save instead of displacements and velocities.
     - `method`: `Newmark()` when not given, `GeneralizedAlpha(...)`, or, for reduced bodies, a
@@ -120,7 +123,7 @@ def simulate(
         raise ValueError(f"The times ts must increase and lie between {t0:g} and {t1:g} s.")
     adjoint = diffrax.RecursiveCheckpointAdjoint() if adjoint is None else adjoint
     meter = diffrax.NoProgressMeter() if progress_meter is None else progress_meter
-    model = structure(body) if whole else body.structure
+    model = structure(body, geometric) if whole else body.structure
     _warn_of_coarse_steps(model, motion, (t1 - t0) / steps, (t0, t1))
     # Python's numbers would be part of the program.
     span = jnp.asarray(t0, dtype=float), jnp.asarray(t1, dtype=float)

@@ -87,7 +87,7 @@ class NodeMatrix(eqx.Module):
         return matrix[keep][:, keep]
 
 
-def assemble(topology: Topology, local: Float[Array, "elements n d n d"]) -> NodeMatrix:
+def assemble(topology: Topology, local: Float[Array, "elements k d k d"]) -> NodeMatrix:
     """Sum of the matrices of all elements."""
     near, d = topology.neighbours, local.shape[-1]
     blocks = jnp.zeros((near.width * topology.n_nodes, d, d), local.dtype)

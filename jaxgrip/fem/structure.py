@@ -3,6 +3,7 @@
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -10,7 +11,7 @@ from jaxtyping import Array, Float
 from jaxgrip.fem import block_tridiagonal
 from jaxgrip.fem.body import Body, Rayleigh
 from jaxgrip.fem.inertia import FrameMotion, Inertia, inertia
-from jaxgrip.fem.matrices import stiffness
+from jaxgrip.fem.matrices import geometric_stiffness, stiffness
 from jaxgrip.fem.sparse import NodeMatrix
 from jaxgrip.fem.topology import Constant
 
@@ -27,7 +28,7 @@ class Structure(eqx.Module):
     inertia: Inertia
     damping: Rayleigh
     _free: Constant = eqx.field(static=True)
-    geometric: Float[Array, "12 m m"] | None = None
+    geometric: Float[Array, "12 ..."] | None = None
 
     @property
     def free(self) -> np.ndarray:
@@ -54,7 +55,10 @@ class Structure(eqx.Module):
         force = self.inertia.combine(jnp.eye(3), a, frame.coriolis, v, frame.turning, u)
         if self.geometric is None:
             return force
-        return force + jnp.tensordot(frame.amounts, self.geometric, 1) @ u
+        stress = jnp.tensordot(frame.amounts, self.geometric, 1)
+        if isinstance(self.stiffness, NodeMatrix):
+            stress = NodeMatrix(stress, self.stiffness.topology)
+        return force + stress @ u
 
     def held(self, force: Array) -> Array:
         """Forces without those on fixed freedoms."""
@@ -79,6 +83,29 @@ class DenseFactor(eqx.Module):
         return self.inverse @ b
 
 
-def structure(body: Body) -> Structure:
-    """The whole body."""
-    return Structure(stiffness(body), inertia(body), body.damping, Constant(body.free))
+def structure(body: Body, geometric: bool = False) -> Structure:
+    """The whole body; `geometric`: stiffened by the stress of the inertia forces."""
+    return Structure(
+        stiffness(body),
+        inertia(body),
+        body.damping,
+        Constant(body.free),
+        motion_stiffness(body) if geometric else None,
+    )
+
+
+@eqx.filter_jit
+def motion_stiffness(body: Body) -> Float[Array, "12 width n d d"]:
+    """Blocks of the geometric stiffness [N/m] by the stress of the inertia forces.
+
+    One matrix for a unit of each of `FrameMotion.amounts`; the stress is the one of equilibrium
+    without elastic acceleration, so it is linear in them.
+    """
+    matrix = stiffness(body)
+    factor = block_tridiagonal.factorise(matrix, body.free)
+
+    def stiffening(load):
+        u = block_tridiagonal.solve(matrix, factor, body.free, load)
+        return geometric_stiffness(body, u).blocks
+
+    return jax.lax.map(stiffening, inertia(body).patterns())

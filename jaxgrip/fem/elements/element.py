@@ -7,20 +7,20 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxgrip.fem.material import Isotropic
-
 
 class Element(eqx.Module):
     """Kernels of one element; `jax.vmap` runs them over all elements of a mesh.
 
     Displacements `(n, d)` are those of the n nodes; d is 3 for solids and 6 for beams, whose
-    last three are small rotations. Matrices `(n, d, n, d)` act on displacements.
+    last three are small rotations. Matrices `(n, d, n, d)` act on displacements. `material` is the
+    type of what it can be made of.
     """
 
     dofs: ClassVar[int]
     nodes: ClassVar[np.ndarray]
     faces: ClassVar[tuple[tuple[int, ...], ...]]
     meshio_name: ClassVar[str]
+    material: ClassVar[type]
 
     @classmethod
     def block(cls) -> tuple[np.ndarray, np.ndarray]:
@@ -28,12 +28,12 @@ class Element(eqx.Module):
         return np.arange(len(cls.nodes))[None], cls.nodes
 
     @abc.abstractmethod
-    def stiffness(self, x: Float[Array, "n 3"], material: Isotropic) -> Float[Array, "n d n d"]:
+    def stiffness(self, x: Float[Array, "n 3"], material: eqx.Module) -> Float[Array, "n d n d"]:
         """Stiffness at the nodes x [m]; [N/m] for solids."""
 
     @abc.abstractmethod
     def inertia(
-        self, x: Float[Array, "n 3"], material: Isotropic, weight: Float[Array, "3 3"]
+        self, x: Float[Array, "n 3"], material: eqx.Module, weight: Float[Array, "3 3"]
     ) -> Float[Array, "n d n d"]:
         """∫ ρ Nᵀ W N dV with the interpolation N of displacements; the mass for W = 1 [kg]."""
 
@@ -41,12 +41,26 @@ class Element(eqx.Module):
     def inertia_load(
         self,
         x: Float[Array, "n 3"],
-        material: Isotropic,
+        material: eqx.Module,
         constant: Float[Array, "3"],
         weight: Float[Array, "3 3"],
     ) -> Float[Array, "n d"]:
         """∫ ρ Nᵀ (c + W R) dV with the place R of the undeformed particle."""
 
     @abc.abstractmethod
+    def geometric_stiffness(
+        self, x: Float[Array, "n 3"], u: Float[Array, "n d"], material: eqx.Module
+    ) -> Float[Array, "n d n d"]:
+        """Second variation of the strains by the stress of the displacements u."""
+
+    @abc.abstractmethod
     def jacobians(self, x: Float[Array, "n 3"]) -> Float[Array, " points"]:
         """Volume ratios (lengths for beams) at the integration points, not positive when bad."""
+
+    def check(self, nodes: Float[Array, "n 3"], cells: np.ndarray, material: eqx.Module) -> None:
+        """Raise `ValueError` unless the elements of a mesh can be made of the material."""
+        if not isinstance(material, self.material):
+            raise ValueError(
+                f"{type(self).__name__} elements are made of {self.material.__name__}, not of "
+                f"{type(material).__name__}."
+            )

@@ -36,6 +36,7 @@ class Solid(Element):
     """
 
     dofs: ClassVar[int] = 3
+    material: ClassVar[type] = Isotropic
     stiffness_rule: ClassVar[Rule]
     inertia_rule: ClassVar[Rule]
     face_rule: ClassVar[FaceRule]

@@ -1,0 +1,237 @@
+"""What the beams of both theories share."""
+
+import abc
+from typing import ClassVar, NamedTuple
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+from numpy.polynomial import polynomial
+
+from jaxgrip.checks import concrete
+from jaxgrip.fem.elements.element import Element
+from jaxgrip.fem.section import BeamSection
+from jaxgrip.spatial.rotations import skew
+
+
+class Beam(Element):
+    """Straight beam of two nodes with three displacements and three small rotations each.
+
+    The particle at r in the section moves by u(x) + θ(x) x r. Between the nodes u and θ are the
+    solution of the beam without load, so displacements of the nodes under forces on nodes are
+    exact for any number of elements, and nothing locks.
+
+    Source: J. S. Przemieniecki, Theory of Matrix Structural Analysis (1968), sections 5.6, 11.
+    """
+
+    dofs: ClassVar[int] = 6
+    nodes: ClassVar[np.ndarray] = np.array([[-1.0], [1.0]])
+    faces: ClassVar[tuple] = ()
+    meshio_name: ClassVar[str] = "line"
+    material: ClassVar[type] = BeamSection
+
+    @staticmethod
+    @abc.abstractmethod
+    def shear_ratios(section: BeamSection, length: Float[Array, ""]) -> Float[Array, "2"]:
+        """φ = 12 E I / (k G A L²) of bending in the planes xy and xz."""
+
+    def stiffness(self, x: Float[Array, "2 3"], section: BeamSection) -> Float[Array, "2 6 2 6"]:
+        """Stiffness: forces [N] and moments [N m] by displacements [m] and rotations."""
+        return _to_body(_axes(x, section), self._stiffness(x, section))
+
+    def inertia(
+        self, x: Float[Array, "2 3"], section: BeamSection, weight: Float[Array, "3 3"]
+    ) -> Float[Array, "2 6 2 6"]:
+        """∫ ρ Nᵀ W N dV over the solid beam, so rotary inertia is included."""
+        axes = _axes(x, section)
+        local = axes.T @ weight @ axes
+        field, mass = self._fields(x, section, _FOUR), self._masses(x, section, _FOUR)
+        turning = sum(k.T @ local @ k * radius for k, radius in _second_moments(section))
+        moved = jnp.stack([field.u, field.theta])
+        pushed = jnp.einsum("kab,kqbj->kqaj", jnp.stack([local, turning]), moved)
+        matrix = jnp.einsum("kqai,kqaj->ij", moved * mass[None, :, None, None], pushed)
+        return _to_body(axes, matrix)
+
+    def inertia_load(
+        self,
+        x: Float[Array, "2 3"],
+        section: BeamSection,
+        constant: Float[Array, "3"],
+        weight: Float[Array, "3 3"],
+    ) -> Float[Array, "2 6"]:
+        """∫ ρ Nᵀ (c + W R) dV over the solid beam."""
+        axes = _axes(x, section)
+        local = axes.T @ weight @ axes
+        field, mass = self._fields(x, section, _FOUR), self._masses(x, section, _FOUR)
+        places = np.stack([1 - _FOUR.points, _FOUR.points], axis=1) @ x
+        force = (constant[None, :] + places @ weight.T) @ axes
+        # The mean of r x W r; products of y and z have none.
+        moment = sum(
+            (k @ local)[:, axis] * radius
+            for axis, (k, radius) in enumerate(_second_moments(section), start=1)
+        )
+        load = jnp.einsum("q,qai,qa->i", mass, field.u, force)
+        load += jnp.einsum("q,qai,a->i", mass, field.theta, moment)
+        return (load.reshape(4, 3) @ axes.T).reshape(2, 6)
+
+    def section_forces(
+        self, x: Float[Array, "2 3"], u: Float[Array, "2 6"], section: BeamSection
+    ) -> Float[Array, "2 6"]:
+        """N, V_y, V_z [N], M_x, M_y, M_z [N m] at both ends, in the axes of the section."""
+        local = (u.reshape(4, 3) @ _axes(x, section)).reshape(12)
+        forces = (self._stiffness(x, section) @ local).reshape(2, 6)
+        return forces * np.array([[-1.0], [1.0]])
+
+    def geometric_stiffness(
+        self, x: Float[Array, "2 3"], u: Float[Array, "2 6"], section: BeamSection
+    ) -> Float[Array, "2 6 2 6"]:
+        """Second variation of the strains by the section forces of the displacements u.
+
+        To second order, with the rotation vector θ, a beam of finite rotations is stretched and
+        sheared by -θ x u' + θ x (θ x e) / 2 and bent and twisted by -θ x θ' / 2; the fibres of a
+        twisted beam are longer by θ_x'² (y² + z²) / 2.
+
+        Source: J. C. Simo, L. Vu-Quoc, Comput. Methods Appl. Mech. Eng. 58 (1986), 79-116.
+        """
+        field = self._fields(x, section, _FOUR)
+        ends = self.section_forces(x, u, section)
+        n, moments = ends[1, :3], ends[:, 3:]
+        m = np.stack([1 - _FOUR.points, _FOUR.points], axis=1) @ moments
+        first = np.array([1.0, 0.0, 0.0])
+        bend = jnp.outer(n, first) - n[0] * np.eye(3)
+        inner = jnp.einsum("ab,qbj->qaj", skew(n), field.du)
+        inner += 0.5 * jnp.cross(m[:, :, None], field.dtheta, axis=1)
+        inner += 0.5 * jnp.einsum("ab,qbj->qaj", bend, field.theta)
+        twist = field.dtheta[:, 0] * (n[0] * (section.Iy + section.Iz) / section.A)
+        length = _length(x)
+        half = jnp.einsum("q,qai,qaj->ij", length * _FOUR.weights, field.theta, inner)
+        half += 0.5 * jnp.einsum("q,qi,qj->ij", length * _FOUR.weights, field.dtheta[:, 0], twist)
+        return _to_body(_axes(x, section), half + half.T)
+
+    def jacobians(self, x: Float[Array, "2 3"]) -> Float[Array, "1"]:
+        """The length [m]."""
+        return _length(x)[None]
+
+    def check(self, nodes: Float[Array, "n 3"], cells: np.ndarray, material: eqx.Module) -> None:
+        """Raise `ValueError` unless the section has an orientation across every element."""
+        super().check(nodes, cells, material)
+        if not (concrete(nodes) and concrete(material.orientation)):
+            return
+        ends, wanted = np.asarray(nodes)[cells], np.asarray(material.orientation)
+        along = ends[:, 1] - ends[:, 0]
+        size = np.linalg.norm(along, axis=1) * np.linalg.norm(wanted)
+        bad = np.flatnonzero(np.linalg.norm(np.cross(along, wanted), axis=1) < 1e-6 * size)
+        if len(bad):
+            raise ValueError(
+                f"The orientation {wanted.tolist()} of the section is parallel to element "
+                f"{bad[0]}; give a direction across all elements."
+            )
+
+    def _stiffness(self, x: Array, section: BeamSection) -> Float[Array, "12 12"]:
+        field = self._fields(x, section, _TWO)
+        strain = jnp.concatenate([field.du + _TILT @ field.theta, field.dtheta], axis=1)
+        weight = (_length(x) * _TWO.weights)[:, None] * section.rigidities[None, :]
+        return jnp.einsum("qe,qei,qej->ij", weight, strain, strain)
+
+    def _masses(self, x: Array, section: BeamSection, rule: "_Rule") -> Float[Array, " q"]:
+        """Mass of each point [kg]."""
+        return section.material.rho * section.A * _length(x) * rule.weights
+
+    def _fields(self, x: Array, section: BeamSection, rule: "_Rule") -> "_Fields":
+        length = _length(x)
+        phi = self.shear_ratios(section, length)[None, None, :, None]
+        scale = length ** (np.array([0.0, 1.0, 0.0, 1.0])[None, :] - _BENDING_POWERS[:, None])
+        bent = (rule.bending[:, 0] + phi * rule.bending[:, 1]) / (1 + phi)
+        bent = (bent * scale[:, None, None, :]).reshape(4, len(rule.points), 8)
+        straight = rule.stretching * (length**-_STRETCHING_POWERS)[:, None, None]
+        fields = jnp.concatenate([bent, straight], axis=2) @ _PLACES
+        return _Fields(*fields.reshape(4, len(rule.points), 3, 12))
+
+
+class _Fields(NamedTuple):
+    """Displacements, rotations and their derivatives along the beam by the nodal values.
+
+    Each is (q, 3, 12), in the axes of the section.
+    """
+
+    u: Float[Array, "q 3 12"]
+    du: Float[Array, "q 3 12"]
+    theta: Float[Array, "q 3 12"]
+    dtheta: Float[Array, "q 3 12"]
+
+
+class _Rule:
+    """Gauss points on [0, 1] with the interpolation there, of all that `_Fields` lists.
+
+    `bending` (4, 2, q, 1, 4) has the part of Bernoulli's beam and the part that φ multiplies, by
+    the deflection and the rotation of the first and the second node; it lacks the division by
+    1 + φ. `stretching` (4, q, 2) is by the values of both nodes. Both are those of a beam of
+    length 1.
+    """
+
+    def __init__(self, count: int):
+        points, weights = np.polynomial.legendre.leggauss(count)
+        self.points, self.weights = (points + 1) / 2, weights / 2
+        rigid = np.array([[1, 0, -3, 2], [0, 1, -2, 1], [0, 0, 3, -2], [0, 0, -1, 1]], dtype=float)
+        sheared = np.array([[1, -1, 0], [0, 0.5, -0.5], [0, 1, 0], [0, -0.5, 0.5]])
+        turned = np.array([[0, 0], [1, -1], [0, 0], [0, 1]], dtype=float)
+        linear = np.array([[1, -1], [0, 1]], dtype=float)
+        pairs = [(rigid, sheared, 0, 0), (rigid, sheared, 1, 1), (rigid, turned, 1, 0)]
+        self.bending = np.stack(
+            [
+                np.stack([self._table(first, m), self._table(second, n)])
+                for first, second, m, n in (*pairs, (rigid, turned, 2, 1))
+            ]
+        )[:, :, :, None, :]
+        self.stretching = np.stack([self._table(linear, m) for m in (0, 1, 0, 1)])
+
+    def _table(self, coefficients: np.ndarray, derivative: int) -> np.ndarray:
+        return polynomial.polyval(self.points, polynomial.polyder(coefficients.T, derivative)).T
+
+
+def _placement(bent: tuple[int, int], signs: tuple[tuple, tuple], axial: int) -> np.ndarray:
+    """(10, 36): from bending in the planes xy and xz and what is linear to (3, 12)."""
+    table = np.zeros((10, 3, 12))
+    for plane, columns in enumerate(((1, 5, 7, 11), (2, 4, 8, 10))):
+        for k, column in enumerate(columns):
+            table[4 * plane + k, bent[plane], column] = signs[plane][k]
+    for end in range(2):
+        table[8 + end, 0, 6 * end + axial] = 1
+    return table.reshape(10, 36)
+
+
+# Rotation about y lowers z as x grows: w' = -θ_y.
+_U = _placement((1, 2), ((1, 1, 1, 1), (1, -1, 1, -1)), 0)
+_THETA = _placement((2, 1), ((1, 1, 1, 1), (-1, 1, -1, 1)), 3)
+_PLACES = np.stack([_U, _U, _THETA, _THETA])
+# Of the length, by which the fields are divided.
+_BENDING_POWERS = np.array([0.0, 1.0, 1.0, 2.0])
+_STRETCHING_POWERS = np.array([0.0, 1.0, 0.0, 1.0])
+_CROSS_Y = np.array([[0.0, 0.0, 1.0], [0.0, 0.0, 0.0], [-1.0, 0.0, 0.0]])
+_CROSS_Z = np.array([[0.0, -1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 0.0]])
+# Shear strains are u' + e x θ with the direction e of the beam.
+_TILT = np.array([[0.0, 0.0, 0.0], [0.0, 0.0, -1.0], [0.0, 1.0, 0.0]])
+_TWO, _FOUR = _Rule(2), _Rule(4)
+
+
+def _length(x: Float[Array, "2 3"]) -> Float[Array, ""]:
+    return jnp.linalg.norm(x[1] - x[0])
+
+
+def _axes(x: Float[Array, "2 3"], section: BeamSection) -> Float[Array, "3 3"]:
+    """The axes of the section as columns, in body axes."""
+    along = (x[1] - x[0]) / _length(x)
+    normal = jnp.cross(along, section.orientation)
+    normal = normal / jnp.linalg.norm(normal)
+    return jnp.stack([along, jnp.cross(normal, along), normal], axis=1)
+
+
+def _second_moments(section: BeamSection) -> tuple[tuple[np.ndarray, Array], ...]:
+    """Cross-product matrix of the y and the z axis and the mean square of the place along it."""
+    return ((_CROSS_Y, section.Iz / section.A), (_CROSS_Z, section.Iy / section.A))
+
+
+def _to_body(axes: Float[Array, "3 3"], local: Float[Array, "12 12"]) -> Float[Array, "2 6 2 6"]:
+    turned = jnp.einsum("ab,ibjc,dc->iajd", axes, local.reshape(4, 3, 4, 3), axes)
+    return turned.reshape(2, 6, 2, 6)

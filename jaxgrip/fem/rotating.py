@@ -1,0 +1,169 @@
+"""Equilibrium and vibration of bodies whose frame turns steadily."""
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+import scipy.linalg
+import scipy.sparse.linalg
+from jaxtyping import Array, Complex, Float
+
+from jaxgrip.checks import numbers
+from jaxgrip.fem.body import Body
+from jaxgrip.fem.inertia import FrameMotion, inertia
+from jaxgrip.fem.matrices import geometric_stiffness, stiffness
+from jaxgrip.fem.sparse import NodeMatrix
+from jaxgrip.fem.static import check_supports
+
+DENSE_LIMIT = 300
+SETTLED = 1e-10
+ROUNDS = 30
+TOLERANCE = 1e-11
+INVERSE_STEPS = 4
+
+
+def rotating_equilibrium(body: Body, omega, *, geometric: bool = False) -> Float[Array, "n d"]:
+    """Displacements [m] at rest in a frame that turns steadily about an axis through its origin.
+
+    Solves (K + K_ω + K_g(u)) u = h with K_ω = ∫ρ Nᵀ ω x ω x N, which softens, and
+    h = -∫ρ Nᵀ ω x ω x R; K_g, the geometric stiffness by the stress of u, is left out unless
+    `geometric`. Works on the host with SciPy, so it is neither traced nor differentiated.
+
+    **Arguments:** `omega` (3,), angular velocity in body axes [rad/s].
+
+    **Raises:** `ValueError` when the supports leave a rigid motion; `RuntimeError` when no
+    equilibrium is found, since the body turns too fast for linear elasticity.
+
+    Source: 000a (4.47).
+    """
+    return _equilibrium(body, _terms(body, omega), geometric)[0]
+
+
+def rotating_frequencies(
+    body: Body, omega, k: int, *, geometric: bool = False
+) -> Complex[np.ndarray, " k"]:
+    """Eigenvalues λ [1/s] of small vibrations about `rotating_equilibrium`.
+
+    Solves (λ² M + λ (D + G) + K + K_ω + K_g) v = 0 with Coriolis' matrix G = ∫ρ Nᵀ 2 ω x N and
+    the damping D of the body; K_g only if `geometric`. Without it fast bodies become unstable,
+    which real ones do not. Works on the host: densely up to 300 freedoms, with ARPACK on the
+    factorised stiffness above; neither traced nor differentiated.
+
+    **Arguments:** `omega` (3,), angular velocity in body axes [rad/s]; `k`, number of
+    eigenvalues.
+
+    **Returns:** the k smallest by magnitude of those whose imaginary part, the frequency
+    [rad/s], is not negative; a positive real part means growth.
+
+    **Raises:** as `rotating_equilibrium`, and `ValueError` when k is no number of freedoms.
+
+    Source: 000a (4.47) and section 7.4.
+    """
+    count = int(body.free.sum())
+    if not 1 <= k <= count:
+        raise ValueError(f"k is {k}; the body has {count} free freedoms.")
+    terms = _terms(body, omega)
+    _, total = _equilibrium(body, terms, geometric)
+    mass, velocity = (m.to_scipy(body.free) for m in (terms.mass, terms.velocity))
+    invert = _factorise(total)
+    speed = _lowest_speed(invert, mass)
+
+    def inverse(z):
+        """Of the companion form: its eigenvalues are 1 / λ, its vectors (v, λ v / speed)."""
+        right = velocity @ z[:count] + speed * (mass @ z[count:])
+        return np.concatenate([-invert(right), z[:count] / speed])
+
+    size = (2 * count, 2 * count)
+    wanted = 2 * k + 2
+    if count <= DENSE_LIMIT or 4 * wanted >= count:
+        values = 1 / np.linalg.eigvals(inverse(np.eye(*size)))
+    else:
+        values = 1 / scipy.sparse.linalg.eigs(
+            scipy.sparse.linalg.LinearOperator(size, inverse, dtype=float),
+            wanted,
+            v0=_start(2 * count),
+            ncv=4 * wanted,
+            tol=TOLERANCE,
+            return_eigenvectors=False,
+        )
+    values = values[values.imag >= 0]
+    return values[np.argsort(np.abs(values))][:k]
+
+
+class _Terms(NamedTuple):
+    """What multiplies the displacements, the velocities and the accelerations, and the load."""
+
+    elastic: NodeMatrix
+    softening: NodeMatrix
+    velocity: NodeMatrix
+    mass: NodeMatrix
+    load: Float[Array, "n d"]
+
+
+def _terms(body: Body, omega) -> _Terms:
+    check_supports(body)
+    return _assemble(body, numbers("The angular velocity omega", omega, (3,)))
+
+
+@eqx.filter_jit
+def _assemble(body: Body, omega: Array) -> _Terms:
+    frame = FrameMotion(jnp.zeros(3), omega, jnp.zeros(3))
+    elastic, inertial = stiffness(body), inertia(body)
+    mass = inertial.matrix(jnp.eye(3))
+    damping = body.damping.mass * mass + body.damping.stiffness * elastic
+    return _Terms(
+        elastic,
+        inertial.matrix(frame.turning),
+        damping + inertial.matrix(frame.coriolis),
+        mass,
+        inertial.frame_load(frame),
+    )
+
+
+def _equilibrium(body: Body, terms: _Terms, geometric: bool):
+    """Displacements, and the matrix of the static equation on the free freedoms."""
+    linear = (terms.elastic + terms.softening).to_scipy(body.free)
+    right = np.asarray(terms.load)[body.free]
+
+    def solve(matrix):
+        u = np.zeros(body.free.shape)
+        u[body.free] = _factorise(matrix)(right)
+        return jnp.asarray(u)
+
+    if not geometric:
+        return solve(linear), linear
+    # Softening alone would let the first guess diverge near the speed that it destabilises.
+    u = solve(terms.elastic.to_scipy(body.free))
+    for _ in range(ROUNDS):
+        matrix = linear + geometric_stiffness(body, u).to_scipy(body.free)
+        previous, u = u, solve(matrix)
+        if jnp.abs(u - previous).max() <= SETTLED * jnp.abs(u).max():
+            return u, matrix
+    raise RuntimeError(
+        "The equilibrium of the rotating body was not found: it turns too fast for linear "
+        "elasticity."
+    )
+
+
+def _lowest_speed(invert, mass) -> float:
+    """Magnitude of the lowest eigenvalue without Coriolis' matrix, to a few percent.
+
+    It puts displacements and velocities on one scale, without which ARPACK may not converge.
+    """
+    v = _start(mass.shape[0])
+    for _ in range(INVERSE_STEPS):
+        v = v / np.linalg.norm(v)
+        v = invert(mass @ v)
+    return float(np.linalg.norm(v) ** -0.5)
+
+
+def _start(size: int) -> np.ndarray:
+    return np.random.default_rng(0).standard_normal(size)
+
+
+def _factorise(matrix):
+    if matrix.shape[0] <= DENSE_LIMIT:
+        factors = scipy.linalg.lu_factor(matrix.toarray())
+        return lambda right: scipy.linalg.lu_solve(factors, right)
+    return scipy.sparse.linalg.splu(matrix.tocsc()).solve
