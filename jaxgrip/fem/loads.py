@@ -11,6 +11,7 @@ from jaxtyping import Array, Float
 
 from jaxgrip.checks import numbers
 from jaxgrip.fem.body import Body
+from jaxgrip.fem.elements.solid import as_solid
 from jaxgrip.fem.inertia import inertia
 from jaxgrip.fem.sparse import assemble_vector
 
@@ -26,8 +27,11 @@ def gravity(body: Body, g) -> Float[Array, "n d"]:
 def body_force(
     body: Body, force: Callable[[Float[Array, "3"]], Float[Array, "3"]]
 ) -> Float[Array, "n 3"]:
-    """Force per volume [N/m^3], a function of the place (3,) [m]; solids only."""
-    element = body.mesh.element
+    """Force per volume [N/m^3], a function of the place (3,) [m].
+
+    **Raises:** `ValueError` for beams.
+    """
+    element = as_solid(body.mesh.element, "force per volume")
     shape = jnp.asarray(element.table(element.inertia_rule)[0])
 
     def one(x):
@@ -111,7 +115,7 @@ class _Surface(NamedTuple):
 
 
 def _surface(body: Body, face: str) -> _Surface:
-    topology, element = body.mesh.topology, body.mesh.element
+    topology, element = body.mesh.topology, as_solid(body.mesh.element, "faces with an area")
     pairs = topology.face(face)
     if not np.size(pairs):
         raise ValueError(f"The face {face!r} has no area.")

@@ -16,7 +16,7 @@ from jaxtyping import Array, ArrayLike, Float, Int
 from jaxgrip.checks import check_shape
 from jaxgrip.fem.body import Body
 from jaxgrip.fem.elements.element import Element
-from jaxgrip.fem.elements.solid import SHEARS, Rule, Solid
+from jaxgrip.fem.elements.solid import SHEARS, Rule, Solid, as_solid
 
 
 @eqx.filter_jit
@@ -161,12 +161,7 @@ def peak(
 
 
 def _solid(body: Body) -> Solid:
-    element = body.mesh.element
-    if not isinstance(element, Solid):
-        raise ValueError(
-            f"{type(element).__name__} has no stress at Gauss points; elements of solids have."
-        )
-    return element
+    return as_solid(body.mesh.element, "stress at Gauss points")
 
 
 @functools.lru_cache(maxsize=64)

@@ -117,9 +117,9 @@ def test_derivatives_of_reduced_bodies(geometric):
 
 
 def test_craig_and_bampton_are_exact_at_rest_and_bound_frequencies_from_above():
-    body = link(cells=(6, 2, 2))
+    body = link(cells=(4, 1, 1))
     basis = fem.craig_bampton(body, "x1", 6)
-    assert basis.shape[0] == 27 + 6
+    assert basis.shape[0] == 12 + 6
     small = fem.reduce(body, basis)
     load = fem.tip_wrench(body, "x1", (1.0, 2.0, 3.0), (0.1, 0.2, 0.3))
     q = jnp.linalg.solve(small.structure.stiffness, jnp.einsum("ind,nd->i", basis, load))
@@ -128,8 +128,8 @@ def test_craig_and_bampton_are_exact_at_rest_and_bound_frequencies_from_above():
     true = np.asarray(fem.frequencies(body, 4))
     few = _frequencies(small)[:4]
     assert np.all(few >= true * (1 - 1e-9))
-    np.testing.assert_allclose(few, true, rtol=5e-3)
-    everything = fem.reduce(body, fem.craig_bampton(body, "x1", 135))
+    np.testing.assert_allclose(few, true, rtol=1e-2)
+    everything = fem.reduce(body, fem.craig_bampton(body, "x1", 36))
     np.testing.assert_allclose(_frequencies(everything)[:4], true, rtol=1e-8)
 
 

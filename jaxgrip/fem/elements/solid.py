@@ -131,6 +131,14 @@ def _table(element: type[Solid], points: bytes, count: int) -> tuple[np.ndarray,
     return element.tabulate(np.frombuffer(points).reshape(count, 3))
 
 
+def as_solid(element: Element, what: str) -> Solid:
+    """The element; `ValueError`, naming what only solids have, when it is none of a solid."""
+    if not isinstance(element, Solid):
+        kind = type(element).__name__
+        raise ValueError(f"{kind} has no {what}; elements of solids have.")
+    return element
+
+
 def isotropic_stiffness(
     gradient: Float[Array, "q n 3"],
     volume: Float[Array, " q"],
