@@ -64,6 +64,12 @@ class NodeMatrix(eqx.Module):
         fixed = own[..., None, None] * (np.eye(free.shape[1]) * ~free[:, None, :])[None]
         return NodeMatrix(jnp.where(keep, self.blocks, fixed), self.topology)
 
+    def diagonal(self) -> Float[Array, "n d d"]:
+        """Blocks of each node with itself."""
+        near = self.topology.neighbours
+        own = near.used & (near.columns == np.arange(self.topology.n_nodes))
+        return self.blocks[np.argmax(own, axis=0), np.arange(self.topology.n_nodes)]
+
     def to_dense(self) -> Float[Array, "n d n d"]:
         """All entries."""
         near, d = self.topology.neighbours, self.blocks.shape[-1]

@@ -1,14 +1,16 @@
 """Static equilibrium."""
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, ArrayLike, Float
 
 from jaxgrip.checks import concrete, numbers
 from jaxgrip.fem import block_tridiagonal
 from jaxgrip.fem.body import Body
 from jaxgrip.fem.matrices import stiffness
+from jaxgrip.fem.sparse import NodeMatrix
 
 MOTIONS = (
     "move along x",
@@ -20,16 +22,28 @@ MOTIONS = (
 )
 
 
+# Beyond this width of a level its dense blocks cost more than conjugate gradients.
+WIDEST_LEVEL = 3000
+TOLERANCE = 1e-10
+ITERATIONS = 20_000
+
+
 def solve_static(
-    body: Body, load: Float[Array, "n d"], *, prescribed: Float[Array, "n d"] | None = None
+    body: Body,
+    load: Float[ArrayLike, "n d"],
+    *,
+    prescribed: Float[ArrayLike, "n d"] | None = None,
+    method: str | None = None,
 ) -> Float[Array, "n d"]:
     """Displacements [m] of a body in equilibrium with a load.
 
     **Arguments:** `load` (n, d), forces on the nodes [N], the sum of what `jaxgrip.fem` makes
     (`gravity`, `traction`, `tip_wrench`, ...); `prescribed` (n, d), displacements of the held
-    freedoms, zero when not given, no matter elsewhere.
+    freedoms, zero when not given, no matter elsewhere; `method`, `"direct"` along the levels of
+    the mesh or `"iterative"` by conjugate gradients, whichever suits the mesh when not given.
 
-    **Returns:** displacements, differentiable in everything.
+    **Returns:** displacements, differentiable in everything; NaN where conjugate gradients do not
+    get below 1e-10 of the load.
 
     **Raises:** `ValueError` when the supports leave a rigid motion (it is named), or a load is
     not finite.
@@ -39,15 +53,37 @@ def solve_static(
         body.zeros() if prescribed is None else numbers("prescribed", prescribed, body.free.shape)
     )
     check_supports(body)
-    return _solve(body, load, held)
+    if method is None:
+        widest = np.bincount(body.mesh.topology.levels).max() * body.dofs
+        method = "direct" if widest <= WIDEST_LEVEL else "iterative"
+    if method not in ("direct", "iterative"):
+        raise ValueError(f"The method is {method!r}; it must be 'direct' or 'iterative'.")
+    return _solve(body, load, held, method)
 
 
 @eqx.filter_jit
-def _solve(body: Body, load: Array, prescribed: Array) -> Array:
+def _solve(body: Body, load: Array, prescribed: Array, method: str) -> Array:
     matrix = stiffness(body)
     held = jnp.where(body.free, 0.0, prescribed)
+    if method == "iterative":
+        rest = jnp.where(body.free, load - matrix @ held, 0.0)
+        return held + _conjugate_gradients(matrix.restrict(body.free), rest)
     factor = block_tridiagonal.factorise(matrix, body.free)
     return held + block_tridiagonal.solve(matrix, factor, body.free, load - matrix @ held)
+
+
+def _conjugate_gradients(matrix: NodeMatrix, load: Array) -> Array:
+    """Solution of K u = f, preconditioned by the blocks of each node with itself."""
+    inverse = jnp.linalg.inv(jax.lax.stop_gradient(matrix).diagonal())
+
+    def precondition(residual):
+        return jnp.einsum("nab,nb->na", inverse, residual)
+
+    u, _ = jax.scipy.sparse.linalg.cg(
+        lambda x: matrix @ x, load, tol=TOLERANCE, maxiter=ITERATIONS, M=precondition
+    )
+    lost = jnp.linalg.norm(load - matrix @ u) > 10 * TOLERANCE * jnp.linalg.norm(load)
+    return jnp.where(lost, jnp.nan, u)
 
 
 def check_supports(body: Body) -> None:

@@ -198,12 +198,9 @@ def test_derivatives_of_the_tip_and_of_the_peak(reduced):
         model = fem.reduce(body, 6, patterns=load.patterns) if reduced else body
         motion = Turn(TURN.rate * speed, TURN.acceleration)
         ts = jnp.linspace(0, 2e-3, 11)
-        found = fem.simulate(
-            model, motion, 5e-5, t1=2e-3, load=load, save=_end, ts=ts, adjoint=adjoint
-        )
-        return 1e6 * jnp.linalg.norm(found.saved[-1]) + 1e6 * jnp.linalg.norm(
-            found.saved.ravel(), ord=8
-        )
+        u = fem.simulate(model, motion, 5e-5, t1=2e-3, load=load, ts=ts, adjoint=adjoint).u
+        stress = jax.vmap(lambda ut: fem.von_mises(fem.stress(body, ut)))(u)
+        return 1e6 * jnp.linalg.norm(u[-1, -1]) + 1e-6 * fem.smooth_maximum(stress)
 
     p = jnp.array([0.06, 1.3 * SIDE, 7.22e10, 0.34, 2700.0, 1.0, 8e-5, 1.0])
     gradient = jax.grad(answer)(p)
