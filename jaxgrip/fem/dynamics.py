@@ -1,7 +1,7 @@
 """Vibration in time."""
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import diffrax
@@ -9,7 +9,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, ArrayLike, Float
 
 from jaxgrip.checks import concrete, numbers
 from jaxgrip.fem.body import Body
@@ -61,7 +61,7 @@ def simulate(
     u0: Float[Array, "n d"] | None = None,
     v0: Float[Array, "n d"] | None = None,
     geometric: bool = False,
-    ts: Float[Array, " k"] | None = None,
+    ts: ArrayLike | Sequence[float] | None = None,
     save: Callable[[Any, Array, Array], Any] | None = None,
     method: Integrator | diffrax.AbstractSolver | None = None,
     rtol: float = 1e-8,
@@ -85,14 +85,16 @@ def simulate(
     - `geometric`: whether the stress of the inertia forces stiffens a whole body, so that a blade
       that spins gets stiffer; of a reduced body `reduce` decides.
     - `ts`: (k,) times to save at; the end of every step when not given.
-    - `save`: function `(t, u, v)` of what to save instead of displacements and velocities.
+    - `save`: function `(t, u, v)` of what to save instead of displacements, velocities and, for
+      reduced bodies, coordinates.
     - `method`: `Newmark()` when not given, `GeneralizedAlpha(...)`, or, for reduced bodies, a
       solver of diffrax such as `diffrax.Kvaerno5()` with error control by `rtol`, `atol` (in
       units of the coordinates) and at most `max_steps`.
     - `progress_meter`, `adjoint`, `throw`: as for `diffrax.diffeqsolve`; forward derivatives take
       `adjoint=diffrax.ForwardMode()`.
 
-    **Returns:** `Response`; differentiable in all numbers.
+    **Returns:** `Response`; differentiable in all numbers but the times, which set the number of
+    steps.
 
     **Raises:** `ValueError` for times out of order, supports that leave a rigid motion, or an
     initial state that is not finite. Warns when the step is too long for the motion.
@@ -119,10 +121,15 @@ def simulate(
     steps = max(1, int(np.ceil((t1 - t0) / dt - 1e-9)))
     if ts is None:
         ts = jnp.linspace(t0, t1, steps + 1)
+    ts = numbers("ts", ts, (np.size(ts),))
+    if not len(ts):
+        raise ValueError("ts is empty; give at least one time to save at.")
     if concrete(ts) and not (np.min(ts) >= t0 and np.max(ts) <= t1 and np.all(np.diff(ts) >= 0)):
         raise ValueError(f"The times ts must increase and lie between {t0:g} and {t1:g} s.")
     adjoint = diffrax.RecursiveCheckpointAdjoint() if adjoint is None else adjoint
     meter = diffrax.NoProgressMeter() if progress_meter is None else progress_meter
+    if not whole and load is not None:
+        _check_patterns(body, load)
     model = structure(body, geometric) if whole else body.structure
     _warn_of_coarse_steps(model, motion, (t1 - t0) / steps, (t0, t1))
     # Python's numbers would be part of the program.
@@ -149,7 +156,7 @@ def _simulate(
         return inertial if load is None else jnp.concatenate([inertial, load.amount(t)])
 
     if reduced:
-        own = body.patterns[:12] if load is None else _known(body, load)
+        own = body.patterns[:12] if load is None else body.patterns
         projected = jnp.einsum("ind,snd->is", body.shapes, own)
 
         def force(t):
@@ -166,9 +173,12 @@ def _simulate(
             (u, v) = jax.jvp(displacements, (t, y[0]), (jnp.ones_like(t), y[1]))
             return (u, v, y[0]) if save is None else save(t, u, v)
 
-        known = amounts(t0)
-        rest = jnp.tensordot(known, body.corrections[: len(known)], 1)
-        y0 = (_fit(body, u0 - rest), _fit(body, v0))
+        known, rate = jax.jvp(amounts, (t0,), (jnp.ones_like(t0),))
+        corrections = body.corrections[: len(known)]
+        y0 = (
+            _fit(body, u0 - jnp.tensordot(known, corrections, 1)),
+            _fit(body, v0 - jnp.tensordot(rate, corrections, 1)),
+        )
     else:
 
         def force(t):
@@ -230,14 +240,24 @@ class _Mass(eqx.Module):
         return jax.lax.custom_linear_solve(matvec, b, invert, symmetric=True)
 
 
-def _known(body: Reduced, load: Load) -> Array:
-    """Patterns of all loads; those of a reduced body stand in for the load's own."""
-    if len(body.patterns) != 12 + len(load.patterns):
+def _check_patterns(body: Reduced, load: Load) -> None:
+    """Raise unless the patterns of a load are those that the body was reduced with."""
+    given, known = load.patterns, body.patterns[12:]
+    if len(given) != len(known):
         raise ValueError(
-            f"The load has {len(load.patterns)} patterns, but the body was reduced with "
-            f"{len(body.patterns) - 12}; give `reduce` the same patterns."
+            f"The load has {len(given)} patterns, but the body was reduced with {len(known)}; "
+            "give `reduce` the same patterns."
         )
-    return body.patterns
+    if not (concrete(given) and concrete(known)):
+        return
+    # The body knows the patterns without the loads on held freedoms, which no shape moves.
+    held = np.all(np.asarray(body.shapes) == 0, axis=0)
+    off = np.abs(np.where(held, 0.0, given - known)).max(initial=0.0)
+    if off > 1e-9 * np.abs(known).max(initial=0.0):
+        raise ValueError(
+            "The patterns of the load are not those that the body was reduced with; give "
+            "`reduce` the same ones in the same order."
+        )
 
 
 def _fit(body: Reduced, u: Array) -> Array:
@@ -260,11 +280,12 @@ def _warn_of_coarse_steps(model: Structure, motion, h: float, span: tuple[float,
     if motion is None:
         return
     times = jnp.linspace(*span, 65)
-    fastest = float(_fastest(motion, times))
-    if h * fastest > COARSE_TURN:
+    fastest = _fastest(motion, times)
+    # A function may have closed over traced numbers.
+    if concrete(fastest) and h * fastest > COARSE_TURN:
         warnings.warn(
-            f"The frame turns by {h * fastest:.2g} rad in one step of {h:.3g} s; take steps in "
-            f"which it turns by at most {COARSE_TURN:g} rad.",
+            f"The frame turns by {float(h * fastest):.2g} rad in one step of {h:.3g} s; take "
+            f"steps in which it turns by at most {COARSE_TURN:g} rad.",
             stacklevel=3,
         )
 

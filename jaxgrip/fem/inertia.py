@@ -93,6 +93,11 @@ class SolidInertia(Inertia):
         """The matrix times displacements."""
         return self.mass @ (u @ weight.T)
 
+    def combine(self, *terms: Array) -> Array:
+        """Sum over pairs, with one product."""
+        pairs = zip(terms[::2], terms[1::2], strict=True)
+        return self.mass @ sum(u @ weight.T for weight, u in pairs)
+
     def load(self, constant: Float[Array, "3"], weight: Float[Array, "3 3"]) -> Float[Array, "n 3"]:
         """∫ ρ Nᵀ (c + W R) dV."""
         return self.mass @ (constant[None, :] + self.nodes @ weight.T)

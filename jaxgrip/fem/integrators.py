@@ -183,7 +183,9 @@ class OneStep(diffrax.AbstractSolver):
             return jnp.where(s.free, total, a)
 
         def solve(_, b):
+            # Forward derivatives come here too; a zero one must not keep a guess of the motion.
             guess = 3 * (old.acceleration - old.before) + old.long_before
+            guess = jnp.where(jnp.any(b != 0), guess, 0.0)
             return _iterate(
                 lambda x: self.factor.solve(b - moving(x, 0.0)), guess, self._contraction(frame)
             )

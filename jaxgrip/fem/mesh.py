@@ -69,6 +69,16 @@ def mesh(
     if cells.size and not (cells.min() >= 0 and cells.max() < n):
         bad = int(np.argmax((cells < 0).any(axis=1) | (cells >= n).any(axis=1)))
         raise ValueError(f"Element {bad} uses a node that is not there (there are {n}).")
+    for name, chosen in (points or {}).items():
+        if np.size(chosen) and not (np.min(chosen) >= 0 and np.max(chosen) < n):
+            raise ValueError(f"The set {name!r} has a node that is not there (there are {n}).")
+    for name, pairs in (faces or {}).items():
+        most = np.array([len(cells), len(element.faces)])
+        if not ((np.asarray(pairs) >= 0) & (np.asarray(pairs) < most)).all():
+            raise ValueError(
+                f"The face {name!r} names an element or a side of it that is not there (there are "
+                f"{most[0]} elements of {most[1]} sides)."
+            )
     loose = np.setdiff1d(np.arange(n), cells)
     if len(loose):
         raise ValueError(f"Node {loose[0]} belongs to no element ({len(loose)} such nodes).")

@@ -40,10 +40,11 @@ def frequencies(body: Body, k: int) -> Float[Array, " k"]:
 def modes(body: Body, k: int) -> Modes:
     """The k lowest natural vibrations, undamped.
 
-    Derivatives of the frequencies are those of simple ones, and right for the sum over coinciding
-    ones. Derivatives of the shapes are those of the space they span: a turn of the shapes among
-    themselves is left out, on which no result of a reduced model depends. They are NaN when the
-    last frequency coincides with the first left out, since the space is then not determined.
+    First derivatives only. Those of the frequencies are those of simple ones, and right for the
+    sum over coinciding ones. Those of the shapes are of the space they span: a change of the
+    shapes within it is left out, on which no displacement of a reduced body depends. They are NaN
+    when the last frequency coincides with the first left out, since the space is then not
+    determined.
 
     **Raises:** `ValueError` when the supports leave a rigid motion, or k is no number of modes
     the body has.
@@ -115,6 +116,7 @@ def _subspace(frozen: _Frozen, free: Array, k: int, size: int) -> tuple[Array, A
     start = _krylov(inverse, mass, mask, columns)
     begin = (0, start, jnp.ones(columns), jnp.array(jnp.inf))
     _, x, values, change = jax.lax.while_loop(unfinished, step, begin)
+    x = jnp.where(change > 1e-8, jnp.nan, x)
     values = jnp.where(change > 1e-8, jnp.nan, values)
     return jax.lax.stop_gradient((values[:k], values[k], jnp.moveaxis(x, -1, 0)[:k]))
 

@@ -1,11 +1,14 @@
 """Reduced bodies: displacements as a combination of few shapes."""
 
+import operator
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from jaxgrip.checks import concrete, numbers
 from jaxgrip.fem import block_tridiagonal
 from jaxgrip.fem.body import Body, Support
 from jaxgrip.fem.inertia import Inertia, ReducedInertia, inertia
@@ -55,7 +58,12 @@ def reduce(
 
     Source: 000a section 8, modal reduction.
     """
-    basis = modes(body, shapes).shape if isinstance(shapes, int) else shapes
+    if np.ndim(shapes) == 0:
+        basis = modes(body, operator.index(shapes)).shape
+    else:
+        basis = numbers("The shapes", shapes, (len(shapes), *body.free.shape))
+        if concrete(basis) and np.any(np.asarray(basis)[:, ~body.free]):
+            raise ValueError("A shape moves a freedom that is held; reduce a body without it held.")
     own = jnp.zeros((0, *body.free.shape)) if patterns is None else patterns
     return _reduce(body, basis, own, geometric)
 

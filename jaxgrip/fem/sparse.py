@@ -32,7 +32,7 @@ class NodeMatrix(eqx.Module):
         return int(self.topology.neighbours.used.sum()) * self.blocks.shape[-1] ** 2
 
     def __matmul__(self, u: Float[Array, "n d"]) -> Float[Array, "n d"]:
-        scalar = self.blocks.shape[-1] == 1
+        scalar, u = self.blocks.shape[-1] == 1, jnp.asarray(u, self.blocks.dtype)
 
         def add(total, slot):
             column, block = slot

@@ -90,23 +90,30 @@ def check_supports(body: Body) -> None:
     """Raise `ValueError`, naming a motion, when the supports leave a rigid motion."""
     if not concrete(body.mesh.nodes):
         return
-    x = np.asarray(body.mesh.nodes)
-    centre = x.mean(axis=0)
-    size = max(np.ptp(x, axis=0).max(), np.finfo(float).tiny)
-    arms = (x - centre) / size
-    rigid = np.zeros((*body.free.shape, 6))
+    nodes, part = np.asarray(body.mesh.nodes), body.mesh.topology.parts
+    for k in range(part.max() + 1):
+        own = part == k
+        loose = _loose_motions(nodes[own], body.free[own])
+        if len(loose):
+            which = "the body" if part.max() == 0 else f"the part with node {np.argmax(own)}"
+            names = [MOTIONS[k] for k in np.flatnonzero(np.abs(loose).max(axis=0) > 1e-6)]
+            raise ValueError(
+                f"The supports leave {len(loose)} rigid motion{'s' * (len(loose) > 1)} of {which}: "
+                f"it can {', '.join(names)}. Hold more freedoms with `clamp` or `supports`."
+            )
+
+
+def _loose_motions(nodes: np.ndarray, free: np.ndarray) -> np.ndarray:
+    """Rigid motions (m, 6) that move no held freedom, as combinations of `MOTIONS`."""
+    size = max(np.ptp(nodes, axis=0).max(), np.finfo(float).tiny)
+    arms = (nodes - nodes.mean(axis=0)) / size
+    rigid = np.zeros((*free.shape, 6))
     rigid[:, :3, :3] = np.eye(3)
     for k, axis in enumerate(np.eye(3)):
         rigid[:, :3, 3 + k] = np.cross(axis, arms)
-        if body.dofs == 6:
+        if free.shape[1] == 6:
             rigid[:, 3 + k, 3 + k] = 1.0
-    _, s, vectors = np.linalg.svd(rigid[~body.free], full_matrices=True)
-    rank = int(np.sum(s > 1e-9 * max(s.max(initial=0.0), 1.0)))
-    if rank == 6:
-        return
-    loose = vectors[rank:]
-    names = [MOTIONS[k] for k in np.flatnonzero(np.abs(loose).max(axis=0) > 1e-6)]
-    raise ValueError(
-        f"The supports leave {6 - rank} rigid motion{'s' * (rank < 5)} of the body: it can "
-        f"{', '.join(names)}. Hold more freedoms with `clamp` or `supports`."
-    )
+    # Six rows of nothing, so that all six directions come out however few freedoms are held.
+    held = np.concatenate([rigid[~free], np.zeros((6, 6))])
+    _, s, vectors = np.linalg.svd(held, full_matrices=False)
+    return vectors[s <= 1e-9 * max(s.max(), 1.0)]

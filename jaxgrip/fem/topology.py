@@ -5,6 +5,8 @@ from collections.abc import Mapping
 
 import equinox as eqx
 import numpy as np
+import scipy.sparse
+from scipy.sparse.csgraph import connected_components
 
 from jaxgrip.fem.elements.element import Element
 
@@ -99,6 +101,11 @@ class Topology(eqx.Module):
         return _levels(self)
 
     @property
+    def parts(self) -> np.ndarray:
+        """(nodes,) number of the part that each node belongs to; parts share no element."""
+        return _parts(self)
+
+    @property
     def neighbours(self) -> "Neighbours":
         """Which nodes share an element."""
         return _neighbours(self)
@@ -145,6 +152,14 @@ def _named(arrays: Mapping[str, np.ndarray], name: str, what: str) -> np.ndarray
 @functools.lru_cache(maxsize=64)
 def _neighbours(topology: Topology) -> Neighbours:
     return Neighbours(topology.n_nodes, topology.cells)
+
+
+@functools.lru_cache(maxsize=64)
+def _parts(topology: Topology) -> np.ndarray:
+    columns = topology.neighbours.columns
+    rows = np.broadcast_to(np.arange(topology.n_nodes), columns.shape)
+    entries = (np.ones(columns.size), (rows.ravel(), columns.ravel()))
+    return connected_components(scipy.sparse.coo_matrix(entries))[1]
 
 
 @functools.lru_cache(maxsize=64)

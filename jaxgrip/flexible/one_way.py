@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxgrip import fem
+from jaxgrip.flexible.link import interface_loads
 from jaxgrip.rigid.kinematics import forward_kinematics
 from jaxgrip.rigid.newton_euler import rnea_bodies
 from jaxgrip.rigid.tree import Tree
@@ -95,11 +95,5 @@ def link_load(body: fem.Body, link: LinkMotion, faces: Mapping[str, str]) -> fem
         )
     if not names:
         return None
-    units = jnp.eye(6)
-    patterns = [
-        jax.vmap(lambda unit, face=faces[name]: fem.tip_wrench(body, face, unit[:3], unit[3:]))(
-            units
-        )
-        for name in names
-    ]
+    patterns = [interface_loads(body, faces[name]) for name in names]
     return fem.Load(jnp.concatenate(patterns), link.wrenches)

@@ -294,3 +294,60 @@ def test_rates_of_a_structure_for_any_solver():
     np.testing.assert_array_equal(speed, v)
     w = np.asarray(fem.frequencies(body, 4))
     np.testing.assert_allclose(acceleration, -(w**2) * q, atol=1e-7 * np.abs(acceleration).max())
+
+
+def test_forward_derivatives_of_a_load_that_comes_later():
+    """Nothing moves in their direction for a while, which must not leave a trace."""
+    body = beam(fem.Rayleigh(1.0, 8e-5))
+    patterns = fem.tip_wrench(body, "x1", (0.0, 1.0, 0.0), (0.0, 0.0, 0.0))[None]
+
+    def tip(amount):
+        load = fem.Load(patterns, lambda t: jnp.where(t > 1e-3, amount, 0.0)[None])
+        ts, adjoint = jnp.array([2e-3]), diffrax.ForwardMode()
+        return fem.simulate(body, TURN, 5e-5, t1=2e-3, load=load, ts=ts, adjoint=adjoint).u[
+            0, -1, 1
+        ]
+
+    slope = jax.jvp(tip, (jnp.array(2.0),), (jnp.array(1.0),))[1]
+    np.testing.assert_allclose(slope, tip(jnp.array(3.0)) - tip(jnp.array(2.0)), rtol=1e-8)
+
+
+def test_motions_of_closures_under_vmap():
+    body = beam(fem.Rayleigh(1.0, 8e-5))
+
+    def tip(speed):
+        turn = fem.FrameMotion(
+            jnp.zeros(3), jnp.stack([0.0 * speed, 0.0 * speed, speed]), jnp.zeros(3)
+        )
+        return fem.simulate(body, lambda t: turn, 5e-5, t1=5e-4, ts=[5e-4]).u[0, -1, 0]
+
+    many = jax.vmap(tip)(jnp.array([50.0, 100.0]))
+    np.testing.assert_allclose(many[1], 4 * many[0], rtol=1e-3)
+
+
+def test_a_reduced_body_starts_at_rest_while_its_load_changes():
+    body = beam(fem.Rayleigh(1.0, 8e-5))
+
+    def jolt(t):
+        acceleration = jnp.stack([0.0 * t, 100 * jnp.sin(300 * t), 0.0 * t])
+        return fem.FrameMotion(acceleration, jnp.zeros(3), jnp.zeros(3))
+
+    small = fem.reduce(body, 12)
+    found = fem.simulate(small, jolt, 1e-5, t1=1e-4)
+    # What is left is the part of the corrections that no shape can take back.
+    whole = fem.simulate(body, jolt, 1e-5, t1=1e-4)
+    assert float(jnp.abs(found.v[0]).max()) < 0.05 * float(jnp.abs(whole.v).max())
+
+
+@pytest.mark.parametrize("ts", [[], [2.0]])
+def test_times_to_save_at(ts):
+    with pytest.raises(ValueError, match="ts"):
+        fem.simulate(beam(), None, 1e-5, t1=1e-3, ts=ts)
+
+
+def test_patterns_in_another_order_are_told():
+    body = beam()
+    load = tip_load(body)
+    small = fem.reduce(body, 3, patterns=load.patterns[::-1])
+    with pytest.raises(ValueError, match="not those that the body was reduced with"):
+        fem.simulate(small, None, 1e-5, t1=1e-4, load=load)

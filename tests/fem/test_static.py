@@ -58,3 +58,22 @@ def test_unknown_methods_are_refused():
     body = block()
     with pytest.raises(ValueError, match="'direct' or 'iterative'"):
         fem.solve_static(body, push(body), method="magic")
+
+
+def test_each_part_of_a_mesh_needs_its_supports():
+    one = fem.box_mesh(1.0, 1.0, 1.0, 1, 1, 1)
+    nodes = np.concatenate([one.nodes, np.asarray(one.nodes) + np.array([5.0, 0.0, 0.0])])
+    cells = np.concatenate([one.topology.cells, one.topology.cells + 8])
+    two = fem.mesh(nodes, cells, fem.Hex8(), points={"left": np.arange(4)})
+    body = fem.Body(two, fem.Isotropic(1e9, 0.3, 1.0), clamp="left")
+    with pytest.raises(ValueError, match="6 rigid motions of the part with node 8"):
+        fem.solve_static(body, body.zeros())
+
+
+def test_sets_of_nodes_that_are_not_there():
+    one = fem.box_mesh(1.0, 1.0, 1.0, 1, 1, 1)
+    given = (one.nodes, one.topology.cells, fem.Hex8())
+    with pytest.raises(ValueError, match="set 'a' has a node that is not there"):
+        fem.mesh(*given, points={"a": np.array([-1])})
+    with pytest.raises(ValueError, match="face 'b' names an element or a side"):
+        fem.mesh(*given, faces={"b": np.array([[0, 6]])})
