@@ -72,9 +72,7 @@ def link(young=7.22e10, density=2700.0, damping=8e-5) -> fem.Body:
 
 def tip_load(body: fem.Body) -> fem.Load:
     """The load at the free end."""
-    units = jnp.eye(6)
-    patterns = jax.vmap(lambda unit: fem.tip_wrench(body, "x1", unit[:3], unit[3:]))(units)
-    return fem.Load(patterns, AMOUNT)
+    return fem.Load(fem.interface_loads(body, "x1"), AMOUNT)
 
 
 def tip(t, u, v):

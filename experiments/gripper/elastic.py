@@ -6,9 +6,9 @@ displacement, strain or stress; reference values are those of an independent pro
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
-import equinox as eqx
+import diffrax
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -145,29 +145,11 @@ class Config(config.Config):
     )
 
 
-class Sampled(eqx.Module):
-    """A function of time known at equal steps, linear between them; its values are a pytree."""
-
-    step: Float[Array, ""]
-    values: Any
-
-    def __init__(self, step, values):
-        self.step, self.values = jnp.asarray(step), values
-
-    def __call__(self, t: Float[Array, ""]) -> Any:
-        """The values at a time [s]."""
-        last = jax.tree.leaves(self.values)[0].shape[0] - 1
-        place = jnp.clip(t / self.step, 0.0, last)
-        below = jnp.minimum(place.astype(int), last - 1)
-        share = place - below.astype(place.dtype)
-        return jax.tree.map(lambda v: (1 - share) * v[below] + share * v[below + 1], self.values)
-
-
 class Motion(NamedTuple):
-    """A motion of a finger: `time` (t,) [s] in equal steps, and `joints`, a function of time."""
+    """A motion of a finger: `time` (t,) [s] in equal steps, and `joints`, linear between them."""
 
     time: Float[np.ndarray, " t"]
-    joints: Sampled
+    joints: diffrax.LinearInterpolation
 
 
 class Response(NamedTuple):
@@ -243,9 +225,9 @@ def link_body(
 def respond(body: fem.Body, finger: jg.models.Finger, motion: Motion, link: int) -> Response:
     """Vibration from rest under the own weight, by Newmark's method (000a sections 4.5, 5.2)."""
     tree = finger.tree
-    moving = LinkMotion(tree, tree.names[link - 1], motion.joints)
+    moving = LinkMotion(tree, tree.names[link - 1], motion.joints.evaluate)
     load = link_load(body, moving, {tree.names[child]: "x1" for child in moving.children})
-    start = jg.rigid.forward_kinematics(tree, motion.joints.values.q[0]).rotation[link - 1]
+    start = jg.rigid.forward_kinematics(tree, motion.joints.ys.q[0]).rotation[link - 1]
     u = fem.simulate(
         body,
         moving.frame,
@@ -275,7 +257,7 @@ def _motion(settings: Config, run: Run, finger: jg.models.Finger) -> Motion:
     qdd = jax.jit(jax.vmap(jg.rigid.forward_dynamics, in_axes=(None, 0, 0, 0)))(
         finger.tree, q, qd, torque
     )
-    return Motion(time, Sampled(time[1], JointMotion(q, qd, qdd)))
+    return Motion(time, diffrax.LinearInterpolation(jnp.asarray(time), JointMotion(q, qd, qdd)))
 
 
 def _solved(settings: Config, run: Run) -> tuple[np.ndarray, ...]:

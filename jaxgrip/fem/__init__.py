@@ -23,6 +23,7 @@ from jaxgrip.fem.line import line_mesh as line_mesh
 from jaxgrip.fem.loads import body_force as body_force
 from jaxgrip.fem.loads import face_area as face_area
 from jaxgrip.fem.loads import gravity as gravity
+from jaxgrip.fem.loads import interface_loads as interface_loads
 from jaxgrip.fem.loads import point_force as point_force
 from jaxgrip.fem.loads import pressure as pressure
 from jaxgrip.fem.loads import tip_wrench as tip_wrench

@@ -72,14 +72,13 @@ def factorise(matrix: NodeMatrix, free: np.ndarray) -> Factor:
 
 
 def solve(
-    matrix: NodeMatrix, factor: Factor, free: np.ndarray, b: Float[Array, "n d *columns"]
-) -> Float[Array, "n d *columns"]:
+    matrix: NodeMatrix, factor: Factor, free: np.ndarray, b: Float[Array, "n d"]
+) -> Float[Array, "n d"]:
     """Solution of A x = b, differentiable in A and b; fixed freedoms of x are zero.
 
     One step of iterative refinement takes back what the explicit inverses lose.
     """
     factor = jax.lax.stop_gradient(factor)
-    mask = jnp.asarray(free).reshape(free.shape + (1,) * (b.ndim - 2))
     restricted = matrix.restrict(free)
 
     def apply(x):
@@ -89,15 +88,8 @@ def solve(
         first = factor.solve(right)
         return first + factor.solve(right - apply(first))
 
-    right = jnp.where(mask, b, 0.0)
-    if b.ndim == 2:
-        return jax.lax.custom_linear_solve(apply, right, invert, symmetric=True)
-    one = jax.vmap(
-        lambda r: jax.lax.custom_linear_solve(apply, r, invert, symmetric=True),
-        in_axes=-1,
-        out_axes=-1,
-    )
-    return one(right)
+    right = jnp.where(free, b, 0.0)
+    return jax.lax.custom_linear_solve(apply, right, invert, symmetric=True)
 
 
 class _Packing(NamedTuple):

@@ -103,46 +103,24 @@ class SolidInertia(Inertia):
         return self.mass @ (constant[None, :] + self.nodes @ weight.T)
 
 
-class GeneralInertia(Inertia):
-    """Of any element: one matrix for each entry of W."""
+class TabulatedInertia(Inertia):
+    """Of any element, and of a reduced body (no `topology`): a matrix for each entry of W."""
 
-    products: Float[Array, "3 3 width n d d"]
-    translation: Float[Array, "3 n d"]
-    rotation: Float[Array, "3 3 n d"]
-    topology: Topology
+    products: Float[Array, "3 3 ..."]
+    translation: Float[Array, "3 ..."]
+    rotation: Float[Array, "3 3 ..."]
+    topology: Topology | None = None
 
-    def matrix(self, weight: Float[Array, "3 3"]) -> NodeMatrix:
+    def matrix(self, weight: Float[Array, "3 3"]) -> NodeMatrix | Float[Array, "m m"]:
         """∫ ρ Nᵀ W N dV."""
-        blocks = jnp.tensordot(weight, self.products, 2)
-        return NodeMatrix(blocks, self.topology)
+        total = jnp.tensordot(weight, self.products, 2)
+        return total if self.topology is None else NodeMatrix(total, self.topology)
 
-    def apply(self, weight: Float[Array, "3 3"], u: Float[Array, "n d"]) -> Float[Array, "n d"]:
-        """The matrix times displacements."""
+    def apply(self, weight: Float[Array, "3 3"], u: Array) -> Array:
+        """The matrix times displacements, or coordinates of a reduced body."""
         return self.matrix(weight) @ u
 
-    def load(self, constant: Float[Array, "3"], weight: Float[Array, "3 3"]) -> Float[Array, "n d"]:
-        """∫ ρ Nᵀ (c + W R) dV."""
-        return jnp.tensordot(constant, self.translation, 1) + jnp.tensordot(
-            weight, self.rotation, 2
-        )
-
-
-class ReducedInertia(Inertia):
-    """Of a body whose displacements are a combination of few shapes."""
-
-    products: Float[Array, "3 3 m m"]
-    translation: Float[Array, "3 m"]
-    rotation: Float[Array, "3 3 m"]
-
-    def matrix(self, weight: Float[Array, "3 3"]) -> Float[Array, "m m"]:
-        """∫ ρ Nᵀ W N dV."""
-        return jnp.tensordot(weight, self.products, 2)
-
-    def apply(self, weight: Float[Array, "3 3"], u: Float[Array, " m"]) -> Float[Array, " m"]:
-        """The matrix times coordinates."""
-        return self.matrix(weight) @ u
-
-    def load(self, constant: Float[Array, "3"], weight: Float[Array, "3 3"]) -> Float[Array, " m"]:
+    def load(self, constant: Float[Array, "3"], weight: Float[Array, "3 3"]) -> Array:
         """∫ ρ Nᵀ (c + W R) dV."""
         return jnp.tensordot(constant, self.translation, 1) + jnp.tensordot(
             weight, self.rotation, 2
@@ -171,4 +149,4 @@ def inertia(body: Body) -> Inertia:
     products = jax.vmap(jax.vmap(matrix))(units)
     translation = jax.vmap(lambda c: load(c, jnp.zeros((3, 3))))(jnp.eye(3))
     rotation = jax.vmap(jax.vmap(lambda w: load(jnp.zeros(3), w)))(units)
-    return GeneralInertia(products.blocks, translation, rotation, topology)
+    return TabulatedInertia(products.blocks, translation, rotation, topology)

@@ -98,6 +98,21 @@ def _tip_wrench(body: Body, face: str, force: Array, moment: Array) -> Array:
     return _distribute(body, surface, weight[..., None] * stress)
 
 
+def interface_loads(body: Body, face: str) -> Float[Array, "6 n d"]:
+    """Nodal forces of unit forces along and unit moments about x, y, z on a face.
+
+    They are the dual of its average motion: their products with displacements are the average
+    translation and rotation of the face.
+    """
+    if body.dofs == 6:
+        nodes = body.mesh.topology.point_set(face)
+        share = jnp.zeros((len(body.free), 1)).at[nodes].set(1 / len(nodes))
+        return share[None] * jnp.eye(6)[:, None, :]
+    zero, unit = jnp.zeros((3, 3)), jnp.eye(3)
+    forces, moments = jnp.concatenate([unit, zero]), jnp.concatenate([zero, unit])
+    return jax.vmap(lambda f, m: tip_wrench(body, face, f, m))(forces, moments)
+
+
 def point_force(body: Body, node: int, force) -> Float[Array, "n d"]:
     """Force (d,) [N] on one node; for beams followed by a moment [N m]."""
     if not 0 <= node < len(body.free):

@@ -157,24 +157,30 @@ def _dense(frozen: _Frozen, free: Array, k: int, size: int) -> tuple[Array, Arra
 
 
 def _ritz(x: Array, kx: Array, mx: Array) -> tuple[Array, Array]:
-    """Squared frequencies, and the shapes in the span of x.
+    """Squared frequencies, and the shapes in the span of x."""
+    flat = [a.reshape(-1, a.shape[-1]) for a in (x, kx, mx)]
+    squared, vectors = rayleigh_ritz(flat[0].T @ flat[1], flat[0].T @ flat[2])
+    return squared, (flat[0] @ vectors).reshape(x.shape)
+
+
+def rayleigh_ritz(
+    k: Float[Array, "m m"], m: Float[Array, "m m"]
+) -> tuple[Float[Array, " m"], Float[Array, "m m"]]:
+    """Squared frequencies, ascending, of small matrices, and vectors with modal mass 1.
 
     The eigenvalues sought are the inverse ones, of which the wanted are the largest: they come
     out to rounding.
     """
-    flat = [a.reshape(-1, a.shape[-1]) for a in (x, kx, mx)]
-    small_k, small_m = flat[0].T @ flat[1], flat[0].T @ flat[2]
     # Scaled columns keep the small matrix far from singular.
-    scale = 1 / jnp.sqrt(jnp.diagonal(small_k))
-    root = jnp.linalg.cholesky((small_k + small_k.T) / 2 * jnp.outer(scale, scale))
-    inner = (small_m + small_m.T) / 2 * jnp.outer(scale, scale)
+    scale = 1 / jnp.sqrt(jnp.diagonal(k))
+    root = jnp.linalg.cholesky((k + k.T) / 2 * jnp.outer(scale, scale))
+    inner = (m + m.T) / 2 * jnp.outer(scale, scale)
     inner = jsl.solve_triangular(root, inner, lower=True)
     inner = jsl.solve_triangular(root, inner.T, lower=True)
     inverse, vectors = jnp.linalg.eigh((inner + inner.T) / 2)
     inverse, vectors = inverse[::-1], vectors[:, ::-1]
     vectors = jsl.solve_triangular(root.T, vectors, lower=False) * scale[:, None]
-    vectors = vectors / jnp.sqrt(inverse)[None, :]
-    return 1 / inverse, (flat[0] @ vectors).reshape(x.shape)
+    return 1 / inverse, vectors / jnp.sqrt(inverse)[None, :]
 
 
 @jax.custom_jvp

@@ -9,12 +9,12 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxgrip.checks import concrete, numbers
-from jaxgrip.fem import block_tridiagonal
 from jaxgrip.fem.body import Body, Support
-from jaxgrip.fem.inertia import Inertia, ReducedInertia, inertia
+from jaxgrip.fem.inertia import Inertia, TabulatedInertia, inertia
 from jaxgrip.fem.matrices import geometric_stiffness, stiffness
 from jaxgrip.fem.modes import modes
 from jaxgrip.fem.sparse import NodeMatrix
+from jaxgrip.fem.static import responses
 from jaxgrip.fem.structure import Structure
 from jaxgrip.fem.topology import Constant
 
@@ -75,8 +75,7 @@ def _reduce(body: Body, basis: Array, own: Array, geometric: bool) -> Reduced:
         jnp.asarray(body.free)[None], jnp.concatenate([inert.patterns(), own]), 0.0
     )
     elastic = project(matrix, basis)
-    factor = block_tridiagonal.factorise(matrix, body.free)
-    static = jax.vmap(lambda f: block_tridiagonal.solve(matrix, factor, body.free, f))(patterns)
+    static = responses(body, patterns)
     held = jnp.linalg.solve(elastic, jnp.einsum("ind,snd->is", basis, patterns))
     corrections = static - jnp.einsum("is,ind->snd", held, basis)
     stress = None
@@ -102,7 +101,7 @@ def project(matrix: NodeMatrix, basis: Float[Array, "m n d"]) -> Float[Array, "m
     return (product + product.T) / 2
 
 
-def reduce_inertia(inert: Inertia, basis: Float[Array, "m n d"]) -> ReducedInertia:
+def reduce_inertia(inert: Inertia, basis: Float[Array, "m n d"]) -> TabulatedInertia:
     """Inertia of the coordinates of shapes."""
     units = jnp.eye(9).reshape(9, 3, 3)
     m = len(basis)
@@ -112,7 +111,7 @@ def reduce_inertia(inert: Inertia, basis: Float[Array, "m n d"]) -> ReducedInert
         return jnp.einsum("ind,jnd->ij", basis, moved)
 
     loads = -jnp.einsum("snd,ind->si", inert.patterns(), basis)
-    return ReducedInertia(
+    return TabulatedInertia(
         jax.lax.map(products, units).reshape(3, 3, m, m), loads[:3], loads[3:].reshape(3, 3, m)
     )
 
@@ -133,15 +132,8 @@ def craig_bampton(body: Body, interface: str, k: int) -> Float[Array, "m n d"]:
     fixed = Body(body.mesh, body.material, supports=supports, damping=body.damping)
     inner = modes(fixed, k).shape
     moving = np.argwhere(body.free & ~fixed.free)
-    return jnp.concatenate([_constraint_shapes(fixed, moving), inner])
-
-
-def _constraint_shapes(fixed: Body, moving: np.ndarray) -> Float[Array, "m n d"]:
-    matrix = stiffness(fixed)
-    factor = block_tridiagonal.factorise(matrix, fixed.free)
-
-    def one(place):
-        unit = fixed.zeros().at[place[0], place[1]].set(1.0)
-        return unit + block_tridiagonal.solve(matrix, factor, fixed.free, -(matrix @ unit))
-
-    return jax.vmap(one)(jnp.asarray(moving))
+    matrix, count = stiffness(fixed), np.arange(len(moving))
+    units = jnp.zeros((len(moving), *body.free.shape))
+    units = units.at[count, moving[:, 0], moving[:, 1]].set(1.0)
+    static = units - responses(fixed, jax.vmap(lambda u: matrix @ u)(units))
+    return jnp.concatenate([static, inner])

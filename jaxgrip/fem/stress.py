@@ -16,7 +16,7 @@ from jaxtyping import Array, ArrayLike, Float, Int
 from jaxgrip.checks import check_shape
 from jaxgrip.fem.body import Body
 from jaxgrip.fem.elements.element import Element
-from jaxgrip.fem.elements.solid import SHEARS, Rule, Solid, as_solid
+from jaxgrip.fem.elements.solid import Rule, Solid, as_solid, stress_tensor
 
 
 @eqx.filter_jit
@@ -78,14 +78,14 @@ def principal_stresses(stress: Float[Array, "*points 6"]) -> Float[Array, "*poin
     directions serve: derivatives stay finite, and those of sums over all that coincide are right;
     one of them alone has a kink there. First derivatives only.
     """
-    return jnp.linalg.eigvalsh(_tensor(stress))[..., ::-1]
+    return jnp.linalg.eigvalsh(stress_tensor(stress))[..., ::-1]
 
 
 @principal_stresses.defjvp
 def _principal_stresses_jvp(primals, tangents):
     (value,), (change,) = primals, tangents
-    w, n = jnp.linalg.eigh(_tensor(value))
-    slope = jnp.einsum("...ik,...ij,...jk->...k", n, _tensor(change), n)
+    w, n = jnp.linalg.eigh(stress_tensor(value))
+    slope = jnp.einsum("...ik,...ij,...jk->...k", n, stress_tensor(change), n)
     return w[..., ::-1], slope[..., ::-1]
 
 
@@ -182,11 +182,3 @@ def _basis(element: type[Element], points: np.ndarray) -> np.ndarray:
     linear = [np.ones_like(x), x, y, z]
     cube = element.nodes.min() < 0
     return np.stack([*linear, x * y, y * z, z * x, x * y * z] if cube else linear, axis=-1)
-
-
-def _tensor(stress: Float[Array, "*points 6"]) -> Float[Array, "*points 3 3"]:
-    place = np.empty((3, 3), dtype=int)
-    np.fill_diagonal(place, np.arange(3))
-    for k, (a, b) in enumerate(SHEARS):
-        place[a, b] = place[b, a] = 3 + k
-    return stress[..., place]

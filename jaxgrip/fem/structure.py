@@ -13,6 +13,7 @@ from jaxgrip.fem.body import Body, Rayleigh
 from jaxgrip.fem.inertia import FrameMotion, Inertia, inertia
 from jaxgrip.fem.matrices import geometric_stiffness, stiffness
 from jaxgrip.fem.sparse import NodeMatrix
+from jaxgrip.fem.static import responses
 from jaxgrip.fem.topology import Constant
 
 
@@ -101,11 +102,5 @@ def motion_stiffness(body: Body) -> Float[Array, "12 width n d d"]:
     One matrix for a unit of each of `FrameMotion.amounts`; the stress is the one of equilibrium
     without elastic acceleration, so it is linear in them.
     """
-    matrix = stiffness(body)
-    factor = block_tridiagonal.factorise(matrix, body.free)
-
-    def stiffening(load):
-        u = block_tridiagonal.solve(matrix, factor, body.free, load)
-        return geometric_stiffness(body, u).blocks
-
-    return jax.lax.map(stiffening, inertia(body).patterns())
+    static = responses(body, inertia(body).patterns())
+    return jax.lax.map(lambda u: geometric_stiffness(body, u).blocks, static)

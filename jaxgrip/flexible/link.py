@@ -9,11 +9,12 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxgrip.checks import numbers
-from jaxgrip.fem import block_tridiagonal
 from jaxgrip.fem.body import Body
 from jaxgrip.fem.inertia import inertia
-from jaxgrip.fem.loads import tip_wrench
+from jaxgrip.fem.loads import interface_loads
 from jaxgrip.fem.matrices import geometric_stiffness, stiffness
+from jaxgrip.fem.reduction import project, reduce_inertia
+from jaxgrip.fem.static import responses
 from jaxgrip.spatial.rotations import skew
 
 
@@ -93,21 +94,6 @@ class ElasticLink(eqx.Module):
         return linear, jnp.concatenate([more.translation[f], more.rotation[f]])
 
 
-def interface_loads(body: Body, face: str) -> Float[Array, "6 n d"]:
-    """Nodal forces of unit forces along and unit moments about x, y, z on a face.
-
-    They are the dual of its average motion: their products with displacements are the average
-    translation and rotation of the face.
-    """
-    if body.dofs == 6:
-        nodes = body.mesh.topology.point_set(face)
-        share = jnp.zeros((len(body.free), 1)).at[nodes].set(1 / len(nodes))
-        return share[None] * jnp.eye(6)[:, None, :]
-    zero, unit = jnp.zeros((3, 3)), jnp.eye(3)
-    forces, moments = jnp.concatenate([unit, zero]), jnp.concatenate([zero, unit])
-    return jax.vmap(lambda f, m: tip_wrench(body, face, f, m))(forces, moments)
-
-
 @eqx.filter_jit
 def elastic_link(
     body: Body,
@@ -136,14 +122,11 @@ def elastic_link(
     """
     phi = numbers("The shapes", shapes, (np.shape(shapes)[0], *body.free.shape))
     terms, matrix = inertia(body), stiffness(body)
-    zero, unit = jnp.zeros(3), jnp.eye(9).reshape(9, 3, 3)
-    by_place = jax.vmap(lambda w: terms.load(zero, w))(unit).reshape(3, 3, *body.free.shape)
-    uniform = jax.vmap(lambda c: terms.load(c, jnp.zeros((3, 3))))(jnp.eye(3))
-    products = jax.vmap(
-        lambda w: jnp.einsum("ind,jnd->ij", phi, jax.vmap(lambda u: terms.apply(w, u))(phi))
-    )(unit).reshape(3, 3, len(phi), len(phi))
+    zero, patterns = jnp.zeros(3), -terms.patterns()
+    uniform, by_place = patterns[:3], patterns[3:].reshape(3, 3, *body.free.shape)
+    reduced, k = reduce_inertia(terms, phi), project(matrix, phi)
+    products = reduced.products
     modal_mass = jnp.trace(products)
-    k = jnp.einsum("ind,jnd->ij", phi, jax.vmap(lambda u: matrix @ u)(phi))
     loads = jnp.stack([interface_loads(body, face) for face in faces])
     motion = jnp.einsum("fand,ind->fai", loads, phi)
     x = body.mesh.nodes
@@ -164,12 +147,12 @@ def elastic_link(
         mass=uniform[0, :, 0].sum(),
         first=by_place[0, :, :, 0].sum(axis=1),
         second=0.5 * jnp.trace(moment) * jnp.eye(3) - moment,
-        shape_first=jnp.einsum("and,ind->ai", uniform, phi),
-        shape_second=jnp.einsum("abnd,ind->abi", by_place, phi),
+        shape_first=reduced.translation,
+        shape_second=reduced.rotation,
         products=products,
         modal_mass=modal_mass,
-        stiffness=0.5 * (k + k.T),
-        damping=body.damping.mass * modal_mass + 0.5 * body.damping.stiffness * (k + k.T),
+        stiffness=k,
+        damping=body.damping.mass * modal_mass + body.damping.stiffness * k,
         interface=interface,
         stiffening=extra,
     )
@@ -185,11 +168,7 @@ def _second_order(body: Body, phi: Float[Array, "k n d"]) -> Float[Array, "k k n
         return jax.jvp(jax.grad(cubic_energy), (u,), (v,))[1]
 
     f = jax.vmap(jax.vmap(force, (None, 0)), (0, None))(phi, phi)
-    matrix = stiffness(body)
-    factor = block_tridiagonal.factorise(matrix, body.free)
-    columns = jnp.moveaxis(f.reshape(-1, *body.free.shape), 0, -1)
-    psi = -block_tridiagonal.solve(matrix, factor, body.free, columns)
-    return jnp.moveaxis(psi, -1, 0).reshape(f.shape)
+    return -responses(body, f.reshape(-1, *body.free.shape)).reshape(f.shape)
 
 
 def _stiffening(

@@ -11,7 +11,6 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxgrip import fem
-from jaxgrip.flexible.link import interface_loads
 from jaxgrip.rigid.kinematics import forward_kinematics
 from jaxgrip.rigid.newton_euler import rnea_bodies
 from jaxgrip.rigid.tree import Tree
@@ -95,5 +94,5 @@ def link_load(body: fem.Body, link: LinkMotion, faces: Mapping[str, str]) -> fem
         )
     if not names:
         return None
-    patterns = [interface_loads(body, faces[name]) for name in names]
+    patterns = [fem.interface_loads(body, faces[name]) for name in names]
     return fem.Load(jnp.concatenate(patterns), link.wrenches)

@@ -5,16 +5,16 @@ from collections.abc import Sequence
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import jax.scipy.linalg as jsl
 from jaxtyping import Array, Float
 
-from jaxgrip.fem import block_tridiagonal
 from jaxgrip.fem.body import Body
 from jaxgrip.fem.inertia import inertia
+from jaxgrip.fem.loads import interface_loads
 from jaxgrip.fem.matrices import stiffness
 from jaxgrip.fem.modes import modes as normal_modes
-from jaxgrip.fem.static import check_supports
-from jaxgrip.flexible.link import interface_loads
+from jaxgrip.fem.modes import rayleigh_ritz
+from jaxgrip.fem.reduction import project
+from jaxgrip.fem.static import check_supports, responses
 
 
 def shapes(body: Body, modes: int, attachment: Sequence[str] = ()) -> Float[Array, "k n d"]:
@@ -49,19 +49,9 @@ def shapes(body: Body, modes: int, attachment: Sequence[str] = ()) -> Float[Arra
 def _orthogonal(body: Body, natural: Array, faces: tuple[str, ...]) -> Array:
     matrix, terms = stiffness(body), inertia(body)
     loads = jnp.concatenate([interface_loads(body, face) for face in faces])
-    factor = block_tridiagonal.factorise(matrix, body.free)
-    columns = block_tridiagonal.solve(matrix, factor, body.free, jnp.moveaxis(loads, 0, -1))
-    v = jnp.concatenate([natural, jnp.moveaxis(columns, -1, 0)])
+    v = jnp.concatenate([natural, responses(body, loads)])
     # A constant combination of the shapes leaves their space, and its derivatives, as they are.
     fixed = jax.lax.stop_gradient(v)
-    k, m = (
-        jnp.einsum("ind,jnd->ij", fixed, jax.vmap(apply)(fixed))
-        for apply in (lambda u: matrix @ u, lambda u: terms.apply(jnp.eye(3), u))
-    )
-    scale = 1 / jnp.sqrt(jnp.diagonal(k))
-    root = jnp.linalg.cholesky(k * jnp.outer(scale, scale))
-    half = jsl.solve_triangular(root, m * jnp.outer(scale, scale), lower=True)
-    compliance, y = jnp.linalg.eigh(jsl.solve_triangular(root, half.T, lower=True))
-    y = jsl.solve_triangular(root.T, y, lower=False) / jnp.sqrt(compliance)[None]
-    combine = jax.lax.stop_gradient(scale[:, None] * y[:, ::-1])
-    return jnp.einsum("ji,jnd->ind", combine, v)
+    mass = terms.matrix(jnp.eye(3))
+    _, combine = rayleigh_ritz(project(matrix, fixed), project(mass, fixed))
+    return jnp.einsum("ji,jnd->ind", jax.lax.stop_gradient(combine), v)

@@ -52,14 +52,14 @@ def motion(solved):
 
 def test_loads_of_link_2(motion):
     """At the start and in the middle, where angles are given too."""
-    link = LinkMotion(jg.models.gripper_finger("A").tree, "link2", motion.joints)
+    link = LinkMotion(jg.models.gripper_finger("A").tree, "link2", motion.joints.evaluate)
     frame, wrench = link.frame(0.0), link.wrenches(0.0)
     np.testing.assert_allclose(frame.acceleration, [3.35522, -9.21838, 2.06835], atol=1e-5)
     np.testing.assert_allclose(frame.angular_acceleration, [35.3708, -97.1806, 1102.134], rtol=5e-6)
     np.testing.assert_allclose(wrench[:3], [7.40597, 2.60788, -2.04517], atol=5e-5)
     np.testing.assert_allclose(wrench[3:], [0.038375, 0.066863, 0.4], atol=1e-6)
     middle = link.wrenches(0.137 / 2)
-    q = motion.joints(0.137 / 2).q
+    q = motion.joints.evaluate(0.137 / 2).q
     np.testing.assert_allclose(q, [0.387987, -0.465249, -1.969423], atol=2e-5)
     np.testing.assert_allclose(middle[:3], [-1.76219, 5.28177, 1.11229], atol=2e-3)
     np.testing.assert_allclose(middle[3:], [-0.071132, 0.030168, -0.207816], atol=2e-4)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jaxgrip import fem
-from jaxgrip.fem.inertia import ReducedInertia
+from jaxgrip.fem.inertia import TabulatedInertia
 from jaxgrip.fem.integrators import StructureTerm
 from jaxgrip.fem.reduction import Reduced
 from jaxgrip.fem.structure import Structure, structure
@@ -24,7 +24,7 @@ def beam(damping=None, cells=(4, 1, 1), e=7.22e10, nu=0.34, rho=2700.0, length=0
 def oscillator(frequency):
     """One node of 1 kg that moves along x on a spring."""
     unit = jnp.eye(3).reshape(3, 3, 1, 1) * jnp.eye(3)[0][:, None, None, None]
-    inertia = ReducedInertia(unit, jnp.zeros((3, 1)), jnp.zeros((3, 3, 1)))
+    inertia = TabulatedInertia(unit, jnp.zeros((3, 1)), jnp.zeros((3, 3, 1)))
     stiffness = jnp.array([[frequency**2]])
     equations = Structure(stiffness, inertia, fem.Rayleigh(), Constant(np.ones(1, dtype=bool)))
     shapes = jnp.zeros((1, 1, 3)).at[0, 0, 0].set(1.0)

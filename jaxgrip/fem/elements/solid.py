@@ -84,16 +84,8 @@ class Solid(Element):
     ) -> Float[Array, "n 3 n 3"]:
         """∫ ∇Nᵀ S ∇N dV with the stress S of the displacements u [N/m]."""
         gradient, volume = self.gradients(x, self.stiffness_rule)
-        s = material.stress(self.strain(x, u, material, self.stiffness_rule))
-        full = jnp.stack(
-            [
-                jnp.stack([s[:, 0], s[:, 3], s[:, 5]], axis=-1),
-                jnp.stack([s[:, 3], s[:, 1], s[:, 4]], axis=-1),
-                jnp.stack([s[:, 5], s[:, 4], s[:, 2]], axis=-1),
-            ],
-            axis=-1,
-        )
-        scalar = jnp.einsum("q,qni,qij,qmj->nm", volume, gradient, full, gradient)
+        stress = material.stress(self.strain(x, u, material, self.stiffness_rule))
+        scalar = jnp.einsum("q,qni,qij,qmj->nm", volume, gradient, stress_tensor(stress), gradient)
         return jnp.einsum("nm,ab->namb", scalar, jnp.eye(3))
 
     def jacobians(self, x: Float[Array, "n 3"]) -> Float[Array, " points"]:
@@ -162,6 +154,14 @@ def voigt_strain(gradient: Float[Array, "*q 3 3"]) -> Float[Array, "*q 6"]:
     normal = [gradient[..., k, k] for k in range(3)]
     shear = [gradient[..., a, b] + gradient[..., b, a] for a, b in SHEARS]
     return jnp.stack(normal + shear, axis=-1)
+
+
+def stress_tensor(stress: Float[Array, "*q 6"]) -> Float[Array, "*q 3 3"]:
+    """Symmetric tensor of the components xx, yy, zz, xy, yz, zx."""
+    place = np.diag(np.arange(3))
+    for k, (a, b) in enumerate(SHEARS):
+        place[a, b] = place[b, a] = 3 + k
+    return stress[..., place]
 
 
 def invert(
