@@ -156,11 +156,7 @@ def _simulate(
         return inertial if load is None else jnp.concatenate([inertial, load.amount(t)])
 
     if reduced:
-        own = body.patterns[:12] if load is None else body.patterns
-        projected = jnp.einsum("ind,snd->is", body.shapes, own)
-
-        def force(t):
-            return projected @ amounts(t)
+        loads = jnp.einsum("ind,snd->si", body.shapes, body.patterns)
 
         def displacements(t, q):
             known = amounts(t)
@@ -180,17 +176,17 @@ def _simulate(
             _fit(body, v0 - jnp.tensordot(rate, corrections, 1)),
         )
     else:
-
-        def force(t):
-            total = jnp.zeros_like(u0) if motion is None else model.inertia.frame_load(frame(t))
-            if load is not None:
-                total = total + jnp.tensordot(load.amount(t), load.patterns, 1)
-            return total
+        own = () if load is None else (load.patterns,)
+        loads = jnp.concatenate([model.inertia.patterns(), *own])
 
         def output(t, y, args):
             return (*y, None) if save is None else save(t, *y)
 
         y0 = (model.held(u0), model.held(v0))
+
+    def force(t):
+        present = amounts(t)
+        return jnp.tensordot(present, loads[: len(present)], 1)
 
     mass = model.factorise(jnp.array(1.0), jnp.array(0.0))
     term = StructureTerm(model, frame, force, _Mass(model, mass))
