@@ -57,7 +57,7 @@ def simulate(
     *,
     t1: float,
     t0: float = 0.0,
-    load: Load | None = None,
+    load: Any = None,
     u0: Float[Array, "n d"] | None = None,
     v0: Float[Array, "n d"] | None = None,
     geometric: bool = False,
@@ -80,7 +80,7 @@ def simulate(
       acceleration holds gravity, as that of `jaxgrip.rigid.rnea_bodies` does.
     - `dt`: step [s], made a little shorter so that a whole number fits.
     - `t0`, `t1`: begin and end [s].
-    - `load`: loads besides inertia.
+    - `load`: a `Load`, besides inertia.
     - `u0`, `v0`: displacements [m] and velocities [m/s] at the start; zero when not given.
     - `geometric`: whether the stress of the inertia forces stiffens a whole body, so that a blade
       that spins gets stiffer; of a reduced body `reduce` decides.
@@ -97,7 +97,8 @@ def simulate(
     steps.
 
     **Raises:** `ValueError` for times out of order, supports that leave a rigid motion, or an
-    initial state that is not finite. Warns when the step is too long for the motion.
+    initial state or load that is not finite or no `Load`. Warns when the step is too long for
+    the motion.
 
     Source: 000a (4.47), integrated by (4.50) to (4.52).
     """
@@ -128,6 +129,8 @@ def simulate(
         raise ValueError(f"The times ts must increase and lie between {t0:g} and {t1:g} s.")
     adjoint = diffrax.RecursiveCheckpointAdjoint() if adjoint is None else adjoint
     meter = diffrax.NoProgressMeter() if progress_meter is None else progress_meter
+    if load is not None:
+        _check_load(load, shape)
     if not whole and load is not None:
         _check_patterns(body, load)
     model = structure(body, geometric) if whole else body.structure
@@ -234,6 +237,16 @@ class _Mass(eqx.Module):
             return jax.lax.stop_gradient(self.factor).solve(right)
 
         return jax.lax.custom_linear_solve(matvec, b, invert, symmetric=True)
+
+
+def _check_load(load: Any, shape: tuple[int, int]) -> None:
+    """Raise unless a load is one of this body."""
+    if not isinstance(load, Load):
+        raise ValueError(
+            f"The load is a {type(load).__name__}; give Load(patterns, amount), for a constant "
+            "load f of shape (n, d) Load(f[None], lambda t: jnp.ones(1))."
+        )
+    numbers("The patterns of the load", load.patterns, (np.shape(load.patterns)[0], *shape))
 
 
 def _check_patterns(body: Reduced, load: Load) -> None:

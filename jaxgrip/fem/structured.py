@@ -1,13 +1,14 @@
 """Meshes of boxes and cylinders, numbered layer by layer along x; dimensions are traced."""
 
 import itertools
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
 from jaxgrip.checks import concrete, numbers
-from jaxgrip.fem.elements.element import Element
+from jaxgrip.fem.elements.element import Element, check_element
 from jaxgrip.fem.elements.hex8 import Hex8
 from jaxgrip.fem.mesh import Mesh
 from jaxgrip.fem.topology import Topology
@@ -15,7 +16,7 @@ from jaxgrip.fem.topology import Topology
 SIDES = ("x0", "x1", "y0", "y1", "z0", "z1")
 
 
-def box_mesh(L, b, h, nx: int, ny: int, nz: int, *, element: Element | None = None) -> Mesh:
+def box_mesh(L, b, h, nx: int, ny: int, nz: int, *, element: Any = None) -> Mesh:
     """Box 0 ≤ x ≤ L, |y| ≤ b/2, |z| ≤ h/2 of nx · ny · nz cells.
 
     **Arguments:** `L`, `b`, `h`, lengths along x, y, z [m], may be traced; `nx`, `ny`, `nz`,
@@ -32,7 +33,7 @@ def box_mesh(L, b, h, nx: int, ny: int, nz: int, *, element: Element | None = No
     return Mesh(unit * size[None, :], topology)
 
 
-def cylinder_mesh(L, r, nx: int, n: int, *, element: Element | None = None) -> Mesh:
+def cylinder_mesh(L, r, nx: int, n: int, *, element: Any = None) -> Mesh:
     """Solid cylinder 0 ≤ x ≤ L of radius r about the x axis, n · n cells over the section.
 
     The square grid is bent onto the disc: y = r y' √(1 - z'²/2) and likewise z, which leaves no
@@ -62,11 +63,12 @@ def _length(name: str, value) -> Float[Array, ""]:
     return length
 
 
-def _grid(counts: tuple[int, int, int], element: Element) -> tuple[np.ndarray, Topology]:
+def _grid(counts: tuple[int, int, int], element: Any) -> tuple[np.ndarray, Topology]:
     """Nodes of the box [0, 1] x [-1/2, 1/2]^2, and the topology of its cells."""
+    check_element(element)
     for name, count in zip(("nx", "ny", "nz"), counts, strict=True):
         if count < 1 or count != int(count):
-            raise ValueError(f"The number of cells {name} is {count}; it must be at least 1.")
+            raise ValueError(f"The number of cells {name} is {count}; it must be 1, 2, ...")
     block, places = element.block()
     steps = len(np.unique(places[:, 0])) - 1
     shape = steps * np.array(counts) + 1

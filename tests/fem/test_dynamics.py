@@ -254,6 +254,11 @@ def test_many_variants_at_once():
         ({"u0": jnp.full((20, 3), jnp.nan)}, "u0 is not finite"),
         ({"ts": jnp.array([0.0, 2.0])}, "must increase and lie between"),
         ({"method": diffrax.Kvaerno5()}, "reduce the body first"),
+        ({"load": jnp.ones((20, 3))}, "give Load\\(patterns, amount\\)"),
+        (
+            {"load": fem.Load(jnp.full((1, 20, 3), jnp.nan), lambda t: jnp.ones(1))},
+            "patterns of the load is not finite",
+        ),
     ],
 )
 def test_bad_input_gets_a_sentence(change, sentence):

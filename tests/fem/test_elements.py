@@ -263,3 +263,9 @@ def test_impossible_supports_and_loads():
         jg.fem.pressure(body, "front", 1.0)
     with pytest.raises(ValueError, match="no set of nodes called 'wall'"):
         jg.fem.Body(mesh, STEEL, clamp="wall")
+
+
+@pytest.mark.parametrize("element", [jg.fem.Hex27, "hex27"])
+def test_a_class_or_a_name_is_no_element(element):
+    with pytest.raises(ValueError, match=r"give an instance such as Hex27\(\)"):
+        jg.fem.box_mesh(1.0, 1.0, 1.0, 1, 1, 1, element=element)

@@ -8,6 +8,12 @@ import numpy as np
 from jaxtyping import Array, Float
 
 
+def check_element(element: object) -> None:
+    """Raise `ValueError` unless this is an element; a class of elements is none."""
+    if not isinstance(element, Element):
+        raise ValueError(f"The element is {element!r}; give an instance such as Hex27().")
+
+
 class Element(eqx.Module):
     """Kernels of one element; `jax.vmap` runs them over all elements of a mesh.
 
