@@ -29,3 +29,23 @@ def numbers(name: str, value: Any, *allowed: tuple[int, ...]) -> jax.Array:
     if concrete(x) and not np.all(np.isfinite(x)):
         raise ValueError(f"{name} is not finite: {np.asarray(x).tolist()}.")
     return x
+
+
+def positive(name: str, value: Any, *allowed: tuple[int, ...]) -> jax.Array:
+    """`numbers` all of which are above zero."""
+    x = numbers(name, value, *allowed)
+    if concrete(x) and not np.all(x > 0):
+        raise ValueError(f"{name} is {_words(x)}; it must be positive.")
+    return x
+
+
+def non_negative(name: str, value: Any, *allowed: tuple[int, ...]) -> jax.Array:
+    """`numbers` none of which is below zero."""
+    x = numbers(name, value, *allowed)
+    if concrete(x) and not np.all(x >= 0):
+        raise ValueError(f"{name} is {_words(x)}; it must not be negative.")
+    return x
+
+
+def _words(x: jax.Array) -> str:
+    return f"{float(x):g}" if x.ndim == 0 else str(np.asarray(x).tolist())

@@ -1,0 +1,13 @@
+from jaxgrip.actuators.friction import LuGre as LuGre
+from jaxgrip.actuators.friction import coulomb as coulomb
+from jaxgrip.actuators.friction import dahl as dahl
+from jaxgrip.actuators.friction import stiction as stiction
+from jaxgrip.actuators.friction import stribeck as stribeck
+from jaxgrip.actuators.friction import viscous as viscous
+from jaxgrip.actuators.viscoelastic import GeneralizedMaxwell as GeneralizedMaxwell
+from jaxgrip.actuators.viscoelastic import hooke as hooke
+from jaxgrip.actuators.viscoelastic import kelvin_voigt as kelvin_voigt
+from jaxgrip.actuators.viscoelastic import maxwell as maxwell
+from jaxgrip.actuators.viscoelastic import newton as newton
+from jaxgrip.actuators.viscoelastic import standard_solid as standard_solid
+from jaxgrip.actuators.viscoelastic import standard_solid_series as standard_solid_series
