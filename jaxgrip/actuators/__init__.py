@@ -1,9 +1,15 @@
+from jaxgrip.actuators.backlash import backlash as backlash
 from jaxgrip.actuators.friction import LuGre as LuGre
 from jaxgrip.actuators.friction import coulomb as coulomb
 from jaxgrip.actuators.friction import dahl as dahl
 from jaxgrip.actuators.friction import stiction as stiction
 from jaxgrip.actuators.friction import stribeck as stribeck
 from jaxgrip.actuators.friction import viscous as viscous
+from jaxgrip.actuators.passivity import Passivity as Passivity
+from jaxgrip.actuators.passivity import passivity as passivity
+from jaxgrip.actuators.supply import Motor as Motor
+from jaxgrip.actuators.supply import Supply as Supply
+from jaxgrip.actuators.supply import Thermal as Thermal
 from jaxgrip.actuators.viscoelastic import GeneralizedMaxwell as GeneralizedMaxwell
 from jaxgrip.actuators.viscoelastic import hooke as hooke
 from jaxgrip.actuators.viscoelastic import kelvin_voigt as kelvin_voigt

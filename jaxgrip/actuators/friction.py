@@ -197,18 +197,19 @@ class LuGre(eqx.Module):
         """
         level = self.level(v, load)
         bending = self._bending(v, z, level)
-        drag = self._damping(v) * bending + viscous(v, self.viscous, self.viscous_exponent)
+        drag = self.bristle_damping(v) * bending + viscous(v, self.viscous, self.viscous_exponent)
         return jnp.abs(v) * z * z / level + drag * v
 
     def _bending(self, v, z, level):
         return v - jnp.abs(v) * z / level
 
-    def _damping(self, v):
+    def bristle_damping(self, v: ArrayLike) -> Float[Array, "..."]:
+        """Damping σ1(v) of the bristles [N m s/rad]. (2.8)"""
         return self.damping * _gauss(v, self.damping_velocity)
 
     def _torque(self, v, z, bending):
         drag = viscous(v, self.viscous, self.viscous_exponent)
-        return z + self._damping(v) * bending + drag
+        return z + self.bristle_damping(v) * bending + drag
 
 
 def dahl(coulomb, stiffness) -> LuGre:

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 from jaxtyping import Array, Complex, Float
 
+from jaxgrip.actuators.decay import mean_decay
 from jaxgrip.checks import check_shape, concrete, non_negative, numbers, positive
 
 
@@ -94,14 +95,14 @@ class GeneralizedMaxwell(eqx.Module):
         if scheme == "zoh":
             return keep * e - jnp.expm1(-x) * twist0
         if scheme == "foh":
-            mean = _mean_decay(x)
+            mean = mean_decay(x)
             return keep * e + (mean - keep) * twist0 + (1 - mean) * twist1
         raise ValueError(f'The scheme is {scheme!r}; it must be "zoh", "foh" or "source".')
 
     def source_error(self, h: ArrayLike) -> Float[Array, ""]:
         """Stiffness [N m/rad] that the scheme `"source"` adds to E0 at the step `h` [s]. (2.7)"""
         x = h / self.times
-        return jnp.sum(self.springs * (1 - jnp.exp(-x) / _mean_decay(x)))
+        return jnp.sum(self.springs * (1 - jnp.exp(-x) / mean_decay(x)))
 
     def modulus(self, w: ArrayLike) -> Complex[Array, ""]:
         """Complex stiffness [N m/rad] at the angular frequency `w` [rad/s]."""
@@ -115,6 +116,21 @@ class GeneralizedMaxwell(eqx.Module):
     def relaxation(self, t: ArrayLike) -> Float[Array, ""]:
         """Torque over a twist [N m/rad], at `t` > 0 [s] after the twist was applied at once."""
         return self.spring + jnp.sum(self.springs * jnp.exp(-t / self.times))
+
+    def creep(self, t: ArrayLike) -> Float[Array, ""]:
+        """Twist under a torque [rad/(N m)], at `t` > 0 [s] after the torque was applied at once."""
+        total = self.spring + jnp.sum(self.springs)
+        # With the states scaled by the roots of their dampers the flow is x' = c - S x, S
+        # symmetric, and the twist that grows is c·x.
+        roots = jnp.sqrt(self.dampers)
+        diagonal = jnp.diag(self.springs / self.dampers)
+        if self.damper is None:
+            c = self.springs / (roots * total)
+            return 1 / total + _response(diagonal - total * jnp.outer(c, c), c, t)
+        side = -self.springs / (roots * jnp.sqrt(self.damper))
+        corner = (total / self.damper)[None, None]
+        flow = jnp.block([[corner, side[None]], [side[:, None], diagonal]])
+        return _response(flow, jnp.append(jax.lax.rsqrt(self.damper), jnp.zeros_like(roots)), t)
 
     def energy(self, twist: ArrayLike, e: Float[Array, " K"]) -> Float[Array, ""]:
         """Energy of the springs [J]."""
@@ -173,9 +189,36 @@ def _one(value):
     return x[None]
 
 
-def _mean_decay(x):
-    # (1 - e^-x)/x; the series where the derivative of the quotient cancels.
-    small = x < 1e-3
-    series = 1 - x / 2 * (1 - x / 3 * (1 - x / 4 * (1 - x / 5)))
-    safe = jnp.where(small, 1.0, x)
-    return jnp.where(small, series, -jnp.expm1(-safe) / safe)
+def _response(flow, c, t):
+    # c·x(t) of x' = c - S x from rest.
+    return _symmetric_response(flow, c, jnp.asarray(t, dtype=float)) if c.size else jnp.zeros(())
+
+
+@jax.custom_jvp
+def _symmetric_response(flow, c, t):
+    rates, modes = jnp.linalg.eigh(flow)
+    return t * jnp.sum((modes.T @ c) ** 2 * mean_decay(rates * t))
+
+
+@_symmetric_response.defjvp
+def _symmetric_response_jvp(primals, tangents):
+    # Eigenvalues may coincide, where eigenvectors have no derivative but the response has:
+    # through the divided differences of t φ1(λ t).
+    flow, c, t = primals
+    dflow, dc, dt = tangents
+    rates, modes = jnp.linalg.eigh(flow)
+    share, x = modes.T @ c, rates * t
+    mean = mean_decay(x)
+    centre, gap = (x[:, None] + x[None, :]) / 2, x[:, None] - x[None, :]
+    apart = jnp.abs(gap) > 1e-5 * (1 + jnp.abs(centre))
+    slope = jax.jvp(mean_decay, (centre,), (jnp.ones_like(centre),))[1]
+    difference = jnp.where(
+        apart, (mean[:, None] - mean[None, :]) / jnp.where(apart, gap, 1.0), slope
+    )
+    value = t * jnp.sum(share * share * mean)
+    tangent = (
+        2 * t * jnp.sum(share * mean * (modes.T @ dc))
+        + t * t * jnp.sum(jnp.outer(share, share) * difference * (modes.T @ dflow @ modes))
+        + dt * jnp.sum(share * share * jnp.exp(-x))
+    )
+    return value, tangent
