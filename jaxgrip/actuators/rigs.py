@@ -167,7 +167,7 @@ def creep_test(
 
     Source: 004 sections 1.3 and 5.2.
     """
-    times = numbers("times", times, jnp.shape(times))
+    times = numbers("times", times)
     args = _lever_numbers(gear, torque, release, inertia, damping)
     jumps = () if release is None else args[2][None]
     y = stiff(_lever, _relaxed(gear), times, args, **{"jumps": jumps, **options}).ys
@@ -258,7 +258,7 @@ def slide(
     `times` (k,) [s]; `options` of `jaxgrip.actuators.simulation.stiff`. For a body that slides
     read kg, m and N.
     """
-    times = numbers("times", times, jnp.shape(times))
+    times = numbers("times", times)
     args = (friction, positive("The inertia", inertia, ()), torque)
     y = stiff(_body, jnp.zeros(3), times, args, **options).ys
     return Slide(times, y[:, 0], y[:, 1], y[:, 2])

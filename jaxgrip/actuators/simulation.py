@@ -85,8 +85,8 @@ def stiff(
     args: Any,
     *,
     jumps: ArrayLike | Sequence[float] = (),
-    rtol: float = 1e-8,
-    atol: float = 1e-10,
+    rtol: ArrayLike = 1e-8,
+    atol: ArrayLike = 1e-10,
     max_steps: int = 100_000,
     solver: diffrax.AbstractSolver | None = None,
     adjoint: diffrax.AbstractAdjoint | None = None,
@@ -165,7 +165,7 @@ def simulate(
 
     Source: 004 section 4, the continuous model, and section 8.2.
     """
-    times = numbers("times", times, np.shape(times))
+    times = numbers("times", times)
     if times.ndim != 1 or len(times) < 2:
         raise ValueError(f"times has the shape {times.shape}; it must be (k,), k at least 2.")
     if concrete(times) and not (np.diff(times) > 0).all():
@@ -216,7 +216,7 @@ def simulate_fixed(
     Source: 004 section 4.
     """
     driven, start = _prepare(plant, servo, q0, qd0, state, joints, supply)
-    duties = numbers("duties", duties, np.shape(duties))
+    duties = numbers("duties", duties)
     if duties.ndim != 2 or duties.shape[1:] != start[2].speed.shape or not len(duties):
         raise ValueError(
             f"duties has the shape {duties.shape}; it must be (steps, {len(start[2].speed)})."
@@ -261,7 +261,7 @@ def _prepare(
         if joints is not None:
             raise ValueError("With joints, q0 must say how many coordinates the plant has.")
         q0 = jnp.zeros(given or 1)
-    q0 = numbers("q0", q0, np.shape(q0))
+    q0 = numbers("q0", q0)
     if q0.ndim != 1:
         raise ValueError(f"q0 has the shape {q0.shape}; it must be (n,).")
     n = len(q0)

@@ -37,7 +37,7 @@ class GeneralizedMaxwell(eqx.Module):
 
     def __init__(self, spring, springs=(), dampers=(), damper=None):
         self.spring = non_negative("The spring E0", spring, ())
-        shape = jnp.shape(springs)
+        shape = jnp.asarray(springs, dtype=float).shape
         if len(shape) != 1:
             raise ValueError(
                 f"The springs of the branches have the shape {shape}; it must be (K,)."
