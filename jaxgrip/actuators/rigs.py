@@ -1,6 +1,6 @@
 """Test rigs: what a servo, its gear or its friction alone is measured on."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -37,9 +37,9 @@ class Pendulum(eqx.Module):
         self.damping = non_negative("The damping of the axis", damping, ())
 
     def __call__(
-        self, q: Float[Array, "1"], qd: Float[Array, "1"], tau: Float[Array, "1"]
-    ) -> Float[Array, "1"]:
-        """Acceleration (1,) [rad/s^2] at angle, rate and torque (1,) [rad, rad/s, N m]."""
+        self, q: Float[Array, " n"], qd: Float[Array, " n"], tau: Float[Array, " n"]
+    ) -> Float[Array, " n"]:
+        """Acceleration [rad/s^2] at angle, rate and torque [rad, rad/s, N m] of n equal arms."""
         return (tau - self.weight * jnp.sin(q) - self.damping * qd) / self.inertia
 
 
@@ -79,13 +79,18 @@ def _constant(duty: Array, t: Array, q: Array, qd: Array) -> Array:
     return duty
 
 
-def constant(duty: ArrayLike) -> Callable[..., Any]:
+def constant(duty: ArrayLike | Sequence) -> Callable[..., Any]:
     """Command of constant duties (m,), for `simulate`."""
     return Partial(_constant, jnp.asarray(duty, float))
 
 
 def run_up(
-    servo: Servo, inertia: ArrayLike, times: ArrayLike, *, duty: ArrayLike = 1.0, **options: Any
+    servo: Servo,
+    inertia: ArrayLike,
+    times: ArrayLike | Sequence,
+    *,
+    duty: ArrayLike = 1.0,
+    **options: Any,
 ) -> Motion:
     """Run-up from rest against nothing but an inertia at the output.
 
@@ -124,7 +129,9 @@ def _unmoved(q: Array, qd: Array, tau: Array) -> Array:
     return jnp.zeros_like(q)
 
 
-def constant_rate(servo: Servo, rate: ArrayLike, times: ArrayLike, **options: Any) -> Motion:
+def constant_rate(
+    servo: Servo, rate: ArrayLike, times: ArrayLike | Sequence, **options: Any
+) -> Motion:
     """Servo without command whose output is turned at a constant rate [rad/s]: stick-slip.
 
     Source: 004 section 8.5 E.
@@ -152,7 +159,7 @@ def _lever(t: Array, y: tuple, args: tuple) -> tuple:
 def creep_test(
     gear: GeneralizedMaxwell,
     torque: ArrayLike,
-    times: ArrayLike,
+    times: ArrayLike | Sequence,
     *,
     release: ArrayLike | None = None,
     inertia: ArrayLike = 0.005,
@@ -249,7 +256,7 @@ def slide(
     friction: LuGre,
     inertia: ArrayLike,
     torque: Callable[..., Any],
-    times: ArrayLike,
+    times: ArrayLike | Sequence,
     **options: Any,
 ) -> Slide:
     """An inertia held by nothing but friction, from rest, under the torque `torque(t, angle)`.

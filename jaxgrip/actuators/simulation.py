@@ -13,7 +13,7 @@ from jaxtyping import Array, ArrayLike, Float
 
 from jaxgrip.actuators.servo import Servo, ServoState, SourceAlgorithm
 from jaxgrip.actuators.supply import Supply
-from jaxgrip.checks import check_shape, concrete, numbers
+from jaxgrip.checks import check_shape, concrete, numbers, positive
 
 
 class Motion(NamedTuple):
@@ -84,7 +84,7 @@ def stiff(
     times: Float[Array, " k"],
     args: Any,
     *,
-    jumps: ArrayLike | Sequence[float] = (),
+    jumps: ArrayLike | Sequence = (),
     rtol: ArrayLike = 1e-8,
     atol: ArrayLike = 1e-10,
     max_steps: int = 100_000,
@@ -131,10 +131,10 @@ def simulate(
     plant: Callable[..., Any],
     servo: Servo,
     command: Callable[..., Any],
-    times: ArrayLike,
+    times: ArrayLike | Sequence,
     *,
-    q0: ArrayLike | None = None,
-    qd0: ArrayLike | None = None,
+    q0: ArrayLike | Sequence | None = None,
+    qd0: ArrayLike | Sequence | None = None,
     state: ServoState | None = None,
     joints: Sequence[int] | None = None,
     supply: Supply | None = None,
@@ -187,12 +187,12 @@ def _sampled(driven: _Driven, command: Callable[..., Any], times: Array, y: tupl
 def simulate_fixed(
     plant: Callable[..., Any],
     servo: Servo,
-    duties: ArrayLike,
+    duties: ArrayLike | Sequence,
     h: ArrayLike,
     *,
     algorithm: SourceAlgorithm | None = None,
-    q0: ArrayLike | None = None,
-    qd0: ArrayLike | None = None,
+    q0: ArrayLike | Sequence | None = None,
+    qd0: ArrayLike | Sequence | None = None,
     state: ServoState | None = None,
     joints: Sequence[int] | None = None,
     supply: Supply | None = None,
@@ -221,9 +221,7 @@ def simulate_fixed(
         raise ValueError(
             f"duties has the shape {duties.shape}; it must be (steps, {len(start[2].speed)})."
         )
-    h = numbers("The step h", h, ())
-    if concrete(h) and h <= 0:
-        raise ValueError(f"The step h is {float(h):g} s; it must be positive.")
+    h = positive("The step h", h, ())
     times = h * jnp.arange(len(duties) + 1.0)
     _check_duties(duties, times)
     algorithm = SourceAlgorithm() if algorithm is None else algorithm
