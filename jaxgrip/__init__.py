@@ -1,5 +1,6 @@
 """Differentiable, batched simulation and certified optimal control of mechanisms."""
 
+from jaxgrip import actuators as actuators
 from jaxgrip import fem as fem
 from jaxgrip import flexible as flexible
 from jaxgrip import models as models

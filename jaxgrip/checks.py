@@ -20,12 +20,36 @@ def check_shape(name: str, x: Any, *allowed: tuple[int, ...]) -> None:
 
 
 def numbers(name: str, value: Any, *allowed: tuple[int, ...]) -> jax.Array:
-    """The value as an array of floats; `ValueError` when it is none, ill-shaped or not finite."""
+    """The value as an array of floats; `ValueError` when it is none, ill-shaped or not finite.
+
+    Any shape will do where none is given.
+    """
     try:
         x = jnp.asarray(value, dtype=float)
     except (TypeError, ValueError):
         raise ValueError(f"{name} is no number or array of numbers: {value!r}.") from None
-    check_shape(name, x, *allowed)
+    if allowed:
+        check_shape(name, x, *allowed)
     if concrete(x) and not np.all(np.isfinite(x)):
         raise ValueError(f"{name} is not finite: {np.asarray(x).tolist()}.")
     return x
+
+
+def positive(name: str, value: Any, *allowed: tuple[int, ...]) -> jax.Array:
+    """`numbers` all of which are above zero."""
+    x = numbers(name, value, *allowed)
+    if concrete(x) and not np.all(x > 0):
+        raise ValueError(f"{name} is {_words(x)}; it must be positive.")
+    return x
+
+
+def non_negative(name: str, value: Any, *allowed: tuple[int, ...]) -> jax.Array:
+    """`numbers` none of which is below zero."""
+    x = numbers(name, value, *allowed)
+    if concrete(x) and not np.all(x >= 0):
+        raise ValueError(f"{name} is {_words(x)}; it must not be negative.")
+    return x
+
+
+def _words(x: jax.Array) -> str:
+    return f"{float(x):g}" if x.ndim == 0 else str(np.asarray(x).tolist())

@@ -1,0 +1,261 @@
+"""Dry and viscous friction: static curves, and the LuGre model of bristles between two faces."""
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float
+
+from jaxgrip.checks import concrete, non_negative, numbers, positive
+
+
+def coulomb(v: ArrayLike, level: ArrayLike) -> Float[Array, "..."]:
+    """Coulomb friction [N m] at the speeds `v` [rad/s], zero at rest; `level` [N m]. (004, 2.1)"""
+    return level * jnp.sign(v)
+
+
+def viscous(
+    v: ArrayLike, coefficient: ArrayLike, exponent: ArrayLike | None = None
+) -> Float[Array, "..."]:
+    """Viscous friction F_v |v|^δ sgn v [N m] at the speeds `v` [rad/s].
+
+    `coefficient` F_v [N m (s/rad)^δ]; `exponent` δ >= 1, linear when not given. (004, 2.2, 2.3)
+    """
+    return coefficient * _power(v, exponent)
+
+
+def stiction(v: ArrayLike, external: ArrayLike, level: ArrayLike) -> Float[Array, "..."]:
+    """Friction [N m] that holds a body at rest against the torque `external` [N m].
+
+    It follows the torque up to `level` [N m]. Zero in motion, v != 0, where `coulomb` and
+    `viscous` or `stribeck`, themselves zero at rest, take over. (004, 2.4)
+    """
+    return jnp.where(jnp.equal(v, 0), jnp.clip(external, -level, level), 0.0)
+
+
+def stribeck(
+    v: ArrayLike,
+    coulomb: ArrayLike,
+    stiction: ArrayLike,
+    velocity: ArrayLike,
+    viscous: ArrayLike = 0.0,
+    exponent: ArrayLike | None = None,
+) -> Float[Array, "..."]:
+    """Static friction curve [F_C + (F_S − F_C) exp(−(v/v_S)²)] sgn v + F_v |v|^δ sgn v [N m].
+
+    `v` [rad/s]; `coulomb` F_C and `stiction` F_S [N m]; `velocity` v_S [rad/s]; `viscous` and
+    `exponent` as in `jaxgrip.actuators.viscous`. (004, 2.1)
+    """
+    level = coulomb + (stiction - coulomb) * _gauss(v, velocity)
+    return level * jnp.sign(v) + viscous * _power(v, exponent)
+
+
+class LuGre(eqx.Module):
+    """LuGre friction: bristles that bend before they slip.
+
+    The state z is the torque of the bristles [N m], |z| <= F_S. For a friction force instead of a
+    torque read N for N m and m for rad.
+
+    **Arguments:**
+
+    - `coulomb`, `stiction`: levels F_C of fast and F_S of slow sliding [N m], F_S >= F_C > 0.
+    - `stiffness`, `damping`: of the bristles, σ0 [N m/rad] and σ1 [N m s/rad].
+    - `stribeck_velocity`: speed v_S over which F_S falls to F_C [rad/s].
+    - `viscous`, `viscous_exponent`: F_v [N m (s/rad)^δ] and δ from 1 to 2, linear when not given.
+    - `damping_velocity`: speed v_d over which σ1 fades [rad/s]; `inf` keeps it constant.
+    - `coulomb_per_load`, `stiction_per_load`: rise of F_C and F_S with the amount of the load
+      across the contact [N m of friction per N m of load].
+
+    `coulomb`, `stiction` and `stribeck_velocity` may be pairs, for v > 0 and for v < 0.
+
+    **Raises:** `ValueError` for numbers outside these ranges.
+
+    Source: 004 (2.5) to (2.19).
+    """
+
+    coulomb: Float[Array, "..."]
+    stiction: Float[Array, "..."]
+    viscous: Float[Array, "..."]
+    stiffness: Float[Array, "..."]
+    damping: Float[Array, "..."]
+    stribeck_velocity: Float[Array, "..."]
+    damping_velocity: Float[Array, "..."]
+    viscous_exponent: Float[Array, "..."] | None
+    coulomb_per_load: Float[Array, "..."]
+    stiction_per_load: Float[Array, "..."]
+
+    def __init__(
+        self,
+        *,
+        coulomb,
+        stiction,
+        stiffness,
+        damping,
+        stribeck_velocity,
+        viscous=0.0,
+        damping_velocity=np.inf,
+        viscous_exponent=None,
+        coulomb_per_load=0.0,
+        stiction_per_load=0.0,
+    ):
+        self.coulomb = positive("The Coulomb level F_C", coulomb, (), (2,))
+        self.stiction = positive("The stiction level F_S", stiction, (), (2,))
+        self.viscous = non_negative("The viscous coefficient F_v", viscous, ())
+        self.stiffness = positive("The bristle stiffness σ0", stiffness, ())
+        self.damping = non_negative("The bristle damping σ1", damping, ())
+        self.stribeck_velocity = positive("The Stribeck velocity v_S", stribeck_velocity, (), (2,))
+        if isinstance(damping_velocity, float) and damping_velocity == np.inf:
+            self.damping_velocity = jnp.asarray(np.inf, dtype=float)
+        else:
+            self.damping_velocity = positive("The damping velocity v_d", damping_velocity, ())
+        self.viscous_exponent = _exponent(viscous_exponent)
+        self.coulomb_per_load = non_negative("coulomb_per_load", coulomb_per_load, ())
+        self.stiction_per_load = non_negative("stiction_per_load", stiction_per_load, ())
+        _check_order("stiction", self.stiction, "coulomb", self.coulomb)
+        _check_order(
+            "stiction_per_load", self.stiction_per_load, "coulomb_per_load", self.coulomb_per_load
+        )
+
+    @classmethod
+    def from_inertia(cls, *, inertia, stiffness, damping_ratio=1.0, **numbers) -> "LuGre":
+        """Bristles damped against an inertia, σ1 = 2 ζ √(σ0 J).
+
+        **Arguments:** `inertia` J [kg m^2]; `damping_ratio` ζ, 1 is critical; `stiffness` and the
+        rest as in `LuGre`.
+
+        Source: 004 section 2.2.
+        """
+        inertia = positive("The inertia J", inertia, ())
+        ratio = non_negative("The damping ratio ζ", damping_ratio, ())
+        stiffness = positive("The bristle stiffness σ0", stiffness, ())
+        damping = 2 * ratio * jnp.sqrt(stiffness * inertia)
+        return cls(stiffness=stiffness, damping=damping, **numbers)
+
+    def level(self, v: ArrayLike, load: ArrayLike = 0.0) -> Float[Array, "..."]:
+        """Bristle torque [N m] of steady sliding at the speeds `v` [rad/s]. (2.13)"""
+        pressure = jnp.abs(load)
+        low = _side(self.coulomb, v) + self.coulomb_per_load * pressure
+        high = _side(self.stiction, v) + self.stiction_per_load * pressure
+        return low + (high - low) * _gauss(v, _side(self.stribeck_velocity, v))
+
+    def rates(
+        self, v: ArrayLike, z: ArrayLike, load: ArrayLike = 0.0
+    ) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
+        """Friction torque [N m] and rate of the bristle torque [N m/s]. (2.12), (2.14)
+
+        `v` [rad/s], `z` [N m], `load` [N m].
+        """
+        bending = self._bending(v, z, self.level(v, load))
+        return self._torque(v, z, bending), self.stiffness * bending
+
+    def deflection_rates(
+        self, v: ArrayLike, deflection: ArrayLike, load: ArrayLike = 0.0
+    ) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
+        """Friction torque [N m] and rate of the bristle deflection [rad/s]. (2.5), (2.6)
+
+        The original form, whose state is the deflection z/σ0 [rad].
+        """
+        z = self.stiffness * deflection
+        bending = self._bending(v, z, self.level(v, load))
+        return self._torque(v, z, bending), bending
+
+    def step(
+        self,
+        v: ArrayLike,
+        z: ArrayLike,
+        h: ArrayLike,
+        load: ArrayLike = 0.0,
+        *,
+        old: bool = True,
+    ) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
+        """Friction torque [N m] and the bristle torque [N m] after `h` [s] at constant speed.
+
+        Exact for a constant speed and stable for any step. The torque is of the bristles before
+        the step; with `old=False` its first term is of those after it. (2.18), (2.19)
+        """
+        level = self.level(v, load)
+        # The same closed form as z e^-x + h b φ1(x), without its quotient: v = ±|v|, and the part
+        # that is even in v has the derivative zero at rest, as |v| has.
+        direction = jnp.where(jnp.less(v, 0), -1.0, 1.0)
+        fading = jnp.expm1(-self.stiffness * h * (direction * v) / level)
+        after = z + jnp.where(jnp.equal(v, 0), 0.0, fading) * z - fading * level * direction
+        bending = self._bending(v, z, level)
+        return self._torque(v, z if old else after, bending), after
+
+    def steady(self, v: ArrayLike, load: ArrayLike = 0.0) -> Float[Array, "..."]:
+        """Friction torque [N m] of steady sliding at the speeds `v` [rad/s]."""
+        return self.level(v, load) * jnp.sign(v) + viscous(v, self.viscous, self.viscous_exponent)
+
+    def energy(self, z: ArrayLike) -> Float[Array, "..."]:
+        """Energy z²/(2 σ0) [J] of the bent bristles."""
+        return z * z / (2 * self.stiffness)
+
+    def dissipation(self, v: ArrayLike, z: ArrayLike, load: ArrayLike = 0.0) -> Float[Array, "..."]:
+        """Power [W] lost as heat, friction times speed less the rate of the energy.
+
+        It can be negative for parameters that `passivity` flags.
+        """
+        level = self.level(v, load)
+        bending = self._bending(v, z, level)
+        drag = self.bristle_damping(v) * bending + viscous(v, self.viscous, self.viscous_exponent)
+        return jnp.abs(v) * z * z / level + drag * v
+
+    def _bending(self, v, z, level):
+        return v - jnp.abs(v) * z / level
+
+    def bristle_damping(self, v: ArrayLike) -> Float[Array, "..."]:
+        """Damping σ1(v) of the bristles [N m s/rad]. (2.8)"""
+        return self.damping * _gauss(v, self.damping_velocity)
+
+    def _torque(self, v, z, bending):
+        drag = viscous(v, self.viscous, self.viscous_exponent)
+        return z + self.bristle_damping(v) * bending + drag
+
+
+def dahl(coulomb, stiffness) -> LuGre:
+    """Dahl's friction of exponent one: LuGre with F_S = F_C and neither damping nor viscosity.
+
+    **Arguments:** `coulomb` [N m]; `stiffness` [N m/rad]. An extension of the source (004, 9).
+    """
+    return LuGre(
+        coulomb=coulomb, stiction=coulomb, stiffness=stiffness, damping=0.0, stribeck_velocity=1.0
+    )
+
+
+def _power(v, exponent):
+    if exponent is None:
+        return v
+    speed = jnp.abs(v)
+    moving = speed > 0
+    slope = jnp.where(moving, speed, 1.0) ** (exponent - 1)
+    # |v|^(δ-1) at rest: 1 for δ = 1, else 0.
+    return v * jnp.where(moving, slope, jnp.where(jnp.equal(exponent, 1), 1.0, 0.0))
+
+
+def _gauss(v, width):
+    # Where the bell underflows anyway its argument is held, lest 0 * inf be its derivative.
+    ratio = jnp.clip(v / width, -30.0, 30.0)
+    return jnp.exp(-ratio * ratio)
+
+
+def _side(pair, v):
+    return pair if pair.ndim == 0 else jnp.where(jnp.less(v, 0), pair[1], pair[0])
+
+
+def _exponent(value):
+    if value is None:
+        return None
+    exponent = numbers("The viscous exponent δ", value, ())
+    if concrete(exponent) and not 1 <= exponent <= 2:
+        raise ValueError(
+            f"The viscous exponent δ is {float(exponent):g}; it must lie between 1 and 2."
+        )
+    return exponent
+
+
+def _check_order(high_name, high, low_name, low):
+    if concrete(high) and concrete(low) and not np.all(np.asarray(high) >= np.asarray(low)):
+        raise ValueError(
+            f"{high_name} is {np.asarray(high).tolist()} and {low_name} is "
+            f"{np.asarray(low).tolist()}; stiction must not be less than Coulomb friction."
+        )
