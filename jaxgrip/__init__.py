@@ -2,6 +2,7 @@
 
 from jaxgrip import actuators as actuators
 from jaxgrip import fem as fem
+from jaxgrip import fitting as fitting
 from jaxgrip import flexible as flexible
 from jaxgrip import models as models
 from jaxgrip import ocp as ocp
