@@ -1,5 +1,8 @@
 """Pictures of results: signals, certificates, mechanisms and elastic bodies in space, animation."""
 
+from jaxgrip.viz.curves import Curve as Curve
+from jaxgrip.viz.curves import Panel as Panel
+from jaxgrip.viz.curves import curves as curves
 from jaxgrip.viz.mechanism import Animation as Animation
 from jaxgrip.viz.mechanism import animate as animate
 from jaxgrip.viz.mechanism import stroboscope as stroboscope

@@ -1,0 +1,2 @@
+def identify(settings, run):
+    pass

@@ -1,0 +1,106 @@
+"""Curves over any quantity: characteristics, loops, measured points."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+from matplotlib.figure import Figure
+
+from jaxgrip.viz.style import DASHES, GREY, PALETTE, settle, styled
+
+
+class Curve(NamedTuple):
+    """A curve: `label` for the legend, `x` and `y` (k,); `points`: dots instead of a line.
+
+    `error` (k,) is half the length of a bar at every point, none when not given.
+    """
+
+    label: str
+    x: Float[np.ndarray, " k"]
+    y: Float[np.ndarray, " k"]
+    points: bool = False
+    error: Float[np.ndarray, " k"] | None = None
+
+
+class Panel(NamedTuple):
+    """One pair of axes.
+
+    `x`, `y`: what is on the axes, with units; `curves`; `title`; `log`: which axes are logarithmic,
+    "", "x", "y" or "xy"; `bands`: ranges of x to shade, each with the first and last x and what it
+    means; `levels`: values of y to mark, each with what it means; `ticks`: names of the whole
+    numbers 0, 1, ... on the x axis.
+    """
+
+    x: str
+    y: str
+    curves: Sequence[Curve]
+    title: str = ""
+    log: str = ""
+    bands: Sequence[tuple[float, float, str]] = ()
+    levels: Sequence[tuple[float, str]] = ()
+    ticks: Sequence[str] = ()
+
+
+@styled
+def curves(panels: Sequence[Panel], title: str, *, columns: int = 1) -> Figure:
+    """Panels of curves; a label has one colour in all of them.
+
+    **Arguments:** `panels`; `title` of the figure; `columns` that the panels stand in.
+    """
+    rows = -(-len(panels) // columns)
+    width = 8.0 if columns == 1 else 10.0
+    figure = Figure(figsize=(width, 1.1 + 2.7 * rows), layout="constrained")
+    figure.suptitle(title, x=0.01, ha="left")
+    axes = figure.subplots(rows, columns, squeeze=False).ravel()
+    labels = list(dict.fromkeys(curve.label for panel in panels for curve in panel.curves))
+    handles = {}
+    for axis, panel in zip(axes, panels, strict=False):
+        for curve in panel.curves:
+            index = labels.index(curve.label)
+            colour = PALETTE[index % len(PALETTE)]
+            if curve.error is not None:
+                axis.errorbar(
+                    curve.x, curve.y, curve.error, fmt="none", ecolor=colour, elinewidth=1.0
+                )
+            style = (
+                {"linestyle": "none", "marker": "os^Dv"[index % 5], "markersize": 4}
+                if curve.points
+                else {"linestyle": DASHES[index % len(DASHES)]}
+            )
+            (line,) = axis.plot(curve.x, curve.y, color=colour, **style)
+            handles.setdefault(curve.label, line)
+        if "x" in panel.log:
+            axis.set_xscale("log")
+        if "y" in panel.log:
+            axis.set_yscale("log")
+        for first, last, meaning in panel.bands:
+            band = axis.axvspan(first, last, color="#FBE6BF", zorder=0, linewidth=0)
+            handles.setdefault(meaning, band)
+        for level, meaning in panel.levels:
+            axis.axhline(level, color=GREY, linewidth=1.0, linestyle=(0, (6, 3)))
+            axis.annotate(
+                meaning,
+                (1.0, level),
+                xycoords=("axes fraction", "data"),
+                xytext=(-3, 3),
+                textcoords="offset points",
+                ha="right",
+                fontsize=9,
+            )
+        if panel.ticks:
+            axis.set_xticks(range(len(panel.ticks)), panel.ticks)
+            axis.tick_params(axis="x", length=0)
+        axis.set(xlabel=panel.x, ylabel=panel.y, title=panel.title)
+    for axis in axes[len(panels) :]:
+        axis.set_axis_off()
+    if len(handles) > 1:
+        shown = {k: v for k, v in handles.items() if k}
+        wide = max(len(name) for name in shown) > 28
+        figure.legend(
+            shown.values(),
+            shown.keys(),
+            loc="outside lower center",
+            ncols=min(len(shown), 2 if wide else 4),
+        )
+    return settle(figure)
