@@ -151,6 +151,13 @@ def test_cuboid_pendulum_of_a_thin_rod():
     np.testing.assert_allclose(arm.weight, 0.6 * 9.81 * 0.3, rtol=1e-12)
 
 
+def test_duty_out_of_range(servo, bare):
+    with pytest.raises(
+        ValueError, match=r"The duty of servo 0 is 1.5 at t = 0 s; duties lie betwee"
+    ):
+        rigs.run_up(servo, 1e-3, bare.t, duty=1.5)
+
+
 def test_bad_rigs(servo):
     for make, words in (
         (lambda: rigs.Pendulum(0.0), "The inertia of the arm is 0; it must be positive"),
