@@ -1,5 +1,7 @@
+from functools import partial
 from typing import NamedTuple
 
+import diffrax
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -66,7 +68,7 @@ def torque(amplitude, constant, t, q, qd):
     return jnp.full_like(q, (amplitude * jnp.sin(jnp.pi * t) + constant) / STALL_TORQUE)
 
 
-def run(servo, arm, task):
+def run(servo, arm, task, **options):
     """2001 samples over the span."""
     task = jax.tree.map(jnp.asarray, task)
     command = Partial(torque, task.amplitude, task.constant)
@@ -80,6 +82,7 @@ def run(servo, arm, task):
         rtol=task.rtol,
         atol=1e-2 * task.rtol,
         max_steps=16384,
+        **options,
     )
 
 
@@ -298,21 +301,21 @@ def test_batches_of_parameters(servo, arm):
             np.testing.assert_allclose(batch[k, j], last(numbers[k], duties[j]), rtol=1e-12)
 
 
-def test_batch_with_error_control(arm):
-    """Every member has its own steps."""
+def test_batch_with_error_control(arm, compiled):
+    """Every member has its own steps; forward derivatives against differences."""
+    task = Task(amplitude=0.8, span=0.5)
 
-    def last(stiffness):
-        servo = jg.models.servo_ax12(stiffness=stiffness)
-        motion = simulate(arm, servo, jg.actuators.rigs.constant([0.4]), jnp.linspace(0, 0.5, 3))
-        return motion.q[-1, 0], motion.stats["num_steps"]
+    def last(stiffness, run=run, **options):
+        return run(jg.models.servo_ax12(stiffness=stiffness), arm, task, **options).q[-1, 0]
 
     stiffness = jnp.array([20.0, 1e4])
-    angles, steps = jax.jit(jax.vmap(last))(stiffness)
-    single = jax.jit(last)
+    forward = partial(jax.jvp, partial(last, adjoint=diffrax.ForwardMode()))
+    angles, slopes = jax.jit(jax.vmap(lambda x: forward((x,), (jnp.ones(()),))))(stiffness)
     for k in range(2):
-        angle, count = single(stiffness[k])
-        np.testing.assert_allclose(angles[k], angle, rtol=1e-9)
-        assert steps[k] == count
+        middle, low, high = (last(f * stiffness[k], compiled) for f in (1.0, 0.999, 1.001))
+        np.testing.assert_allclose(angles[k], middle, rtol=1e-9)
+        difference = (high - low) / (0.002 * stiffness[k])
+        np.testing.assert_allclose(slopes[k], difference, rtol=1e-3)
 
 
 def with_everything(**numbers):
@@ -453,6 +456,8 @@ def test_bad_numbers(servo):
         SourceAlgorithm(substeps=0)
     with pytest.raises(ValueError, match="Servo 1 has other parts than servo 0"):
         stack([servo, Servo(servo.friction, servo.gear, 0.01, 1.0, backlash=0.01)])
+    with pytest.raises(ValueError, match="Servo 1 has other parts than servo 0"):
+        stack([servo, jg.models.servo_ax12(coulomb=np.array([0.1, 0.2]))])
     with pytest.raises(ValueError, match="no servo to stack"):
         stack([])
 
