@@ -68,9 +68,10 @@ class SourceAlgorithm(eqx.Module):
 class Servo(eqx.Module):
     """A servo with LuGre friction, an elastic gear and, if wanted, backlash and a motor.
 
-    The command is a duty from -1 to 1. The torque at the flywheel is duty times stall torque or,
-    with a `motor`, that of the motor at the voltage of its supply. The gear's torque acts on the
-    output joint and back on the flywheel; it is the friction's load.
+    The command is a duty from -1 to 1. The torque at the flywheel is duty times stall torque, so
+    a torque u [N m] is the duty u/M_max, or, with a `motor`, that of the motor at the voltage of
+    its supply. The gear's torque acts on the output joint and back on the flywheel; it is the
+    friction's load.
 
     **Arguments:**
 

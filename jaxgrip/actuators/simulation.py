@@ -20,8 +20,8 @@ class Motion(NamedTuple):
     """A motion at given times, of n coordinates of which m carry a servo.
 
     `t` (k,) [s]; `q` and `qd` (k, n) [rad or m, and per s]; `servo`, the states (k, m) of the
-    servos; `duty` (k, m); `output_torque` (k, m) on the joints [N m]; `voltage` (k,) of the supply
-    [V], or None; `stats` and `result` of diffrax, or None for fixed steps.
+    servos; `duty` (k, m); `output_torque` (k, m) on the joints in these states [N m]; `voltage`
+    (k,) of the supply [V], or None; `stats` and `result` of diffrax, or None for fixed steps.
     """
 
     t: Float[Array, " k"]
@@ -102,7 +102,7 @@ def stiff(
     if solver is None:
         solver = diffrax.Kvaerno5(root_finder=optimistix.Newton(rtol=1e-8, atol=1e-10))
     controller = diffrax.PIDController(rtol=rtol, atol=atol)
-    if np.ndim(jumps) != 1 or len(jumps):
+    if np.size(jumps):
         controller = diffrax.ClipStepSizeController(controller, jump_ts=jnp.asarray(jumps, float))
     return diffrax.diffeqsolve(
         diffrax.ODETerm(rates),

@@ -3,7 +3,9 @@ import numpy as np
 import pytest
 
 import jaxgrip as jg
-from jaxgrip.actuators import ServoState, rigs
+from jaxgrip.actuators import LuGre, ServoState, rigs
+
+from .reference import BENCHMARK
 
 
 @pytest.fixture(scope="module")
@@ -29,10 +31,10 @@ def test_break_away_falls_with_the_rate(servo):
     np.testing.assert_allclose(np.array(found), published, rtol=0, atol=5e-5)
 
 
-def test_stick_slip_of_a_pulled_body(benchmark_friction):
+def test_stick_slip_of_a_pulled_body():
     """004 section 8.5 E i, after Canudas de Wit et al. 1995."""
     times = jnp.linspace(0.0, 18.0, 36001)
-    body = rigs.slide(benchmark_friction, 1.0, rigs.pull(2.0, 0.1), times)
+    body = rigs.slide(LuGre(**BENCHMARK), 1.0, rigs.pull(2.0, 0.1), times)
     above = np.asarray(body.speed) > 0.01
     ends = []
     for changes in (above[1:] & ~above[:-1], ~above[1:] & above[:-1]):
@@ -121,22 +123,22 @@ def test_static_hold(stiction, limit):
     assert float(rates.speed) < -1e-3
 
 
-def test_creep_on_a_lever(gear):
+def test_creep_on_a_lever(servo):
     """004 section 8.5 A: the lever after 1, 10, 60 and 180 s, in degrees."""
     for h, scheme, published in (
         (1e-2, "source", (3.3831, 3.5205, 3.8063, 3.8928)),
         (1e-3, "source", (3.7566, 3.9566, 4.3209, 4.4347)),
         (1e-3, "zoh", (3.8045, 4.0130, 4.3882, 4.5059)),
     ):
-        creep = rigs.creep_test_fixed(gear, 0.5, h, round(180 / h), scheme=scheme)
+        creep = rigs.creep_test_fixed(servo.gear, 0.5, h, round(180 / h), scheme=scheme)
         at = np.rint(np.array([1, 10, 60, 180]) / h).astype(int)
         np.testing.assert_allclose(np.rad2deg(creep.angle[at]), published, rtol=0, atol=6e-5)
 
 
-def test_creep_and_recovery(gear):
+def test_creep_and_recovery(servo):
     """Exact in time: the closed form once the lever has settled, and back after the release."""
     times = jnp.array([0.0, 10.0, 60.0, 180.0, 190.0, 600.0])
-    creep = rigs.creep_test(gear, 0.5, times, release=180.0)
+    creep = rigs.creep_test(servo.gear, 0.5, times, release=180.0)
     np.testing.assert_allclose(
         np.rad2deg(creep.angle[1:4]), [4.0134, 4.3883, 4.5059], rtol=0, atol=5e-4
     )
@@ -149,6 +151,13 @@ def test_cuboid_pendulum_of_a_thin_rod():
     arm = rigs.cuboid_pendulum(0.6, 1e-4, 1e-4, 1e8, 0.0)
     np.testing.assert_allclose(arm.inertia, 0.6 * 0.36 / 3, rtol=1e-6)
     np.testing.assert_allclose(arm.weight, 0.6 * 9.81 * 0.3, rtol=1e-12)
+
+
+def test_duty_out_of_range(servo, bare):
+    with pytest.raises(
+        ValueError, match=r"The duty of servo 0 is 1.5 at t = 0 s; duties lie betwee"
+    ):
+        rigs.run_up(servo, 1e-3, bare.t, duty=1.5)
 
 
 def test_bad_rigs(servo):
