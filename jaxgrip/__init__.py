@@ -1,6 +1,7 @@
 """Differentiable, batched simulation and certified optimal control of mechanisms."""
 
 from jaxgrip import fem as fem
+from jaxgrip import fitting as fitting
 from jaxgrip import flexible as flexible
 from jaxgrip import models as models
 from jaxgrip import ocp as ocp

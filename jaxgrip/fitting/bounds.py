@@ -1,0 +1,175 @@
+"""Parameters between bounds: their names, and their positions between the bounds."""
+
+import math
+from typing import Any, Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PyTree
+
+from jaxgrip.checks import check_shape, concrete, numbers
+
+
+class Bound(eqx.Module):
+    """Where a parameter may lie.
+
+    **Arguments:** `lower`, `upper`: numbers, or arrays for a parameter that is an array, in the
+    parameter's unit; `scale`: "log" for positive parameters, whose order of magnitude is searched,
+    "linear" for those that may be zero or negative.
+
+    **Raises:** `ValueError` unless lower < upper, and 0 < lower on a logarithmic scale.
+    """
+
+    lower: Float[Array, "..."]
+    upper: Float[Array, "..."]
+    scale: Literal["log", "linear"] = eqx.field(static=True)
+
+    def __init__(self, lower, upper, scale="log"):
+        if scale not in ("log", "linear"):
+            raise ValueError(f'The scale of a Bound is {scale!r}; it must be "log" or "linear".')
+        shape = np.broadcast_shapes(np.shape(lower), np.shape(upper))
+        self.lower, self.upper = (
+            jnp.broadcast_to(numbers(f"{name} of a Bound", x, np.shape(x)), shape)
+            for name, x in (("lower", lower), ("upper", upper))
+        )
+        self.scale = scale
+        if not (concrete(self.lower) and concrete(self.upper)):
+            return
+        if not np.all(self.lower < self.upper):
+            raise ValueError(
+                f"The lower bound {np.asarray(self.lower).tolist()} must lie below the upper bound "
+                f"{np.asarray(self.upper).tolist()}."
+            )
+        if scale == "log" and not np.all(self.lower > 0):
+            raise ValueError(
+                f"The lower bound is {np.asarray(self.lower).tolist()}; a logarithmic scale needs "
+                'it positive: pass scale="linear".'
+            )
+
+
+Bounds = PyTree[Bound]
+
+
+def _is_bound(x: Any) -> bool:
+    return isinstance(x, Bound)
+
+
+def leaves(bounds: Bounds) -> list[Bound]:
+    """The bounds in the order of the parameters; `ValueError` where a leaf is no `Bound`."""
+    found = jax.tree_util.tree_leaves_with_path(bounds, is_leaf=_is_bound)
+    for path, leaf in found:
+        if not _is_bound(leaf):
+            where = jax.tree_util.keystr(path, simple=True, separator=".") or "bounds"
+            raise ValueError(f"{where} is {leaf!r}; every leaf of the bounds must be a Bound.")
+    if not found:
+        raise ValueError("The bounds are empty; at least one parameter is needed.")
+    return [leaf for _, leaf in found]
+
+
+def names(parameters: PyTree) -> tuple[str, ...]:
+    """Names of the scalars in a tree of parameters, or of bounds: "coulomb", "gear.springs.0"."""
+    found = []
+    for path, leaf in jax.tree_util.tree_leaves_with_path(parameters, is_leaf=_is_bound):
+        name = jax.tree_util.keystr(path, simple=True, separator=".") or "parameter"
+        shape = leaf.lower.shape if _is_bound(leaf) else jnp.shape(leaf)
+        found += [".".join([name, *map(str, index)]) for index in np.ndindex(shape)]
+    return tuple(found)
+
+
+def ravel(parameters: PyTree) -> Float[Array, " n"]:
+    """The scalars of a tree of parameters, one after another."""
+    flat = [jnp.ravel(jnp.asarray(x, dtype=float)) for x in jax.tree.leaves(parameters)]
+    return jnp.concatenate(flat)
+
+
+def unravel(bounds: Bounds, flat: Float[Array, " n"]) -> PyTree:
+    """A tree of parameters of the structure of the bounds, from its scalars."""
+    parts, at = [], 0
+    for bound in leaves(bounds):
+        size = math.prod(bound.lower.shape)
+        parts.append(flat[at : at + size].reshape(bound.lower.shape))
+        at += size
+    return jax.tree.unflatten(jax.tree.structure(bounds, is_leaf=_is_bound), parts)
+
+
+def place(bounds: Bounds, position: Float[Array, " n"]) -> PyTree:
+    """The parameters at a position: each number 0 at the lower bound and 1 at the upper one.
+
+    Logarithms are interpolated on a logarithmic scale, the parameters themselves on a linear one.
+    """
+
+    def inside(bound, s):
+        if bound.scale == "linear":
+            return (1 - s) * bound.lower + s * bound.upper
+        return jnp.exp((1 - s) * jnp.log(bound.lower) + s * jnp.log(bound.upper))
+
+    return jax.tree.map(inside, bounds, unravel(bounds, position), is_leaf=_is_bound)
+
+
+def position(bounds: Bounds, parameters: PyTree) -> Float[Array, " n"]:
+    """The position of parameters between their bounds, the inverse of [`place`][].
+
+    **Raises:** `ValueError` for another structure, another shape or a parameter out of bounds.
+    """
+    limits = leaves(bounds)
+    try:
+        values = jax.tree.structure(bounds, is_leaf=_is_bound).flatten_up_to(parameters)
+    except ValueError:
+        raise ValueError(
+            f"The parameters are {sorted(names(parameters))}, the bounds are for "
+            f"{sorted(names(bounds))}; they must be the same."
+        ) from None
+    labels = jax.tree_util.tree_leaves_with_path(bounds, is_leaf=_is_bound)
+    parts = []
+    for (path, _), bound, value in zip(labels, limits, values, strict=True):
+        name = jax.tree_util.keystr(path, simple=True, separator=".") or "The parameter"
+        x = numbers(name, value, bound.lower.shape)
+        lower, upper = bound.lower, bound.upper
+        if bound.scale == "log":
+            x, lower, upper = jnp.log(x), jnp.log(lower), jnp.log(upper)
+        s = (x - lower) / (upper - lower)
+        # What `place` put on a bound may lie beyond it by rounding.
+        if concrete(s) and not np.all(np.abs(s - 0.5) <= 0.5 + 1e-12):
+            raise ValueError(
+                f"{name} is {np.asarray(value).tolist()}; it must lie between its bounds "
+                f"{np.asarray(bound.lower).tolist()} and {np.asarray(bound.upper).tolist()}."
+            )
+        parts.append(jnp.ravel(jnp.clip(s, 0.0, 1.0)))
+    return jnp.concatenate(parts)
+
+
+def constrain(bounds: Bounds, x: Float[Array, " n"]) -> PyTree:
+    """Parameters within bounds from any n numbers, by the logistic function.
+
+    **Arguments:** `bounds`: tree of `Bound`; `x`: (n,) numbers without bounds, such as those of an
+    optimizer that knows none; 0 is the middle of the bounds.
+
+    **Returns:** a tree of the structure of `bounds`, with arrays instead of bounds.
+
+    Source: 004, section 8.4.
+    """
+    check_shape("x", x, (len(names(bounds)),))
+    return place(bounds, jax.nn.sigmoid(x))
+
+
+def unconstrain(bounds: Bounds, parameters: PyTree) -> Float[Array, " n"]:
+    """The (n,) numbers of which [`constrain`][] makes the parameters.
+
+    **Raises:** `ValueError` for another structure, another shape or a parameter out of bounds; a
+    parameter on its bound gives an infinite number.
+    """
+    s = position(bounds, parameters)
+    return jnp.log(s) - jnp.log1p(-s)
+
+
+def units(bounds: Bounds, parameters: PyTree) -> Float[Array, " n"]:
+    """What counts as one for each parameter: its value on a logarithmic scale, else its range."""
+    sizes = jax.tree.map(
+        lambda bound, x: x if bound.scale == "log" else bound.upper - bound.lower,
+        bounds,
+        parameters,
+        is_leaf=_is_bound,
+    )
+    return ravel(sizes)

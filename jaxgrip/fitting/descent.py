@@ -1,0 +1,104 @@
+"""Damped Newton steps within the unit cube, from many starts at once."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+
+class Model(NamedTuple):
+    """A function about a place: `value`, `gradient` (n,) and second derivative `matrix` (n, n)."""
+
+    value: Float[Array, "*k"]
+    gradient: Float[Array, "*k n"]
+    matrix: Float[Array, "*k n n"]
+
+
+class Descent(NamedTuple):
+    """Where k descents ended: `position` (k, n), `model` there, whether `converged`, and `steps`."""
+
+    position: Float[Array, "k n"]
+    model: Model
+    converged: Bool[Array, " k"]
+    steps: Int[Array, ""]
+
+
+def _propose(x: Array, model: Model, damping: Array, unit: Array) -> tuple[Array, Array, Array]:
+    """A trial position within the cube, the reduction to expect there, and the unit of steps."""
+    g, A = model.gradient, model.matrix
+    curvature = jnp.abs(jnp.diagonal(A))
+    unit = jnp.maximum(unit, curvature)
+    floor = jnp.maximum(jnp.finfo(x.dtype).eps ** 2 * jnp.max(unit), jnp.finfo(x.dtype).tiny)
+    d = 1 / jnp.sqrt(jnp.maximum(unit, floor))
+    # A component on a bound against which it is pushed stays out of the linear system.
+    free = jnp.where((x <= 0) & (g > 0) | (x >= 1) & (g < 0), 0.0, d)
+    # Absolute eigenvalues lead away from saddle points; a matrix JᵀJ has no others.
+    values, vectors = jnp.linalg.eigh(A * jnp.outer(free, free))
+    step = -free * (vectors @ ((vectors.T @ (free * g)) / (jnp.abs(values) + damping)))
+    trial = jnp.clip(x + step, 0.0, 1.0)
+    step = trial - x
+    return trial, -(g @ step + 0.5 * step @ A @ step), unit
+
+
+def descend(
+    evaluate: Callable[[Float[Array, " n"]], Model],
+    starts: Float[Array, "k n"],
+    *,
+    limit: int,
+    scale: Callable[[Array], Array],
+) -> Descent:
+    """Minima of a function within the unit cube, one descent from every start.
+
+    **Arguments:** `evaluate`: value, gradient and second derivative, or a Gauss-Newton matrix for
+    it, at a position (n,); `starts`: (k, n); `limit`: most steps; `scale`: what a reduction of the
+    value is measured by, as a function of the value.
+
+    A step is damped until it lowers the value (Levenberg, Marquardt; the damping after Nielsen
+    1999) and cut off at the faces of the cube. A descent has converged when no reduction is to be
+    expected, or no step of significance lowers the value.
+    """
+    evaluate = jax.vmap(evaluate)
+    propose = jax.vmap(_propose)
+
+    def finite(m):
+        return jnp.isfinite(m.value) & jnp.all(jnp.isfinite(m.matrix), axis=(-2, -1))
+
+    def advance(state):
+        x, model, damping, growth, unit, done, steps = state
+        trial, expected, unit = propose(x, model, damping, unit)
+        there = evaluate(trial)
+        gained = model.value - there.value
+        better = finite(there) & (gained > 0) & ~done
+        length = jnp.max(jnp.abs(trial - x), axis=-1)
+        small = expected <= 1e-14 * scale(model.value)
+        finished = done | small | (length <= 1e-11)
+
+        def choose(new, old):
+            return jnp.where(better.reshape(better.shape + (1,) * (new.ndim - 1)), new, old)
+
+        ratio = gained / jnp.where(expected > 0, expected, 1.0)
+        shrink = jnp.maximum(1 / 3, 1 - (2 * jnp.clip(ratio, 0.0, 1.0) - 1) ** 3)
+        damping = jnp.where(better, jnp.maximum(damping * shrink, 1e-12), damping * growth)
+        growth = jnp.where(better, 2.0, 2 * growth)
+        x, model = jax.tree.map(choose, (trial, there), (x, model))
+        return x, model, damping, growth, unit, finished, steps + 1
+
+    def going(state):
+        *_, done, steps = state
+        return ~jnp.all(done) & (steps < limit)
+
+    model = evaluate(starts)
+    k = starts.shape[0]
+    state = (
+        starts,
+        model,
+        jnp.full((k,), 1e-2),
+        jnp.full((k,), 2.0),
+        jnp.zeros_like(starts),
+        ~finite(model),
+        jnp.asarray(0),
+    )
+    x, model, _, _, _, done, steps = jax.lax.while_loop(going, advance, state)
+    return Descent(x, model, done & finite(model), steps)
