@@ -17,7 +17,7 @@ class Model(NamedTuple):
 
 
 class Descent(NamedTuple):
-    """Where k descents ended: `position` (k, n), `model` there, whether `converged`, and `steps`."""
+    """Ends of k descents: `position` (k, n), `model` there, whether `converged`; `steps` taken."""
 
     position: Float[Array, "k n"]
     model: Model

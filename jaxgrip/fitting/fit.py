@@ -132,8 +132,8 @@ class Fit(NamedTuple):
             )
         if self.noise_given and self.rms > 1.5 * self.noise:
             found.append(
-                f"The residuals are {self.rms / self.noise:.2g} times the noise as given: the model "
-                "does not explain the data."
+                f"The residuals are {self.rms / self.noise:.2g} times the noise as given: the "
+                "model does not explain the data."
             )
         failed = int(np.sum(np.asarray(self.starts.failed)))
         if failed:
@@ -294,7 +294,7 @@ def _ordered(what, bounds, found, size) -> tuple[Starts, Array, int, bool]:
         failed[order],
         int(untried),
     )
-    k, n = first.shape
+    k = first.shape[0]
     cost = _CANDIDATES * k + k * size * (_ADAM_STEPS + 1 + int(descent.steps))
     return table, descent.position[order[0]], cost, bool(descent.converged[order[0]])
 

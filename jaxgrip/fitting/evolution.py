@@ -1,0 +1,195 @@
+"""Evolutionary searches, which need no derivatives: the baselines of gradient methods."""
+
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.optimize
+from jaxtyping import Array, PyTree
+
+from jaxgrip.fitting import fisher
+from jaxgrip.fitting.bounds import Bounds, leaves, names, place
+from jaxgrip.precision import require_x64
+
+
+class Search(NamedTuple):
+    """The best of an evolutionary search.
+
+    `parameters`: tree of the structure of the bounds; `rms`: root mean square of the residuals;
+    `evaluations`: number of simulations; `generations`; `seconds`: wall time, without compiling.
+    """
+
+    parameters: PyTree
+    rms: float
+    evaluations: int
+    generations: int
+    seconds: float
+
+
+@eqx.filter_jit
+def _mean_squares(residuals, bounds, data, positions):
+    def one(s):
+        return jnp.mean(fisher.flat(residuals(place(bounds, s), *data)) ** 2)
+
+    values = jax.vmap(one)(positions)
+    return jnp.where(jnp.isfinite(values), values, jnp.inf)
+
+
+class _Population:
+    """Mean squares of populations of one size, and the account of them."""
+
+    def __init__(self, residuals, bounds, data, size, seconds):
+        require_x64("An evolutionary search")
+        leaves(bounds)
+        if not seconds > 0:
+            raise ValueError(f"seconds is {seconds}; a budget of wall time must be positive.")
+        self.numbers = (fisher.dynamic(residuals), bounds, fisher.dynamic(data))
+        self.n, self.size, self.seconds = len(names(bounds)), size, seconds
+        _mean_squares(*self.numbers, jnp.full((size, self.n), 0.5))
+        self.begin, self.evaluations, self.generations = time.perf_counter(), 0, 0
+
+    def __call__(self, positions: np.ndarray) -> np.ndarray:
+        # A program of one size serves smaller populations too.
+        missing = self.size - len(positions)
+        padded = np.pad(positions, ((0, missing), (0, 0)), mode="edge")
+        self.evaluations += len(positions)
+        return np.asarray(_mean_squares(*self.numbers, jnp.asarray(padded)))[: len(positions)]
+
+    @property
+    def elapsed(self) -> float:
+        return time.perf_counter() - self.begin
+
+    @property
+    def spent(self) -> bool:
+        return self.elapsed >= self.seconds
+
+    def result(self, position: Array, value: float) -> Search:
+        parameters = place(self.numbers[1], jnp.asarray(position))
+        rms = float(np.sqrt(value))
+        return Search(parameters, rms, self.evaluations, self.generations, self.elapsed)
+
+
+def differential_evolution(
+    residuals: Callable[..., PyTree],
+    bounds: Bounds,
+    *data: Any,
+    seconds: float,
+    population: int = 64,
+    seed: int = 0,
+) -> Search:
+    """Differential evolution of scipy, the whole population in one batch.
+
+    **Arguments:** `residuals`, `bounds`, `data`: as for [`fit`][], but no derivative is needed;
+    residuals that are not finite count as infinite. `seconds`: budget of wall time, looked at after
+    every generation; it may stop earlier, when the population has become one. `population`: number
+    of members; `seed`: of the random numbers.
+
+    **Returns:** `Search`.
+
+    **Raises:** `ValueError` for bad bounds, a budget that is not positive and a population below
+    five.
+
+    Source: 004, section 8.4 (rand/1/bin, F = 0.7, CR = 0.9); Storn and Price 1997.
+    """
+    if population < 5:
+        raise ValueError(f"population is {population}; differential evolution needs at least 5.")
+    squares = _Population(residuals, bounds, data, population, seconds)
+
+    def stop(intermediate_result):
+        squares.generations += 1
+        return squares.spent
+
+    rng = np.random.default_rng(seed)
+    found = scipy.optimize.differential_evolution(
+        lambda x: squares(x.T),
+        [(0.0, 1.0)] * squares.n,
+        strategy="rand1bin",
+        mutation=0.7,
+        recombination=0.9,
+        init=scipy.stats.qmc.LatinHypercube(squares.n, rng=rng).random(population),
+        maxiter=10**9,
+        tol=0.0,
+        atol=1e-14,
+        polish=False,
+        vectorized=True,
+        updating="deferred",
+        callback=stop,
+        rng=rng,
+    )
+    return squares.result(found.x, found.fun)
+
+
+def mu_plus_lambda(
+    residuals: Callable[..., PyTree],
+    bounds: Bounds,
+    *data: Any,
+    seconds: float,
+    mu: int = 20,
+    offspring: int = 100,
+    step: float = 0.1,
+    seed: int = 0,
+) -> Search:
+    """An evolution strategy (μ + λ), by the tools of DEAP, all offspring in one batch.
+
+    **Arguments:** as for [`differential_evolution`][]; `mu`: parents; `offspring`: λ; `step`:
+    standard deviation, at first, of the logarithm of a parameter's change, or on a linear scale of
+    the change as a fraction of the range. More than a fifth of the offspring better than their
+    parents lengthen it, fewer shorten it.
+
+    **Returns:** `Search`.
+
+    **Raises:** `ImportError` without the package deap (extra `fit`); `ValueError` as
+    [`differential_evolution`][].
+
+    Source: 004, section 8.4; the rule of one fifth: Rechenberg 1973.
+    """
+    try:
+        from deap import base, tools
+    except ImportError:
+        raise ImportError(
+            "mu_plus_lambda needs the package deap: pip install 'jaxgrip[fit]'."
+        ) from None
+    for name, value in (("mu", mu), ("offspring", offspring)):
+        if not isinstance(value, int) or value < 1:
+            raise ValueError(f"{name} is {value!r}; it must be a positive whole number.")
+
+    class Least(base.Fitness):
+        weights = (-1.0,)
+
+    class Member(list):
+        def __init__(self, position, value):
+            super().__init__(position)
+            self.fitness = Least((value,))
+
+    squares = _Population(residuals, bounds, data, max(mu, offspring), seconds)
+    rng = np.random.default_rng(seed)
+    reach = _reach(bounds)
+
+    def members(positions):
+        return [Member(*pair) for pair in zip(positions, squares(positions), strict=True)]
+
+    parents = members(rng.uniform(size=(mu, squares.n)))
+    while not squares.spent:
+        chosen = [parents[i] for i in rng.integers(mu, size=offspring)]
+        change = step * reach * rng.normal(size=(offspring, squares.n))
+        # Reflected at the bounds, so that these do not collect members.
+        position = np.abs(np.asarray(chosen) + change) % 2.0
+        children = members(np.minimum(position, 2.0 - position))
+        better = np.mean([c.fitness > p.fitness for c, p in zip(children, chosen, strict=True)])
+        step = min(step * float(np.exp((better - 0.2) / 2)), 10.0)
+        parents = tools.selBest(parents + children, mu)
+        squares.generations += 1
+    return squares.result(np.asarray(parents[0]), parents[0].fitness.values[0])
+
+
+def _reach(bounds: Bounds) -> np.ndarray:
+    """By how much a position changes when a logarithm, or a share of the range, changes by one."""
+    parts = [
+        1 / jnp.log(b.upper / b.lower) if b.scale == "log" else jnp.ones_like(b.lower)
+        for b in leaves(bounds)
+    ]
+    return np.concatenate([np.ravel(x) for x in parts])
