@@ -47,7 +47,7 @@ class Uncertainty(NamedTuple):
     `unidentifiable`: groups of names; the data do not determine the members of a group, at most
     combinations of them.
     `noise`: standard deviation of the residuals, given or estimated.
-    `correlation`: number of samples over which the residuals are correlated; 1 for none.
+    `correlated`: whether the residuals are correlated in time.
     """
 
     covariance: np.ndarray
@@ -55,7 +55,7 @@ class Uncertainty(NamedTuple):
     worst_direction: Direction
     unidentifiable: tuple[tuple[str, ...], ...]
     noise: float
-    correlation: int
+    correlated: bool
 
 
 def dynamic(tree: PyTree) -> PyTree:
@@ -131,10 +131,11 @@ def from_jacobian(
     m, n = scaled.shape
     if not (np.all(np.isfinite(r)) and np.all(np.isfinite(scaled))):
         raise ValueError("The residuals or their derivatives at the parameters are not finite.")
-    _, s, vt = np.linalg.svd(scaled, full_matrices=m < n)
+    u, s, vt = np.linalg.svd(scaled, full_matrices=m < n)
     kept = s > _NOTHING * s[0]
-    s, basis, null = s[kept], vt[: len(s)][kept].T, np.vstack([vt[: len(s)][~kept], vt[len(s) :]]).T
-    correlation = _correlation(series)
+    null = np.vstack([vt[: len(s)][~kept], vt[len(s) :]]).T
+    u, s, basis = u[:, : len(s)][:, kept], s[kept], vt[: len(s)][kept].T
+    correlated = _correlated(series)
     if noise is not None:
         noise = float(numbers("noise", noise, ()))
         if noise <= 0:
@@ -148,12 +149,9 @@ def from_jacobian(
             )
         noise = math.sqrt(r @ r / (m - len(s)))
         spread = np.diag(noise**2 / s**2)
-        if correlation > 1:
-            # Each row is the push of one residual on the estimate along the basis.
-            scores = r[:, None] * (scaled @ basis) / s**2
-            spread, correlation = _long_run(series, scores)
-            spread *= m / (m - len(s))
-    return _described(parameters, basis @ spread @ basis.T, null, unit, noise, correlation)
+        if correlated:
+            spread = _long_run(series, u) / np.outer(s, s)
+    return _described(parameters, basis @ spread @ basis.T, null, unit, noise, correlated)
 
 
 def from_information(parameters: PyTree, matrix: np.ndarray, unit: np.ndarray) -> Uncertainty:
@@ -163,7 +161,7 @@ def from_information(parameters: PyTree, matrix: np.ndarray, unit: np.ndarray) -
     kept = values > _NOTHING * np.max(np.abs(values))
     basis = vectors[:, kept]
     covariance = (basis / values[kept]) @ basis.T
-    return _described(parameters, covariance, vectors[:, ~kept], unit, math.nan, 1)
+    return _described(parameters, covariance, vectors[:, ~kept], unit, math.nan, False)
 
 
 def _described(
@@ -172,7 +170,7 @@ def _described(
     null: np.ndarray,
     unit: np.ndarray,
     noise: float,
-    correlation: int,
+    correlated: bool,
 ) -> Uncertainty:
     labels = names(parameters)
     projector = null @ null.T
@@ -199,7 +197,7 @@ def _described(
         Direction({labels[i]: float(vector[i]) for i in order}, deviation),
         tuple(tuple(labels[i] for i in group) for group in _groups(projector, lost)),
         noise,
-        correlation,
+        correlated,
     )
 
 
@@ -224,51 +222,45 @@ def _groups(projector: np.ndarray, lost: np.ndarray) -> list[list[int]]:
     return found
 
 
-def _split(series: Sequence[np.ndarray], rows: np.ndarray) -> list[np.ndarray]:
+def _runs(series: Sequence[np.ndarray], rows: np.ndarray) -> list[np.ndarray]:
     """The rows (m, k) that belong to residuals, as (runs, samples, k) for every leaf of them."""
     ends = np.cumsum([x.size for x in series])
     parts = np.split(rows, ends[:-1])
     return [p.reshape(-1, x.shape[-1], rows.shape[1]) for p, x in zip(parts, series, strict=True)]
 
 
-def _autocorrelation(parts: Sequence[np.ndarray]) -> np.ndarray:
-    """Correlation of samples with the next ones, for each of the k columns."""
-    products = sum(np.sum(x[:, 1:] * x[:, :-1], axis=(0, 1)) for x in parts)
-    squares = sum(np.sum(x**2, axis=(0, 1)) for x in parts)
-    return products / np.where(squares > 0, squares, 1.0)
+def _correlated(series: Sequence[np.ndarray]) -> bool:
+    """Whether residuals are correlated in time, with the next sample or with any other."""
+    longest = max(x.shape[-1] for x in series)
+    products = np.zeros(longest)
+    for x in series:
+        power = np.sum(np.abs(np.fft.rfft(x.reshape(-1, x.shape[-1]), 2 * longest)) ** 2, axis=0)
+        products += np.fft.irfft(power)[:longest]
+    if products[0] == 0:
+        return False
+    score = np.abs(products[1:]) / products[0] * math.sqrt(sum(x.size for x in series))
+    return bool(np.any(score[:1] > 3) or np.any(score > 5))
 
 
-def _correlation(series: Sequence[np.ndarray]) -> int:
-    """Number of samples over which residuals are correlated; 1 for none of significance."""
-    r = np.concatenate([x.ravel() for x in series])
-    rho = float(_autocorrelation(_split(series, r[:, None]))[0])
-    if abs(rho) * math.sqrt(r.size) < 3:
-        return 1
-    return max(2, _window(np.array([rho]), np.ones(1), r.size))
+def _long_run(series: Sequence[np.ndarray], basis: np.ndarray) -> np.ndarray:
+    """Covariance of the products of correlated residuals with an orthonormal basis (m, k).
 
-
-def _window(rho: np.ndarray, variance: np.ndarray, m: int) -> int:
-    """Length of a triangular window for processes of first order (Andrews 1991, eq. 6.4)."""
-    rho = np.clip(rho, -0.999, 0.999)
-    above = np.sum(4 * rho**2 * variance**2 / ((1 - rho) ** 6 * (1 + rho) ** 2))
-    below = np.sum(variance**2 / (1 - rho) ** 4)
-    return math.ceil(1.1447 * (above / below * m) ** (1 / 3))
-
-
-def _long_run(series: Sequence[np.ndarray], scores: np.ndarray) -> tuple[np.ndarray, int]:
-    """Covariance of the sum of correlated scores, and the window over which they were summed.
-
-    Sums over all windows of a length, squared, are the estimate of Newey and West (1987) with
-    triangular weights; so written it cannot be indefinite.
+    The product of the spectra of basis and residuals, without smoothing (Robinson 1998, "Inference
+    without smoothing"): motions that repeat themselves have the same error, such as that of a
+    coarse sensor, in every period, which no window of lags sees. Where the fit has taken power
+    from the residuals, the average about a frequency stands for it if greater, and the rest is
+    divided by the square of what is left (as HC3 of MacKinnon and White 1985 does in time).
     """
-    variance = np.mean(scores**2, axis=0)
-    scale = np.sqrt(np.where(variance > 0, variance, 1.0))
-    parts = _split(series, scores / scale)
-    window = max(1, _window(_autocorrelation(parts), np.ones_like(scale), len(scores)))
-    window = min(window, max(x.shape[1] for x in parts))
-    total = np.zeros((scores.shape[1],) * 2)
-    for x in parts:
-        sums = np.cumsum(np.pad(x, ((0, 0), (window, window), (0, 0))), axis=1)
-        w = (sums[:, window:] - sums[:, :-window]).reshape(-1, x.shape[-1])
-        total += w.T @ w / window
-    return total * np.outer(scale, scale), window
+    total = np.zeros((basis.shape[1],) * 2)
+    for x, q in zip(series, _runs(series, basis), strict=True):
+        samples = x.shape[-1]
+        power = np.abs(np.fft.fft(x.reshape(-1, samples), 2 * samples, axis=1)) ** 2 / samples
+        waves = np.fft.fft(q, 2 * samples, axis=1)
+        near = min(10, samples // 20)
+        padded = np.pad(power, ((0, 0), (near, near)), mode="wrap")
+        sums = np.cumsum(np.pad(padded, ((0, 0), (1, 0))), axis=1)
+        average = (sums[:, 2 * near + 1 :] - sums[:, : -2 * near - 1]) / (2 * near + 1)
+        taken = np.sum(np.abs(waves) ** 2, axis=-1) / samples
+        power = np.maximum(power, average) / (1 - np.minimum(taken, 0.99)) ** 2
+        total += np.einsum("rfa,rf,rfb->ab", waves.conj(), power, waves).real / (2 * samples)
+    return total

@@ -63,8 +63,8 @@ class Fit(NamedTuple):
     `worst_direction`: the combination determined worst. `at_bound`: names of parameters that sit on
     a bound; uncertainties are as if they did not. `unidentifiable`: groups of names of which at
     most combinations are determined. `rms`, `residuals`: of the fit; None for a likelihood.
-    `noise`: standard deviation of the residuals, as given or estimated. `correlation`: number of
-    samples over which residuals are correlated; 1 for none. `log_likelihood`: its maximum; None
+    `noise`: standard deviation of the residuals, as given or estimated. `correlated`:
+    whether residuals are correlated in time. `log_likelihood`: its maximum; None
     for residuals. `starts`: outcome of all starts. `evaluations`: simulations that the fit cost, a
     derivative by one parameter counted as one. `result`: whether it converged.
     """
@@ -80,7 +80,7 @@ class Fit(NamedTuple):
     residuals: PyTree
     noise: float | None
     noise_given: bool
-    correlation: int
+    correlated: bool
     log_likelihood: float | None
     starts: Starts
     evaluations: int
@@ -120,9 +120,9 @@ class Fit(NamedTuple):
         if not self.unidentifiable and len(self.names) > 1:
             direction = self.worst_direction
             found.append(f"Worst determined: {direction}, to {100 * direction.deviation:.2g} %.")
-        if self.correlation > 1:
+        if self.correlated:
             found.append(
-                f"The residuals are correlated over some {self.correlation} samples; "
+                "The residuals are correlated in time; "
                 + (
                     "the noise as given takes them for independent: leave it out for uncertainties "
                     "that account for it."
@@ -371,7 +371,7 @@ def fit(
         residuals=value,
         noise=known.noise,
         noise_given=noise is not None,
-        correlation=known.correlation,
+        correlated=known.correlated,
         log_likelihood=None,
         starts=table,
         evaluations=cost,
@@ -418,7 +418,7 @@ def maximize_likelihood(
         residuals=None,
         noise=None,
         noise_given=False,
-        correlation=1,
+        correlated=False,
         log_likelihood=float(value),
         starts=table._replace(value=-table.value),
         evaluations=cost,

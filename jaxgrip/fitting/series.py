@@ -131,8 +131,8 @@ def _check_time(path: Path, lines: list[int], name: str, time: np.ndarray, gaps:
     if back.size:
         i = int(back[0]) + 1
         raise ValueError(
-            f"{path}, line {lines[i]}, column {name}: time must increase, but {time[i]:g} s follows "
-            f"{time[i - 1]:g} s."
+            f"{path}, line {lines[i]}, column {name}: time must increase, but {time[i]:g} s "
+            f"follows {time[i - 1]:g} s."
         )
     usual = np.median(steps) if steps.size else 0.0
     wide = np.flatnonzero(steps > 1.5 * usual)
