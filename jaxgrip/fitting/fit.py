@@ -159,9 +159,9 @@ def _listed(group: tuple[str, ...]) -> str:
 def _cube(key: Array, k: int, n: int) -> Float[Array, "k n"]:
     """k places in the unit cube, in each direction one in every k-th of it (Latin hypercube)."""
     shuffle, jitter = jax.random.split(key)
-    order = jax.vmap(lambda key: jax.random.permutation(key, k), out_axes=1)(
-        jax.random.split(shuffle, n)
-    )
+    order = jax.vmap(
+        lambda key: jax.random.permutation(key, jnp.arange(k, dtype=float)), out_axes=1
+    )(jax.random.split(shuffle, n))
     return (order + jax.random.uniform(jitter, (k, n))) / k
 
 
@@ -177,7 +177,9 @@ def _adam(evaluate: Callable, starts: Array, scale: Callable) -> Array:
         best = jnp.where(better[:, None], s, best)
         least = jnp.where(better, model.value, least)
         slope = model.gradient * s * (1 - s) / scale(model.value)[:, None]
-        change, state = optimizer.update(jnp.where(jnp.isfinite(slope), slope, 0.0), state)
+        # Adam raises its rates to the power of an integer, which strict promotion forbids.
+        with jax.numpy_dtype_promotion("standard"):
+            change, state = optimizer.update(jnp.where(jnp.isfinite(slope), slope, 0.0), state)
         return (x + change, state, best, least), None
 
     inside = jnp.clip(starts, 1e-6, 1 - 1e-6)
@@ -195,7 +197,7 @@ def _search(
     key: Array,
     guess: Array | None,
     starts: int,
-    steps: int,
+    limit: Array,
 ) -> tuple[Array, Array, Array, Descent]:
     """Starts, whether they failed, how many candidates did, and the descents from the starts."""
     candidates = _cube(key, _CANDIDATES * starts, n)
@@ -208,11 +210,11 @@ def _search(
     failed = ~jnp.isfinite(costs_first)
     untried = jnp.sum(~jnp.isfinite(costs)) - jnp.sum(~jnp.isfinite(costs[order]))
     best = _adam(jax.vmap(evaluate), first, scale)
-    return first, failed, untried, descend(evaluate, best, limit=steps, scale=scale)
+    return first, failed, untried, descend(evaluate, best, limit=limit, scale=scale)
 
 
 @eqx.filter_jit
-def _least_squares(residuals, bounds, data, key, guess, starts, steps):
+def _least_squares(residuals, bounds, data, key, guess, starts, limit):
     def at(s):
         return fisher.flat(residuals(place(bounds, s), *data))
 
@@ -229,11 +231,11 @@ def _least_squares(residuals, bounds, data, key, guess, starts, steps):
         return jnp.maximum(value, jnp.finfo(value.dtype).tiny)
 
     n = len(names(bounds))
-    return _search(cost, evaluate, scale, n, key, guess, starts, steps)
+    return _search(cost, evaluate, scale, n, key, guess, starts, limit)
 
 
 @eqx.filter_jit
-def _likelihood(log_likelihood, bounds, data, key, guess, starts, steps):
+def _likelihood(log_likelihood, bounds, data, key, guess, starts, limit):
     def cost(s):
         return -log_likelihood(place(bounds, s), *data)
 
@@ -246,7 +248,7 @@ def _likelihood(log_likelihood, bounds, data, key, guess, starts, steps):
         return Model(value, gradient, 0.5 * (matrix + matrix.T))
 
     n = len(names(bounds))
-    return _search(cost, evaluate, jnp.ones_like, n, key, guess, starts, steps)
+    return _search(cost, evaluate, jnp.ones_like, n, key, guess, starts, limit)
 
 
 def _columns_with_aux(function, x):
@@ -272,7 +274,7 @@ def _prepared(what, bounds, guess, key, starts, steps):
         if not isinstance(value, int) or value < 1:
             raise ValueError(f"{name} is {value!r}; it must be a positive whole number.")
     key = jax.random.key(0) if key is None else key
-    return key, None if guess is None else position(bounds, guess)
+    return key, None if guess is None else position(bounds, guess), jnp.asarray(steps)
 
 
 def _ordered(what, bounds, found, size) -> tuple[Starts, Array, int, bool]:
@@ -342,7 +344,7 @@ def fit(
 
     Source: 004, section 8.4; Levenberg-Marquardt after Adam on the logarithm of the sum.
     """
-    key, guess = _prepared("fit", bounds, guess, key, starts, steps)
+    key, guess, limit = _prepared("fit", bounds, guess, key, starts, steps)
     residuals, data = fisher.dynamic(residuals), fisher.dynamic(data)
     shapes = jax.eval_shape(lambda: residuals(place(bounds, jnp.zeros(len(names(bounds)))), *data))
     m = sum(x.size for x in jax.tree.leaves(shapes))
@@ -352,7 +354,7 @@ def fit(
             f"There are {m} residuals for {n} parameters; the noise can be estimated from more "
             "residuals only: give `noise`."
         )
-    found = _least_squares(residuals, bounds, data, key, guess, starts, steps)
+    found = _least_squares(residuals, bounds, data, key, guess, starts, limit)
     table, s, cost, converged = _ordered("The sum of residuals", bounds, found, 1 + n)
     parameters = place(bounds, s)
     value, J = fisher._jacobian(residuals, parameters, *data)
@@ -397,9 +399,9 @@ def maximize_likelihood(
 
     **Raises:** as [`fit`][].
     """
-    key, guess = _prepared("maximize_likelihood", bounds, guess, key, starts, steps)
+    key, guess, limit = _prepared("maximize_likelihood", bounds, guess, key, starts, steps)
     log_likelihood, data = fisher.dynamic(log_likelihood), fisher.dynamic(data)
-    found = _likelihood(log_likelihood, bounds, data, key, guess, starts, steps)
+    found = _likelihood(log_likelihood, bounds, data, key, guess, starts, limit)
     n = len(names(bounds))
     table, s, cost, converged = _ordered("The log-likelihood", bounds, found, 1 + n + n**2)
     parameters = place(bounds, s)
