@@ -34,14 +34,15 @@ class RESULTS(eqx.Enumeration):
 class Starts(NamedTuple):
     """What became of every start, the best first.
 
-    `first`, `last`: trees of parameters with a leading axis (k,). `value`: (k,) rms of the
-    residuals, or the log-likelihood. `converged`, `failed`: (k,); failed where the function was
-    not finite at the start. `untried`: number of candidates at which it was not finite, which were
+    `first`, `last`: trees of parameters with a leading axis (k,). `first_value`, `value`: (k,) rms
+    of the residuals, or the log-likelihood, there. `converged`, `failed`: (k,); failed where the
+    function was not finite at the start. `untried`: number of candidates at which it was not finite, which were
     not started from.
     """
 
     first: PyTree
     last: PyTree
+    first_value: Float[Array, " k"]
     value: Float[Array, " k"]
     converged: Bool[Array, " k"]
     failed: Bool[Array, " k"]
@@ -49,10 +50,11 @@ class Starts(NamedTuple):
 
     @property
     def agreeing(self) -> int:
-        """Number of starts that reached the best value."""
-        value = np.asarray(self.value)
-        spread = np.ptp(value[np.isfinite(value)])
-        return int(np.sum(np.abs(value - value[0]) <= 1e-4 * abs(value[0]) + 1e-9 * spread))
+        """Number of starts that reached the best value, to 1e-8 of the way they usually came."""
+        best = float(self.value[0])
+        way = np.abs(np.asarray(self.first_value) - best)
+        near = 1e-8 * np.median(way[np.isfinite(way)]) if np.any(np.isfinite(way)) else 0.0
+        return int(np.sum(np.abs(np.asarray(self.value) - best) <= near))
 
 
 class Fit(NamedTuple):
@@ -199,18 +201,21 @@ def _search(
     starts: int,
     limit: Array,
 ) -> tuple[Array, Array, Array, Descent]:
-    """Starts, whether they failed, how many candidates did, and the descents from the starts."""
+    """Starts, the function there, how many candidates were lost, and the descents."""
     candidates = _cube(key, _CANDIDATES * starts, n)
-    costs = jax.vmap(cost)(candidates)
-    order = jnp.argsort(jnp.where(jnp.isfinite(costs), costs, jnp.inf))[:starts]
-    first, costs_first = candidates[order], costs[order]
     if guess is not None:
-        first = first.at[-1].set(guess)
-        costs_first = costs_first.at[-1].set(cost(guess))
-    failed = ~jnp.isfinite(costs_first)
-    untried = jnp.sum(~jnp.isfinite(costs)) - jnp.sum(~jnp.isfinite(costs[order]))
+        candidates = candidates.at[0].set(guess)
+    costs = jax.vmap(cost)(candidates)
+    lost = ~jnp.isfinite(costs)
+    rank = jnp.where(lost, jnp.inf, costs)
+    if guess is not None:
+        rank = rank.at[0].set(-jnp.inf)
+    order = jnp.argsort(rank)[:starts]
+    untried = jnp.sum(lost) - jnp.sum(lost[order])
+    first = candidates[order]
     best = _adam(jax.vmap(evaluate), first, scale)
-    return first, failed, untried, descend(evaluate, best, limit=limit, scale=scale)
+    descent = descend(evaluate, best, limit=limit, scale=scale)
+    return first, costs[order], untried, descent
 
 
 @eqx.filter_jit
@@ -279,7 +284,8 @@ def _prepared(what, bounds, guess, key, starts, steps):
 
 def _ordered(what, bounds, found, size) -> tuple[Starts, Array, int, bool]:
     """The table of starts, the position of the best, the cost in evaluations, convergence."""
-    first, failed, untried, descent = found
+    first, before, untried, descent = found
+    failed = ~np.isfinite(before)
     value = jnp.where(jnp.isfinite(descent.model.value), descent.model.value, jnp.inf)
     order = jnp.argsort(value)
     if not np.isfinite(value[order[0]]):
@@ -291,13 +297,14 @@ def _ordered(what, bounds, found, size) -> tuple[Starts, Array, int, bool]:
     table = Starts(
         jax.vmap(lambda s: place(bounds, s))(first[order]),
         jax.vmap(lambda s: place(bounds, s))(descent.position[order]),
+        before[order],
         value[order],
         descent.converged[order],
         failed[order],
         int(untried),
     )
     k = first.shape[0]
-    cost = _CANDIDATES * k + k * size * (_ADAM_STEPS + 1 + int(descent.steps))
+    cost = _CANDIDATES * k + k * size * (_ADAM_STEPS + int(descent.steps))
     return table, descent.position[order[0]], cost, bool(descent.converged[order[0]])
 
 
@@ -360,7 +367,8 @@ def fit(
     value, J = fisher._jacobian(residuals, parameters, *data)
     unit = np.asarray(units(bounds, parameters))
     known = fisher.from_jacobian(parameters, value, J, unit, noise)
-    table = table._replace(value=jnp.sqrt(2 * table.value / m))
+    first_value, value_rms = (jnp.sqrt(2 * x / m) for x in (table.first_value, table.value))
+    table = table._replace(first_value=first_value, value=value_rms)
     return Fit(
         parameters=parameters,
         standard_deviation=known.standard_deviation,
@@ -422,7 +430,7 @@ def maximize_likelihood(
         noise_given=False,
         correlated=False,
         log_likelihood=float(value),
-        starts=table._replace(value=-table.value),
+        starts=table._replace(first_value=-table.first_value, value=-table.value),
         evaluations=cost,
         result=RESULTS.successful if converged else RESULTS.not_converged,
     )
