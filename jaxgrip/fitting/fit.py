@@ -36,8 +36,8 @@ class Starts(NamedTuple):
 
     `first`, `last`: trees of parameters with a leading axis (k,). `first_value`, `value`: (k,) rms
     of the residuals, or the log-likelihood, there. `converged`, `failed`: (k,); failed where the
-    function was not finite at the start. `untried`: number of candidates at which it was not finite, which were
-    not started from.
+    function was not finite at the start. `untried`: number of candidates at which it was not
+    finite, which were not started from.
     """
 
     first: PyTree
