@@ -91,11 +91,12 @@ class Fit(NamedTuple):
     def report(self) -> str:
         """The fit in words, with everything that asks for attention."""
         n, k = len(self.names), len(self.starts.value)
+        count = f"{n} parameter{'s' if n > 1 else ''}"
         if self.rms is None:
-            head = f"{n} parameters, log-likelihood {self.log_likelihood:.6g}"
+            head = f"{count}, log-likelihood {self.log_likelihood:.6g}"
         else:
             m = sum(np.size(x) for x in jax.tree.leaves(self.residuals))
-            head = f"{n} parameters, {m} residuals, rms {self.rms:.4g}"
+            head = f"{count}, {m} residuals, rms {self.rms:.4g}"
         lines = [f"{head}; {self.starts.agreeing} of {k} starts agree."]
         values = np.asarray(ravel(self.parameters))
         deviations = np.asarray(ravel(self.standard_deviation))
