@@ -49,7 +49,8 @@ class Bound(eqx.Module):
             )
 
 
-Bounds = PyTree[Bound]
+# Of `Bound`; what else may be found in one gets a sentence from `leaves`.
+Bounds = PyTree
 
 
 def _is_bound(x: Any) -> bool:

@@ -17,7 +17,7 @@ class Model(NamedTuple):
 
 
 class Descent(NamedTuple):
-    """Ends of k descents: `position` (k, n), `model` there, whether `converged`; `steps` taken."""
+    """Ends of k descents: `position` (k, n), `model` there, whether `converged`; `steps`."""
 
     position: Float[Array, "k n"]
     model: Model
@@ -46,7 +46,7 @@ def descend(
     evaluate: Callable[[Float[Array, " n"]], Model],
     starts: Float[Array, "k n"],
     *,
-    limit: int,
+    limit: int | Int[Array, ""],
     scale: Callable[[Array], Array],
 ) -> Descent:
     """Minima of a function within the unit cube, one descent from every start.
@@ -66,39 +66,45 @@ def descend(
         return jnp.isfinite(m.value) & jnp.all(jnp.isfinite(m.matrix), axis=(-2, -1))
 
     def advance(state):
-        x, model, damping, growth, unit, done, steps = state
-        trial, expected, unit = propose(x, model, damping, unit)
+        x, model, trial, expected, damping, growth, unit, done, steps = state
         there = evaluate(trial)
+        first = steps == 0
         gained = model.value - there.value
-        better = finite(there) & (gained > 0) & ~done
-        length = jnp.max(jnp.abs(trial - x), axis=-1)
-        small = expected <= 1e-14 * scale(model.value)
-        finished = done | small | (length <= 1e-11)
+        # Rounding hides what the last step gains, which is good for half of the digits.
+        small = ~first & (jnp.abs(expected) <= 1e-14 * scale(model.value))
+        better = finite(there) & ((gained > 0) | small) & ~done
+        short = jnp.max(jnp.abs(trial - x), axis=-1) <= 1e-11
+        done = done | small | jnp.where(first, ~finite(there), short)
 
         def choose(new, old):
             return jnp.where(better.reshape(better.shape + (1,) * (new.ndim - 1)), new, old)
 
-        ratio = gained / jnp.where(expected > 0, expected, 1.0)
+        x, model = jax.tree.map(choose, (trial, there), (x, model))
+        ratio = jnp.where((expected > 0) & ~first, gained / expected, 0.5)
         shrink = jnp.maximum(1 / 3, 1 - (2 * jnp.clip(ratio, 0.0, 1.0) - 1) ** 3)
         damping = jnp.where(better, jnp.maximum(damping * shrink, 1e-12), damping * growth)
         growth = jnp.where(better, 2.0, 2 * growth)
-        x, model = jax.tree.map(choose, (trial, there), (x, model))
-        return x, model, damping, growth, unit, finished, steps + 1
+        trial, expected, unit = propose(x, model, damping, unit)
+        return x, model, trial, expected, damping, growth, unit, done, steps + 1
 
     def going(state):
         *_, done, steps = state
-        return ~jnp.all(done) & (steps < limit)
+        return ~jnp.all(done) & (steps <= limit)
 
-    model = evaluate(starts)
-    k = starts.shape[0]
+    # The first round evaluates the starts themselves: a second copy of the function would take as
+    # long again to compile.
+    k, n = starts.shape
+    infinite = jnp.full((k,), jnp.inf)
     state = (
         starts,
-        model,
+        Model(infinite, jnp.zeros((k, n)), jnp.zeros((k, n, n))),
+        starts,
+        infinite,
         jnp.full((k,), 1e-2),
         jnp.full((k,), 2.0),
-        jnp.zeros_like(starts),
-        ~finite(model),
+        jnp.zeros((k, n)),
+        jnp.zeros((k,), bool),
         jnp.asarray(0),
     )
-    x, model, _, _, _, done, steps = jax.lax.while_loop(going, advance, state)
-    return Descent(x, model, done & finite(model), steps)
+    x, model, *_, done, steps = jax.lax.while_loop(going, advance, state)
+    return Descent(x, model, done & jnp.isfinite(model.value), steps)

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.optimize
-from jaxtyping import Array, PyTree
+from jaxtyping import PyTree
 
 from jaxgrip.fitting import fisher
 from jaxgrip.fitting.bounds import Bounds, leaves, names, place
@@ -67,7 +67,7 @@ class _Population:
     def spent(self) -> bool:
         return self.elapsed >= self.seconds
 
-    def result(self, position: Array, value: float) -> Search:
+    def result(self, position: np.ndarray, value: float) -> Search:
         parameters = place(self.numbers[1], jnp.asarray(position))
         rms = float(np.sqrt(value))
         return Search(parameters, rms, self.evaluations, self.generations, self.elapsed)

@@ -157,8 +157,8 @@ def from_jacobian(
 def from_information(parameters: PyTree, matrix: np.ndarray, unit: np.ndarray) -> Uncertainty:
     """Uncertainty from an observed information matrix (n, n)."""
     values, vectors = np.linalg.eigh(matrix * np.outer(unit, unit))
-    # An information is the square of singular values: half of its digits are left.
-    kept = values > _NOTHING * np.max(np.abs(values))
+    # An information is a square, of which rounding leaves less than _NOTHING squared.
+    kept = values > 1e-11 * np.max(np.abs(values))
     basis = vectors[:, kept]
     covariance = (basis / values[kept]) @ basis.T
     return _described(parameters, covariance, vectors[:, ~kept], unit, math.nan, False)

@@ -34,14 +34,15 @@ class RESULTS(eqx.Enumeration):
 class Starts(NamedTuple):
     """What became of every start, the best first.
 
-    `first`, `last`: trees of parameters with a leading axis (k,). `value`: (k,) rms of the
-    residuals, or the log-likelihood. `converged`, `failed`: (k,); failed where the function was
-    not finite at the start. `untried`: number of candidates at which it was not finite, which were
-    not started from.
+    `first`, `last`: trees of parameters with a leading axis (k,). `first_value`, `value`: (k,) rms
+    of the residuals, or the log-likelihood, there. `converged`, `failed`: (k,); failed where the
+    function was not finite at the start. `untried`: number of candidates at which it was not
+    finite, which were not started from.
     """
 
     first: PyTree
     last: PyTree
+    first_value: Float[Array, " k"]
     value: Float[Array, " k"]
     converged: Bool[Array, " k"]
     failed: Bool[Array, " k"]
@@ -49,10 +50,11 @@ class Starts(NamedTuple):
 
     @property
     def agreeing(self) -> int:
-        """Number of starts that reached the best value."""
-        value = np.asarray(self.value)
-        spread = np.ptp(value[np.isfinite(value)])
-        return int(np.sum(np.abs(value - value[0]) <= 1e-4 * abs(value[0]) + 1e-9 * spread))
+        """Number of starts that reached the best value, to 1e-8 of the way they usually came."""
+        best = float(self.value[0])
+        way = np.abs(np.asarray(self.first_value) - best)
+        near = 1e-8 * np.median(way[np.isfinite(way)]) if np.any(np.isfinite(way)) else 0.0
+        return int(np.sum(np.abs(np.asarray(self.value) - best) <= near))
 
 
 class Fit(NamedTuple):
@@ -89,11 +91,12 @@ class Fit(NamedTuple):
     def report(self) -> str:
         """The fit in words, with everything that asks for attention."""
         n, k = len(self.names), len(self.starts.value)
+        count = f"{n} parameter{'s' if n > 1 else ''}"
         if self.rms is None:
-            head = f"{n} parameters, log-likelihood {self.log_likelihood:.6g}"
+            head = f"{count}, log-likelihood {self.log_likelihood:.6g}"
         else:
             m = sum(np.size(x) for x in jax.tree.leaves(self.residuals))
-            head = f"{n} parameters, {m} residuals, rms {self.rms:.4g}"
+            head = f"{count}, {m} residuals, rms {self.rms:.4g}"
         lines = [f"{head}; {self.starts.agreeing} of {k} starts agree."]
         values = np.asarray(ravel(self.parameters))
         deviations = np.asarray(ravel(self.standard_deviation))
@@ -159,9 +162,9 @@ def _listed(group: tuple[str, ...]) -> str:
 def _cube(key: Array, k: int, n: int) -> Float[Array, "k n"]:
     """k places in the unit cube, in each direction one in every k-th of it (Latin hypercube)."""
     shuffle, jitter = jax.random.split(key)
-    order = jax.vmap(lambda key: jax.random.permutation(key, k), out_axes=1)(
-        jax.random.split(shuffle, n)
-    )
+    order = jax.vmap(
+        lambda key: jax.random.permutation(key, jnp.arange(k, dtype=float)), out_axes=1
+    )(jax.random.split(shuffle, n))
     return (order + jax.random.uniform(jitter, (k, n))) / k
 
 
@@ -177,7 +180,9 @@ def _adam(evaluate: Callable, starts: Array, scale: Callable) -> Array:
         best = jnp.where(better[:, None], s, best)
         least = jnp.where(better, model.value, least)
         slope = model.gradient * s * (1 - s) / scale(model.value)[:, None]
-        change, state = optimizer.update(jnp.where(jnp.isfinite(slope), slope, 0.0), state)
+        # Adam raises its rates to the power of an integer, which strict promotion forbids.
+        with jax.numpy_dtype_promotion("standard"):
+            change, state = optimizer.update(jnp.where(jnp.isfinite(slope), slope, 0.0), state)
         return (x + change, state, best, least), None
 
     inside = jnp.clip(starts, 1e-6, 1 - 1e-6)
@@ -195,24 +200,27 @@ def _search(
     key: Array,
     guess: Array | None,
     starts: int,
-    steps: int,
+    limit: Array,
 ) -> tuple[Array, Array, Array, Descent]:
-    """Starts, whether they failed, how many candidates did, and the descents from the starts."""
+    """Starts, the function there, how many candidates were lost, and the descents."""
     candidates = _cube(key, _CANDIDATES * starts, n)
-    costs = jax.vmap(cost)(candidates)
-    order = jnp.argsort(jnp.where(jnp.isfinite(costs), costs, jnp.inf))[:starts]
-    first, costs_first = candidates[order], costs[order]
     if guess is not None:
-        first = first.at[-1].set(guess)
-        costs_first = costs_first.at[-1].set(cost(guess))
-    failed = ~jnp.isfinite(costs_first)
-    untried = jnp.sum(~jnp.isfinite(costs)) - jnp.sum(~jnp.isfinite(costs[order]))
+        candidates = candidates.at[0].set(guess)
+    costs = jax.vmap(cost)(candidates)
+    lost = ~jnp.isfinite(costs)
+    rank = jnp.where(lost, jnp.inf, costs)
+    if guess is not None:
+        rank = rank.at[0].set(-jnp.inf)
+    order = jnp.argsort(rank)[:starts]
+    untried = jnp.sum(lost) - jnp.sum(lost[order])
+    first = candidates[order]
     best = _adam(jax.vmap(evaluate), first, scale)
-    return first, failed, untried, descend(evaluate, best, limit=steps, scale=scale)
+    descent = descend(evaluate, best, limit=limit, scale=scale)
+    return first, costs[order], untried, descent
 
 
 @eqx.filter_jit
-def _least_squares(residuals, bounds, data, key, guess, starts, steps):
+def _least_squares(residuals, bounds, data, key, guess, starts, limit):
     def at(s):
         return fisher.flat(residuals(place(bounds, s), *data))
 
@@ -229,11 +237,11 @@ def _least_squares(residuals, bounds, data, key, guess, starts, steps):
         return jnp.maximum(value, jnp.finfo(value.dtype).tiny)
 
     n = len(names(bounds))
-    return _search(cost, evaluate, scale, n, key, guess, starts, steps)
+    return _search(cost, evaluate, scale, n, key, guess, starts, limit)
 
 
 @eqx.filter_jit
-def _likelihood(log_likelihood, bounds, data, key, guess, starts, steps):
+def _likelihood(log_likelihood, bounds, data, key, guess, starts, limit):
     def cost(s):
         return -log_likelihood(place(bounds, s), *data)
 
@@ -246,7 +254,7 @@ def _likelihood(log_likelihood, bounds, data, key, guess, starts, steps):
         return Model(value, gradient, 0.5 * (matrix + matrix.T))
 
     n = len(names(bounds))
-    return _search(cost, evaluate, jnp.ones_like, n, key, guess, starts, steps)
+    return _search(cost, evaluate, jnp.ones_like, n, key, guess, starts, limit)
 
 
 def _columns_with_aux(function, x):
@@ -272,12 +280,13 @@ def _prepared(what, bounds, guess, key, starts, steps):
         if not isinstance(value, int) or value < 1:
             raise ValueError(f"{name} is {value!r}; it must be a positive whole number.")
     key = jax.random.key(0) if key is None else key
-    return key, None if guess is None else position(bounds, guess)
+    return key, None if guess is None else position(bounds, guess), jnp.asarray(steps)
 
 
 def _ordered(what, bounds, found, size) -> tuple[Starts, Array, int, bool]:
     """The table of starts, the position of the best, the cost in evaluations, convergence."""
-    first, failed, untried, descent = found
+    first, before, untried, descent = found
+    failed = ~np.isfinite(before)
     value = jnp.where(jnp.isfinite(descent.model.value), descent.model.value, jnp.inf)
     order = jnp.argsort(value)
     if not np.isfinite(value[order[0]]):
@@ -289,13 +298,14 @@ def _ordered(what, bounds, found, size) -> tuple[Starts, Array, int, bool]:
     table = Starts(
         jax.vmap(lambda s: place(bounds, s))(first[order]),
         jax.vmap(lambda s: place(bounds, s))(descent.position[order]),
+        before[order],
         value[order],
         descent.converged[order],
         failed[order],
         int(untried),
     )
     k = first.shape[0]
-    cost = _CANDIDATES * k + k * size * (_ADAM_STEPS + 1 + int(descent.steps))
+    cost = _CANDIDATES * k + k * size * (_ADAM_STEPS + int(descent.steps))
     return table, descent.position[order[0]], cost, bool(descent.converged[order[0]])
 
 
@@ -342,7 +352,7 @@ def fit(
 
     Source: 004, section 8.4; Levenberg-Marquardt after Adam on the logarithm of the sum.
     """
-    key, guess = _prepared("fit", bounds, guess, key, starts, steps)
+    key, guess, limit = _prepared("fit", bounds, guess, key, starts, steps)
     residuals, data = fisher.dynamic(residuals), fisher.dynamic(data)
     shapes = jax.eval_shape(lambda: residuals(place(bounds, jnp.zeros(len(names(bounds)))), *data))
     m = sum(x.size for x in jax.tree.leaves(shapes))
@@ -352,13 +362,14 @@ def fit(
             f"There are {m} residuals for {n} parameters; the noise can be estimated from more "
             "residuals only: give `noise`."
         )
-    found = _least_squares(residuals, bounds, data, key, guess, starts, steps)
+    found = _least_squares(residuals, bounds, data, key, guess, starts, limit)
     table, s, cost, converged = _ordered("The sum of residuals", bounds, found, 1 + n)
     parameters = place(bounds, s)
     value, J = fisher._jacobian(residuals, parameters, *data)
     unit = np.asarray(units(bounds, parameters))
     known = fisher.from_jacobian(parameters, value, J, unit, noise)
-    table = table._replace(value=jnp.sqrt(2 * table.value / m))
+    first_value, value_rms = (jnp.sqrt(2 * x / m) for x in (table.first_value, table.value))
+    table = table._replace(first_value=first_value, value=value_rms)
     return Fit(
         parameters=parameters,
         standard_deviation=known.standard_deviation,
@@ -397,9 +408,9 @@ def maximize_likelihood(
 
     **Raises:** as [`fit`][].
     """
-    key, guess = _prepared("maximize_likelihood", bounds, guess, key, starts, steps)
+    key, guess, limit = _prepared("maximize_likelihood", bounds, guess, key, starts, steps)
     log_likelihood, data = fisher.dynamic(log_likelihood), fisher.dynamic(data)
-    found = _likelihood(log_likelihood, bounds, data, key, guess, starts, steps)
+    found = _likelihood(log_likelihood, bounds, data, key, guess, starts, limit)
     n = len(names(bounds))
     table, s, cost, converged = _ordered("The log-likelihood", bounds, found, 1 + n + n**2)
     parameters = place(bounds, s)
@@ -420,7 +431,7 @@ def maximize_likelihood(
         noise_given=False,
         correlated=False,
         log_likelihood=float(value),
-        starts=table._replace(value=-table.value),
+        starts=table._replace(first_value=-table.first_value, value=-table.value),
         evaluations=cost,
         result=RESULTS.successful if converged else RESULTS.not_converged,
     )

@@ -1,0 +1,66 @@
+import builtins
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxgrip import fitting
+from jaxgrip.fitting import Bound
+
+BOUNDS = {"a": Bound(0.01, 100.0), "b": Bound(-5.0, 5.0, scale="linear")}
+
+
+def rosenbrock(p):
+    return jnp.array([1 - p["a"], 10 * (p["b"] - p["a"] ** 2)])
+
+
+def test_differential_evolution_finds_the_valley():
+    found = fitting.differential_evolution(rosenbrock, BOUNDS, seconds=20.0, population=32)
+    np.testing.assert_allclose([found.parameters["a"], found.parameters["b"]], 1.0, atol=1e-5)
+    assert found.rms < 1e-5
+    assert found.evaluations >= 32 * found.generations
+    assert found.seconds < 20.0
+
+
+def test_an_evolution_strategy_finds_the_valley():
+    pytest.importorskip("deap", reason="the package deap (extra `fit`) is not installed")
+    found = fitting.mu_plus_lambda(rosenbrock, BOUNDS, seconds=2.0)
+    assert found.rms < 1e-2
+    assert found.evaluations == 20 + 100 * found.generations
+    assert 2.0 <= found.seconds < 3.0
+
+
+def test_the_time_is_kept_and_the_rest_is_not_finite():
+    # Noise-like residuals, with a hole: nothing to converge to.
+    def rough(p):
+        r = jnp.sin(1e6 * p["a"]) + p["b"]
+        return jnp.array([jnp.where(r > 0, r, jnp.nan), 1.0])
+
+    found = fitting.differential_evolution(rough, BOUNDS, seconds=0.5, population=16)
+    assert np.isfinite(found.rms)
+    assert found.seconds < 1.5
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "sentence"),
+    [
+        ({"seconds": 0.0}, "seconds is 0.0; a budget of wall time must be positive"),
+        ({"seconds": 1.0, "population": 4}, "population is 4; .* at least 5"),
+    ],
+)
+def test_bad_settings_get_a_sentence(kwargs, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        fitting.differential_evolution(rosenbrock, BOUNDS, **kwargs)
+
+
+def test_a_missing_package_is_named(monkeypatch):
+    real = builtins.__import__
+
+    def without(name, *args, **kwargs):
+        if name.startswith("deap"):
+            raise ImportError(name)
+        return real(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(ImportError, match=r"pip install 'jaxgrip\[fit\]'"):
+        fitting.mu_plus_lambda(rosenbrock, BOUNDS, seconds=1.0)
