@@ -20,12 +20,16 @@ def check_shape(name: str, x: Any, *allowed: tuple[int, ...]) -> None:
 
 
 def numbers(name: str, value: Any, *allowed: tuple[int, ...]) -> jax.Array:
-    """The value as an array of floats; `ValueError` when it is none, ill-shaped or not finite."""
+    """The value as an array of floats; `ValueError` when it is none, ill-shaped or not finite.
+
+    Any shape will do where none is named.
+    """
     try:
         x = jnp.asarray(value, dtype=float)
     except (TypeError, ValueError):
         raise ValueError(f"{name} is no number or array of numbers: {value!r}.") from None
-    check_shape(name, x, *allowed)
+    if allowed:
+        check_shape(name, x, *allowed)
     if concrete(x) and not np.all(np.isfinite(x)):
         raise ValueError(f"{name} is not finite: {np.asarray(x).tolist()}.")
     return x
