@@ -104,7 +104,7 @@ class LuGre(eqx.Module):
         self.stiffness = positive("The bristle stiffness σ0", stiffness, ())
         self.damping = non_negative("The bristle damping σ1", damping, ())
         self.stribeck_velocity = positive("The Stribeck velocity v_S", stribeck_velocity, (), (2,))
-        if isinstance(damping_velocity, float) and damping_velocity == np.inf:
+        if concrete(damping_velocity) and np.array_equal(damping_velocity, np.inf):
             self.damping_velocity = jnp.asarray(np.inf, dtype=float)
         else:
             self.damping_velocity = positive("The damping velocity v_d", damping_velocity, ())
@@ -133,7 +133,7 @@ class LuGre(eqx.Module):
 
     def level(self, v: ArrayLike, load: ArrayLike = 0.0) -> Float[Array, "..."]:
         """Bristle torque [N m] of steady sliding at the speeds `v` [rad/s]. (2.13)"""
-        pressure = jnp.abs(load)
+        pressure = _size(load)
         low = _side(self.coulomb, v) + self.coulomb_per_load * pressure
         high = _side(self.stiction, v) + self.stiction_per_load * pressure
         return low + (high - low) * _gauss(v, _side(self.stribeck_velocity, v))
@@ -174,8 +174,8 @@ class LuGre(eqx.Module):
         the step; with `old=False` its first term is of those after it. (2.18), (2.19)
         """
         level = self.level(v, load)
-        # The same closed form as z e^-x + h b φ1(x), without its quotient: v = ±|v|, and the part
-        # that is even in v has the derivative zero at rest, as |v| has.
+        # z e^-x + h b φ1(x) without the quotient in φ1. At rest e^-x has two slopes: the part even
+        # in v gets their mean, zero, and the odd part, whose slopes agree, either.
         direction = jnp.where(jnp.less(v, 0), -1.0, 1.0)
         fading = jnp.expm1(-self.stiffness * h * (direction * v) / level)
         after = z + jnp.where(jnp.equal(v, 0), 0.0, fading) * z - fading * level * direction
@@ -198,10 +198,10 @@ class LuGre(eqx.Module):
         level = self.level(v, load)
         bending = self._bending(v, z, level)
         drag = self.bristle_damping(v) * bending + viscous(v, self.viscous, self.viscous_exponent)
-        return jnp.abs(v) * z * z / level + drag * v
+        return _size(v) * z * z / level + drag * v
 
     def _bending(self, v, z, level):
-        return v - jnp.abs(v) * z / level
+        return v - _size(v) * z / level
 
     def bristle_damping(self, v: ArrayLike) -> Float[Array, "..."]:
         """Damping σ1(v) of the bristles [N m s/rad]. (2.8)"""
@@ -222,9 +222,14 @@ def dahl(coulomb, stiffness) -> LuGre:
     )
 
 
+def _size(x):
+    # |x| whose derivative at zero is the mean of both sides, zero; that of jnp.abs is one.
+    return x * jnp.sign(x)
+
+
 def _power(v, exponent):
     if exponent is None:
-        return v
+        return jnp.asarray(v)
     speed = jnp.abs(v)
     moving = speed > 0
     slope = jnp.where(moving, speed, 1.0) ** (exponent - 1)

@@ -1,7 +1,5 @@
 """Springs and dampers of a gear: the generalised Maxwell model and the simpler ones within it."""
 
-from typing import Literal
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -9,7 +7,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Complex, Float
 
 from jaxgrip.actuators.decay import mean_decay
-from jaxgrip.checks import check_shape, concrete, non_negative, numbers, positive
+from jaxgrip.checks import concrete, non_negative, numbers, positive
 
 
 class GeneralizedMaxwell(eqx.Module):
@@ -37,12 +35,12 @@ class GeneralizedMaxwell(eqx.Module):
 
     def __init__(self, spring, springs=(), dampers=(), damper=None):
         self.spring = non_negative("The spring E0", spring, ())
-        shape = jnp.asarray(springs, dtype=float).shape
+        self.springs = positive("A spring of the branches", springs)
+        shape = self.springs.shape
         if len(shape) != 1:
             raise ValueError(
                 f"The springs of the branches have the shape {shape}; it must be (K,)."
             )
-        self.springs = positive("The springs of the branches", springs, shape)
         self.dampers = numbers("The dampers of the branches", dampers, shape)
         self.damper = None if damper is None else positive("The parallel damper η0", damper, ())
         if concrete(self.dampers) and not (self.dampers > 0).all():
@@ -74,7 +72,7 @@ class GeneralizedMaxwell(eqx.Module):
         twist0: ArrayLike,
         twist1: ArrayLike,
         h: ArrayLike,
-        scheme: Literal["zoh", "foh", "source"] = "foh",
+        scheme: str = "foh",
     ) -> Float[Array, " K"]:
         """State after a step `h` [s] in which the twist goes from `twist0` to `twist1` [rad].
 
@@ -184,9 +182,7 @@ def standard_solid_series(spring, voigt_spring, voigt_damper) -> GeneralizedMaxw
 
 
 def _one(value):
-    x = jnp.asarray(value, dtype=float)
-    check_shape("A spring or damper of the branch", x, ())
-    return x[None]
+    return jnp.asarray(value, dtype=float)[None]
 
 
 def _response(flow, c, t):

@@ -24,3 +24,8 @@ BENCHMARK = {
     "damping": 1e5**0.5,
     "stribeck_velocity": 1e-3,
 }
+
+# 004 section 9: derived by the specification, none of it measured. The back-EMF constant is the
+# upper bound F_v/k_V.
+MOTOR = {"torque_per_volt": 0.1507, "back_emf": 1.9, "resistance": 16.0, "idle_current": 0.05}
+SUPPLY = {"voltage": 11.1, "resistance": 0.27}
