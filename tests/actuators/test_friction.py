@@ -62,7 +62,7 @@ def sided(reference):
 def pull(friction, velocities, times):
     """Bristle torque at the times, from rest, by another code."""
 
-    rates = jax.jit(friction.rates)
+    rates = jax.jit(lambda v, z: friction.rates(v, z))
 
     def rate(t, z):
         return [float(rates(velocities(t), z[0])[1])]
