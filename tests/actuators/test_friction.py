@@ -62,8 +62,10 @@ def sided(reference):
 def pull(friction, velocities, times):
     """Bristle torque at the times, from rest, by another code."""
 
+    rates = jax.jit(lambda v, z: friction.rates(v, z))
+
     def rate(t, z):
-        return [float(friction.rates(velocities(t), z[0])[1])]
+        return [float(rates(velocities(t), z[0])[1])]
 
     return solve_ivp(rate, (0, times[-1]), [0.0], "LSODA", times, rtol=1e-10, atol=1e-13).y[0]
 
@@ -105,7 +107,7 @@ def test_steady_sliding_of_the_servo(servo_friction):
 
 
 def test_the_extremes_of_the_servo_curve(servo_friction):
-    v = jnp.linspace(0.01, 1, 990_001)
+    v = jnp.linspace(0.03, 0.2, 170_001)
     steady = servo_friction.steady(v)
     least = jnp.argmin(steady)
     assert steady[least] == pytest.approx(0.121219, abs=5e-7)
@@ -340,9 +342,9 @@ def test_derivatives(servo_friction, v, load):
         check(everything, friction, v, z, 0.01, load)
 
 
-@pytest.mark.parametrize("v", [0.3, -0.04])
-def test_derivatives_of_sided_friction(sided, v):
-    check(everything, sided, v, 0.2, 0.01, 0.5)
+def test_derivatives_of_sided_friction(sided):
+    for v in (0.3, -0.04):
+        check(everything, sided, v, 0.2, 0.01, 0.5)
 
 
 def test_a_step_at_rest_has_the_mean_of_both_slopes(servo_friction):

@@ -301,7 +301,9 @@ def everything(element, twist, e, rate, t):
     )
 
 
-def test_derivatives(element):
+@pytest.mark.parametrize("name", ["flowing in parallel", "equal branches", "equal times"])
+def test_derivatives(name):
+    element = ELEMENTS[name]
     e = jnp.linspace(-0.1, 0.2, element.springs.size)
     check(everything, element, 0.3, e, 0.2, 0.05)
     check(everything, element, 0.0, 0 * e, 0.0, 2.0)
