@@ -203,6 +203,10 @@ def _search(
     limit: Array,
 ) -> tuple[Array, Array, Array, Descent]:
     """Starts, the function there, how many candidates were lost, and the descents."""
+    if guess is not None and starts == 1:
+        first = guess[None]
+        descent = descend(evaluate, first, limit=limit, scale=scale)
+        return first, jax.vmap(cost)(first), jnp.array(0), descent
     candidates = _cube(key, _CANDIDATES * starts, n)
     if guess is not None:
         candidates = candidates.at[0].set(guess)
@@ -283,7 +287,7 @@ def _prepared(what, bounds, guess, key, starts, steps):
     return key, None if guess is None else position(bounds, guess), jnp.asarray(steps)
 
 
-def _ordered(what, bounds, found, size) -> tuple[Starts, Array, int, bool]:
+def _ordered(what, bounds, found, size, searched) -> tuple[Starts, Array, int, bool]:
     """The table of starts, the position of the best, the cost in evaluations, convergence."""
     first, before, untried, descent = found
     failed = ~np.isfinite(before)
@@ -305,7 +309,7 @@ def _ordered(what, bounds, found, size) -> tuple[Starts, Array, int, bool]:
         int(untried),
     )
     k = first.shape[0]
-    cost = _CANDIDATES * k + k * size * (_ADAM_STEPS + int(descent.steps))
+    cost = k * size * int(descent.steps) + (k * (_CANDIDATES + size * _ADAM_STEPS)) * searched
     return table, descent.position[order[0]], cost, bool(descent.converged[order[0]])
 
 
@@ -341,7 +345,7 @@ def fit(
     - `noise`: standard deviation of residuals known to be independent. Without it, it is estimated
       from the residuals, along with their correlation in time, and the uncertainties account for
       both.
-    - `guess`: parameters for one of the starts.
+    - `guess`: parameters for one of the starts; with `starts=1` they are refined without a search.
     - `starts`: number of descents, in one batch, from the best of eight times as many places.
     - `steps`: most steps of a descent.
     - `key`: for the places; the same ones by default.
@@ -362,8 +366,9 @@ def fit(
             f"There are {m} residuals for {n} parameters; the noise can be estimated from more "
             "residuals only: give `noise`."
         )
+    searched = guess is None or starts > 1
     found = _least_squares(residuals, bounds, data, key, guess, starts, limit)
-    table, s, cost, converged = _ordered("The sum of residuals", bounds, found, 1 + n)
+    table, s, cost, converged = _ordered("The sum of residuals", bounds, found, 1 + n, searched)
     parameters = place(bounds, s)
     value, J = fisher._jacobian(residuals, parameters, *data)
     unit = np.asarray(units(bounds, parameters))
@@ -410,9 +415,12 @@ def maximize_likelihood(
     """
     key, guess, limit = _prepared("maximize_likelihood", bounds, guess, key, starts, steps)
     log_likelihood, data = fisher.dynamic(log_likelihood), fisher.dynamic(data)
+    searched = guess is None or starts > 1
     found = _likelihood(log_likelihood, bounds, data, key, guess, starts, limit)
     n = len(names(bounds))
-    table, s, cost, converged = _ordered("The log-likelihood", bounds, found, 1 + n + n**2)
+    table, s, cost, converged = _ordered(
+        "The log-likelihood", bounds, found, 1 + n + n**2, searched
+    )
     parameters = place(bounds, s)
     value, matrix = _observed(log_likelihood, parameters, data)
     unit = np.asarray(units(bounds, parameters))

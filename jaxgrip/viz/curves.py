@@ -56,7 +56,7 @@ def curves(panels: Sequence[Panel], title: str, *, columns: int = 1) -> Figure:
     labels = list(dict.fromkeys(curve.label for panel in panels for curve in panel.curves))
     handles = {}
     for axis, panel in zip(axes, panels, strict=False):
-        for curve in panel.curves:
+        for place, curve in enumerate(panel.curves):
             index = labels.index(curve.label)
             colour = PALETTE[index % len(PALETTE)]
             if curve.error is not None:
@@ -66,7 +66,7 @@ def curves(panels: Sequence[Panel], title: str, *, columns: int = 1) -> Figure:
             style = (
                 {"linestyle": "none", "marker": "os^Dv"[index % 5], "markersize": 4}
                 if curve.points
-                else {"linestyle": DASHES[index % len(DASHES)]}
+                else {"linestyle": DASHES[place % len(DASHES)]}
             )
             (line,) = axis.plot(curve.x, curve.y, color=colour, **style)
             handles.setdefault(curve.label, line)
