@@ -167,9 +167,9 @@ def _simulate(
                 known, body.corrections[: len(known)], 1
             )
 
-        def output(t, y, args):
+        def output(t, y):
             # The corrections follow the loads, and so does their share of the velocity.
-            (u, v) = jax.jvp(displacements, (t, y[0]), (jnp.ones_like(t), y[1]))
+            u, v = jax.jvp(displacements, (t, y[0]), (jnp.ones_like(t), y[1]))
             return (u, v, y[0]) if save is None else save(t, u, v)
 
         known, rate = jax.jvp(amounts, (t0,), (jnp.ones_like(t0),))
@@ -182,7 +182,7 @@ def _simulate(
         own = () if load is None else (load.patterns,)
         loads = jnp.concatenate([model.inertia.patterns(), *own])
 
-        def output(t, y, args):
+        def output(t, y):
             return (*y, None) if save is None else save(t, *y)
 
         y0 = (model.held(u0), model.held(v0))
@@ -208,17 +208,23 @@ def _simulate(
         t1,
         first,
         y0,
-        saveat=diffrax.SaveAt(ts=jnp.clip(ts, t0, t1), fn=output),
+        # Coordinates are few: what they mean is worked out after the loop, which is faster.
+        saveat=diffrax.SaveAt(
+            ts=jnp.clip(ts, t0, t1), fn=lambda t, y, args: y if reduced else output(t, y)
+        ),
         stepsize_controller=control,
         max_steps=count,
         progress_meter=meter,
         adjoint=adjoint,
         throw=throw,
     )
+    saved = solution.ys
+    if reduced:
+        saved = jax.lax.map(lambda state: output(*state), (solution.ts, saved))
     if save is None:
-        u, v, q = solution.ys
+        u, v, q = saved
         return Response(solution.ts, u, v, q, None, solution.result, solution.stats)
-    return Response(solution.ts, None, None, None, solution.ys, solution.result, solution.stats)
+    return Response(solution.ts, None, None, None, saved, solution.result, solution.stats)
 
 
 class _Mass(eqx.Module):

@@ -5,6 +5,7 @@ for 2 ω x, the rest for ω' x + ω x ω x.
 """
 
 import abc
+from collections.abc import Callable
 from typing import NamedTuple
 
 import equinox as eqx
@@ -67,6 +68,14 @@ class Inertia(eqx.Module):
         pairs = zip(terms[::2], terms[1::2], strict=True)
         return sum(self.apply(weight, u) for weight, u in pairs)
 
+    def forces(self, frame: FrameMotion) -> Callable[[Array, Array, Array], Array]:
+        """Function (a, v, u) of what it takes to accelerate, at one instant of the frame."""
+
+        def force(a, v, u):
+            return self.combine(jnp.eye(3), a, frame.coriolis, v, frame.turning, u)
+
+        return force
+
     def patterns(self) -> Float[Array, "12 ..."]:
         """Inertia force of the undeformed body for a unit of each of `FrameMotion.amounts`."""
         zero, units = jnp.zeros((3, 3)), jnp.eye(9).reshape(9, 3, 3)
@@ -119,6 +128,16 @@ class TabulatedInertia(Inertia):
     def apply(self, weight: Float[Array, "3 3"], u: Array) -> Array:
         """The matrix times displacements, or coordinates of a reduced body."""
         return self.matrix(weight) @ u
+
+    def forces(self, frame: FrameMotion) -> Callable[[Array, Array, Array], Array]:
+        """Function (a, v, u), with the matrices formed once for all its calls."""
+        weights = jnp.stack([jnp.eye(3), frame.coriolis, frame.turning])
+        mass, coriolis, turning = jnp.tensordot(weights, self.products, 2)
+        if self.topology is not None:
+            mass, coriolis, turning = (
+                NodeMatrix(blocks, self.topology) for blocks in (mass, coriolis, turning)
+            )
+        return lambda a, v, u: mass @ a + coriolis @ v + turning @ u
 
     def load(self, constant: Float[Array, "3"], weight: Float[Array, "3 3"]) -> Array:
         """∫ ρ Nᵀ (c + W R) dV."""

@@ -104,7 +104,7 @@ class StructureTerm(diffrax.AbstractTerm):
     def residual(self, t, u, v):
         """Forces that accelerate."""
         s = self.structure
-        inertial = s.inertial(self.frame(t), s.damping.mass * v, v, u)
+        inertial = s.forces(self.frame(t))(s.damping.mass * v, v, u)
         elastic = s.elastic(u + s.damping.stiffness * v)
         return s.held(self.force(t) - inertial - elastic)
 
@@ -158,6 +158,7 @@ class OneStep(diffrax.AbstractSolver):
         s, late = self.equations.structure, 1 - c.force
         time = t1 - c.force * (t1 - t0)
         frame = self.equations.frame(time)
+        forces = s.forces(frame)
 
         def new(x, v, a, a1):
             x1 = x + h * v + h**2 * ((0.5 - c.beta) * a + c.beta * a1)
@@ -169,14 +170,12 @@ class OneStep(diffrax.AbstractSolver):
 
         u, v = middle(u0, v0, old.acceleration)
         elastic_u, elastic_v = middle(old.elastic_u, old.elastic_v, old.elastic_a)
-        inertial = s.inertial(frame, c.mass * old.acceleration + s.damping.mass * v, v, u)
+        inertial = forces(c.mass * old.acceleration + s.damping.mass * v, v, u)
         elastic = elastic_u + s.damping.stiffness * elastic_v
         known = s.held(self.equations.force(time) - inertial - elastic)
 
         def moving(a, weight):
-            return s.held(
-                s.inertial(frame, weight * a, late * c.gamma * h * a, late * c.beta * h**2 * a)
-            )
+            return s.held(forces(weight * a, late * c.gamma * h * a, late * c.beta * h**2 * a))
 
         def matvec(a):
             total = moving(a, self.mass) + s.held(self.stiffness * s.elastic(a))

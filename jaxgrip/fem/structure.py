@@ -1,5 +1,6 @@
 """What time integration needs of a body: whole or reduced, the same operations."""
 
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -49,17 +50,17 @@ class Structure(eqx.Module):
         """M u."""
         return self.inertia.apply(jnp.eye(3), u)
 
-    def inertial(self, frame: FrameMotion | None, a: Array, v: Array, u: Array) -> Array:
-        """M a + 2 ω x v + (ω' x + ω x ω x) u, and geometric stiffness."""
+    def forces(self, frame: FrameMotion | None) -> Callable[[Array, Array, Array], Array]:
+        """Function (a, v, u), M a + 2 ω x v + (ω' x + ω x ω x) u and geometric stiffness."""
         if frame is None:
-            return self.mass(a)
-        force = self.inertia.combine(jnp.eye(3), a, frame.coriolis, v, frame.turning, u)
+            return lambda a, v, u: self.mass(a)
+        inertial = self.inertia.forces(frame)
         if self.geometric is None:
-            return force
+            return inertial
         stress = jnp.tensordot(frame.amounts, self.geometric, 1)
         if isinstance(self.stiffness, NodeMatrix):
             stress = NodeMatrix(stress, self.stiffness.topology)
-        return force + stress @ u
+        return lambda a, v, u: inertial(a, v, u) + stress @ u
 
     def held(self, force: Array) -> Array:
         """Forces without those on fixed freedoms."""

@@ -142,7 +142,7 @@ def test_matter_at_rest_feels_nothing_of_a_moving_frame():
     frame = fem.FrameMotion(acceleration, axis * speed, axis * growth)
     equations = structure(body)
     u, v, a = displacement(t), rate(displacement)(t), rate(rate(displacement))(t)
-    force = equations.inertial(frame, a, v, u) - equations.inertia.frame_load(frame)
+    force = equations.forces(frame)(a, v, u) - equations.inertia.frame_load(frame)
     assert float(jnp.abs(force).max()) < 1e-13 * float(jnp.abs(equations.mass(a)).max())
 
 

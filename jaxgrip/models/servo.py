@@ -1,0 +1,53 @@
+"""The servo Dynamixel AX-12 as identified by the source, SI units (004)."""
+
+from jaxgrip.actuators.friction import LuGre
+from jaxgrip.actuators.rigs import Pendulum, cuboid_pendulum
+from jaxgrip.actuators.servo import Servo
+from jaxgrip.actuators.viscoelastic import GeneralizedMaxwell
+
+# Table 4.1.
+FRICTION = {
+    "coulomb": 0.0771550,
+    "stiction": 0.4318759,
+    "viscous": 0.2870523,
+    "stiffness": 23.810246,
+    "stribeck_velocity": 0.0659532,
+    "damping_velocity": 0.8785457,
+}
+INERTIA = 0.0180259
+STALL_TORQUE = 1.8081276
+# Table 3.1.
+GEAR = {"spring": 6.352, "springs": (16.561, 1.072), "dampers": (1.341, 32.598)}
+# Section 1.2: an aluminium cuboid of 350 mm x 40 mm x 20 mm, the axis 20 mm from its end.
+ARM = {"length": 0.35, "width": 0.04, "thickness": 0.02, "density": 2700.0, "pivot": 0.02}
+
+
+def servo_ax12(*, inertia=INERTIA, stall_torque=STALL_TORQUE, gear=None, **friction) -> Servo:
+    """The servo AX-12; every number may be replaced, also by a traced one.
+
+    **Arguments:**
+
+    - `inertia` J [kg m^2], which also damps the bristles critically, σ1 = 2 √(σ0 J).
+    - `stall_torque` M_max [N m].
+    - `gear`: a `GeneralizedMaxwell`; that of table 3.1 when not given.
+    - `friction`: numbers of `LuGre` other than those of table 4.1, by name.
+
+    **Returns:** the `Servo`.
+
+    **Raises:** `ValueError` for impossible numbers.
+
+    Source: 004 tables 3.1 and 4.1.
+    """
+    gear = GeneralizedMaxwell(**GEAR) if gear is None else gear
+    lugre = LuGre.from_inertia(inertia=inertia, **{**FRICTION, **friction})
+    return Servo(lugre, gear, inertia, stall_torque)
+
+
+def servo_ax12_arm(**numbers) -> Pendulum:
+    """The arm that the servo AX-12 swings; numbers of `cuboid_pendulum` may be replaced by name.
+
+    The source does not give its arm: this one takes 64 % of the stall torque when level.
+
+    Source: 004 section 1.2.
+    """
+    return cuboid_pendulum(**{**ARM, **numbers})
