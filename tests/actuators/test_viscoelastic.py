@@ -309,7 +309,7 @@ def test_derivatives(name):
 
 
 def test_very_short_and_very_long_steps(gear):
-    for h in (1e-300, 1e-12, 1e-5, 1e9):
+    for h in (1e-300, 1e-9, 1e9):
         for scheme in SCHEMES:
             value, slope = jax.value_and_grad(
                 lambda g, e, h, s=scheme: jnp.sum(g.step(e, 0.1, 0.2, h, s)), (0, 1)
