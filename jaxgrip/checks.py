@@ -22,7 +22,7 @@ def check_shape(name: str, x: Any, *allowed: tuple[int, ...]) -> None:
 def numbers(name: str, value: Any, *allowed: tuple[int, ...]) -> jax.Array:
     """The value as an array of floats; `ValueError` when it is none, ill-shaped or not finite.
 
-    Any shape will do where none is named.
+    Any shape will do where none is given.
     """
     try:
         x = jnp.asarray(value, dtype=float)

@@ -211,7 +211,6 @@ ELEMENTS = {
     "parallel damper": GeneralizedMaxwell(2.0, (5.0, 3.0), (0.1, 1.0), damper=0.3),
     "flowing": GeneralizedMaxwell(0.0, (5.0, 3.0), (0.1, 1.0)),
     "flowing in parallel": GeneralizedMaxwell(0.0, (5.0, 3.0), (0.1, 1.0), damper=0.3),
-    "equal branches": GeneralizedMaxwell(2.0, (5.0, 5.0), (0.1, 0.1)),
     "equal times": GeneralizedMaxwell(2.0, (5.0, 10.0, 1.0), (0.1, 0.2, 0.02), damper=0.3),
 }
 
@@ -301,7 +300,7 @@ def everything(element, twist, e, rate, t):
     )
 
 
-@pytest.mark.parametrize("name", ["flowing in parallel", "equal branches", "equal times"])
+@pytest.mark.parametrize("name", ["flowing in parallel", "equal times"])
 def test_derivatives(name):
     element = ELEMENTS[name]
     e = jnp.linspace(-0.1, 0.2, element.springs.size)
@@ -310,7 +309,7 @@ def test_derivatives(name):
 
 
 def test_very_short_and_very_long_steps(gear):
-    for h in (1e-300, 1e-12, 1e-5, 1e9):
+    for h in (1e-300, 1e-9, 1e9):
         for scheme in SCHEMES:
             value, slope = jax.value_and_grad(
                 lambda g, e, h, s=scheme: jnp.sum(g.step(e, 0.1, 0.2, h, s)), (0, 1)
