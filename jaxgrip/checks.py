@@ -8,7 +8,10 @@ import numpy as np
 
 
 def concrete(x: Any) -> bool:
-    """Whether the numbers of an array can be looked at; traced ones cannot."""
+    """Whether the numbers of an array can be looked at; traced ones cannot.
+
+    Look at them through NumPy: within a traced function JAX would trace the comparison.
+    """
     return not isinstance(x, jax.core.Tracer)
 
 
@@ -38,7 +41,7 @@ def numbers(name: str, value: Any, *allowed: tuple[int, ...]) -> jax.Array:
 def positive(name: str, value: Any, *allowed: tuple[int, ...]) -> jax.Array:
     """`numbers` all of which are above zero."""
     x = numbers(name, value, *allowed)
-    if concrete(x) and not np.all(x > 0):
+    if concrete(x) and not np.all(np.asarray(x) > 0):
         raise ValueError(f"{name} is {_words(x)}; it must be positive.")
     return x
 
@@ -46,7 +49,7 @@ def positive(name: str, value: Any, *allowed: tuple[int, ...]) -> jax.Array:
 def non_negative(name: str, value: Any, *allowed: tuple[int, ...]) -> jax.Array:
     """`numbers` none of which is below zero."""
     x = numbers(name, value, *allowed)
-    if concrete(x) and not np.all(x >= 0):
+    if concrete(x) and not np.all(np.asarray(x) >= 0):
         raise ValueError(f"{name} is {_words(x)}; it must not be negative.")
     return x
 

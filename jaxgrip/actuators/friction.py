@@ -251,7 +251,7 @@ def _exponent(value):
     if value is None:
         return None
     exponent = numbers("The viscous exponent δ", value, ())
-    if concrete(exponent) and not 1 <= exponent <= 2:
+    if concrete(exponent) and not 1 <= np.asarray(exponent) <= 2:
         raise ValueError(
             f"The viscous exponent δ is {float(exponent):g}; it must lie between 1 and 2."
         )

@@ -3,6 +3,7 @@
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Complex, Float
 
@@ -43,13 +44,13 @@ class GeneralizedMaxwell(eqx.Module):
             )
         self.dampers = numbers("The dampers of the branches", dampers, shape)
         self.damper = None if damper is None else positive("The parallel damper η0", damper, ())
-        if concrete(self.dampers) and not (self.dampers > 0).all():
-            k = int((self.dampers <= 0).argmax())
+        if concrete(self.dampers) and not np.all(np.asarray(self.dampers) > 0):
+            k = int(np.argmax(np.asarray(self.dampers) <= 0))
             raise ValueError(
                 f"Branch {k + 1} has the damper {float(self.dampers[k]):g} N m s/rad; the time "
                 "constant of a branch must be positive."
             )
-        if shape == (0,) and damper is None and concrete(self.spring) and self.spring == 0:
+        if shape == (0,) and damper is None and concrete(self.spring) and not np.any(self.spring):
             raise ValueError("The element has neither a spring nor a damper.")
 
     @property

@@ -106,7 +106,7 @@ class Body(eqx.Module):
 
 def _damping(name: str, value) -> Float[Array, ""]:
     number = numbers(f"The damping factor of the {name}", value, ())
-    if concrete(number) and number < 0:
+    if concrete(number) and np.asarray(number) < 0:
         raise ValueError(
             f"The damping factor of the {name} is {float(number):g}; it must not be negative."
         )

@@ -297,7 +297,7 @@ def _warn_of_coarse_steps(model: Structure, motion, h: float, span: tuple[float,
     times = jnp.linspace(*span, 65)
     fastest = _fastest(motion, times)
     # A function may have closed over traced numbers.
-    if concrete(fastest) and h * fastest > COARSE_TURN:
+    if concrete(fastest) and h * np.asarray(fastest) > COARSE_TURN:
         warnings.warn(
             f"The frame turns by {float(h * fastest):.2g} rad in one step of {h:.3g} s; take "
             f"steps in which it turns by at most {COARSE_TURN:g} rad.",

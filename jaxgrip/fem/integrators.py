@@ -7,6 +7,7 @@ import diffrax
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from jaxgrip.checks import concrete, numbers
@@ -49,11 +50,11 @@ class Newmark(Integrator):
         self.beta = numbers("Newmark's beta", beta, ())
         self.gamma = numbers("Newmark's gamma", gamma, ())
         if concrete(self.beta) and concrete(self.gamma):
-            least = (self.gamma + 0.5) ** 2 / 4
-            if self.gamma < 0.5 or self.beta < least - 1e-15:
+            beta, gamma = np.asarray(self.beta), np.asarray(self.gamma)
+            if gamma < 0.5 or beta < (gamma + 0.5) ** 2 / 4 - 1e-15:
                 raise ValueError(
-                    f"Newmark's method with beta {float(self.beta):g} and gamma "
-                    f"{float(self.gamma):g} is not stable for every step: it takes gamma >= 0.5 "
+                    f"Newmark's method with beta {float(beta):g} and gamma "
+                    f"{float(gamma):g} is not stable for every step: it takes gamma >= 0.5 "
                     "and beta >= (gamma + 0.5)^2 / 4."
                 )
 
@@ -79,7 +80,7 @@ class GeneralizedAlpha(Integrator):
 
     def __init__(self, rho_inf=0.8):
         self.rho_inf = numbers("rho_inf", rho_inf, ())
-        if concrete(self.rho_inf) and not 0 <= self.rho_inf <= 1:
+        if concrete(self.rho_inf) and not 0 <= np.asarray(self.rho_inf) <= 1:
             raise ValueError(f"rho_inf is {float(self.rho_inf):g}; it must be from 0 to 1.")
 
     @property

@@ -25,7 +25,7 @@ def line_mesh(line, n: int, *, element: Element | None = None) -> Mesh:
         raise ValueError(f"The number of elements n is {n}; it must be at least 1.")
     if np.ndim(line) == 0:
         length = numbers("The length of the line", line, ())
-        if concrete(length) and length <= 0:
+        if concrete(length) and np.asarray(length) <= 0:
             raise ValueError(f"The length of the line is {float(length):g} m; it must be positive.")
         corners = np.array([[0.0, 0.0, 0.0], [1.0, 0.0, 0.0]]) * length
     else:

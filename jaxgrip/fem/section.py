@@ -107,7 +107,7 @@ class BeamSection(eqx.Module):
 
 def _positive(name: str, value, unit: str) -> Float[Array, ""]:
     number = numbers(name, value, ())
-    if concrete(number) and number <= 0:
+    if concrete(number) and np.asarray(number) <= 0:
         raise ValueError(f"{name} is {float(number):g} {unit}; it must be positive.")
     return number
 

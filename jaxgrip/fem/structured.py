@@ -58,7 +58,7 @@ def cylinder_mesh(L, r, nx: int, n: int, *, element: Any = None) -> Mesh:
 
 def _length(name: str, value) -> Float[Array, ""]:
     length = numbers(f"The length {name}", value, ())
-    if concrete(length) and length <= 0:
+    if concrete(length) and np.asarray(length) <= 0:
         raise ValueError(f"The length {name} is {float(length):g} m; it must be positive.")
     return length
 

@@ -37,12 +37,12 @@ class Bound(eqx.Module):
         self.scale = scale
         if not (concrete(self.lower) and concrete(self.upper)):
             return
-        if not np.all(self.lower < self.upper):
+        if not np.all(np.asarray(self.lower) < np.asarray(self.upper)):
             raise ValueError(
                 f"The lower bound {np.asarray(self.lower).tolist()} must lie below the upper bound "
                 f"{np.asarray(self.upper).tolist()}."
             )
-        if scale == "log" and not np.all(self.lower > 0):
+        if scale == "log" and not np.all(np.asarray(self.lower) > 0):
             raise ValueError(
                 f"The lower bound is {np.asarray(self.lower).tolist()}; a logarithmic scale needs "
                 'it positive: pass scale="linear".'

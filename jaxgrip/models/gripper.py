@@ -162,6 +162,6 @@ def _rows(
 
 def _positive(key: str, value: ArrayLike | Sequence, shape: tuple[int, ...]) -> Array:
     x = numbers(f"{key} of the gripper", value, shape)
-    if concrete(x) and not (x > 0).all():
+    if concrete(x) and not np.all(np.asarray(x) > 0):
         raise ValueError(f"{key} of the gripper must be positive, but is {x.tolist()}.")
     return x

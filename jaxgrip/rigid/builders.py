@@ -112,7 +112,8 @@ def from_placements(
         if concrete(axis) and not np.linalg.norm(axis) > 0:
             raise ValueError(f"Body {body.name!r} has a joint axis of length zero.")
         if concrete(r) and not (
-            np.allclose(r @ r.T, np.eye(3), atol=1e-6) and np.linalg.det(r) > 0
+            np.allclose(np.asarray(r) @ np.asarray(r).T, np.eye(3), atol=1e-6)
+            and np.linalg.det(r) > 0
         ):
             raise ValueError(f"Body {body.name!r} has a rotation that is no rotation matrix.")
         q = aligning_z(axis)
@@ -167,7 +168,7 @@ def _numbers(body: DHRow | Placement, key: str, *allowed: tuple[int, ...]) -> ja
 
 def _mass(body: DHRow | Placement) -> jax.Array:
     mass = _numbers(body, "mass", ())
-    if concrete(mass) and not mass > 0:
+    if concrete(mass) and not np.asarray(mass) > 0:
         raise ValueError(f"Body {body.name!r} has the mass {float(mass)} kg; it must be positive.")
     return mass
 

@@ -1,0 +1,341 @@
+"""Parameters of a servo of your own, from measured duties and angles of an arm that it swings."""
+
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import xarray
+from jaxtyping import Array, Float
+from pydantic import Field, field_validator, model_validator
+
+import jaxgrip as jg
+from jaxgrip import config, fitting, viz
+from jaxgrip.actuators import GeneralizedMaxwell, SourceAlgorithm, rigs, simulate_fixed
+from jaxgrip.config import ConfigError, Real, Section
+from jaxgrip.fitting import Bound, Fit
+from jaxgrip.models import servo
+from jaxgrip.report import Run
+from jaxgrip.viz import Curve, Panel
+
+Positive = Annotated[Real, Field(gt=0.0)]
+NotNegative = Annotated[Real, Field(ge=0.0)]
+Range = tuple[Positive, Positive]
+
+COLUMNS = {"time": "s", "duty": "-", "angle": "rad"}
+UNITS = {
+    "coulomb": "N m",
+    "stiction": "N m",
+    "viscous": "N m s/rad",
+    "stiffness": "N m/rad",
+    "stribeck_velocity": "rad/s",
+    "damping_velocity": "rad/s",
+    "inertia": "kg m^2",
+    "stall_torque": "N m",
+}
+
+
+class Bounds(Section):
+    """Between which values each parameter is looked for; equal ones fix it."""
+
+    coulomb: Range = Field((0.01, 0.5), description="F_C [N m]")
+    stiction: Range = Field((0.05, 1.0), description="F_S [N m]")
+    viscous: Range = Field((0.01, 1.0), description="F_v [N m s/rad]")
+    stiffness: Range = Field((5.0, 500.0), description="σ0 [N m/rad]")
+    stribeck_velocity: Range = Field((1e-3, 1.0), description="v_S [rad/s]")
+    damping_velocity: Range = Field((1e-2, 6.0), description="v_d [rad/s]")
+    inertia: Range = Field((2e-3, 0.1), description="J at the output [kg m^2]")
+    stall_torque: Range = Field((0.8, 3.0), description="M_max [N m]")
+
+    @model_validator(mode="after")
+    def _in_order(self) -> "Bounds":
+        for name in UNITS:
+            low, high = getattr(self, name)
+            if low > high:
+                raise ValueError(
+                    f"{name} = [{low:g}, {high:g}] has its lower bound above its upper"
+                )
+        if all(low == high for low, high in (getattr(self, name) for name in UNITS)):
+            raise ValueError("all parameters are fixed, so there is nothing to find")
+        return self
+
+
+class Arm(Section):
+    """What the servo swings; it hangs at angle zero."""
+
+    inertia: Positive = Field(0.025981200, description="about the axis [kg m^2]")
+    weight: NotNegative = Field(1.1495358, description="torque of gravity when level [N m]")
+    damping: NotNegative = Field(0.0, description="of the axis [N m s/rad]")
+
+
+class Gear(Section):
+    """The gear, from a creep test; its numbers are not looked for."""
+
+    spring: NotNegative = Field(servo.GEAR["spring"], description="stiffness that lasts [N m/rad]")
+    springs: tuple[Positive, ...] = Field(
+        servo.GEAR["springs"], description="of the branches [N m/rad]"
+    )
+    dampers: tuple[Positive, ...] = Field(
+        servo.GEAR["dampers"], description="of the branches [N m s/rad]"
+    )
+
+    @model_validator(mode="after")
+    def _has_pairs(self) -> "Gear":
+        if len(self.springs) != len(self.dampers):
+            raise ValueError(
+                f"there are {len(self.springs)} springs and {len(self.dampers)} dampers; every "
+                "branch has one of each"
+            )
+        return self
+
+
+class Config(config.Config):
+    """Eight parameters of a servo from measured motions."""
+
+    data: tuple[str, ...] = Field(
+        (
+            "configs/servo_fit/chirp.csv",
+            "configs/servo_fit/square.csv",
+            "configs/servo_fit/steps.csv",
+        ),
+        min_length=1,
+        description='files with the columns "time [s]", "duty [-]" and "angle [deg]" (or other '
+        "units), one motion each that starts at rest; one file or a list",
+    )
+    holdout: Annotated[Real, Field(ge=0.0, lt=0.9)] = Field(
+        0.25, description="share at the end of every motion that is kept for validation"
+    )
+    step: Positive = Field(
+        2e-3, description="largest step of the simulation, which is extrapolated to none [s]"
+    )
+    starts: int = Field(16, ge=1, le=1024, description="starts of the fit, all in one batch")
+    bounds: Bounds = Field(default_factory=Bounds)
+    arm: Arm = Field(default_factory=Arm)
+    gear: Gear = Field(default_factory=Gear)
+
+    @field_validator("data", mode="before")
+    @classmethod
+    def _one_file(cls, value: object) -> object:
+        return (value,) if isinstance(value, str) else value
+
+
+class Motions(NamedTuple):
+    """Measured motions: `names`; `time`, `duty` and `angle` of each (k,), and its `step` [s]."""
+
+    names: list[str]
+    time: list[np.ndarray]
+    duty: list[np.ndarray]
+    angle: list[np.ndarray]
+    step: float
+
+
+class Model(NamedTuple):
+    """What the simulation needs besides the parameters looked for.
+
+    `fixed` parameters; `arm` and `gear`; `duties` (p, s) in steps of `h` [s]; `start` (p,), angles
+    at rest [rad]; `times`, of the samples of each motion (k,) [s].
+    """
+
+    fixed: dict[str, Array]
+    arm: rigs.Pendulum
+    gear: GeneralizedMaxwell
+    duties: Float[Array, "p s"]
+    h: Float[Array, ""]
+    start: Float[Array, " p"]
+    times: tuple[Float[Array, " k"], ...]
+
+
+def run(settings: Config, run: Run) -> None:
+    """Read the motions, find the parameters, and show how well they explain what was held out."""
+    motions = _read(settings)
+    model = _model(settings, motions)
+    bounds, fixed = {}, model.fixed
+    for name in UNITS:
+        low, high = getattr(settings.bounds, name)
+        if low < high:
+            bounds[name] = Bound(low, high)
+    used = [max(2, round((1 - settings.holdout) * len(t))) for t in motions.time]
+    measured = tuple(jnp.asarray(angle[:k]) for angle, k in zip(motions.angle, used, strict=True))
+    shown = tuple(jnp.asarray(angle) for angle in motions.angle)
+    with run.stage(f"{len(bounds)} parameters from {len(motions.names)} motions"):
+        found = fitting.fit(residuals, bounds, model, measured, starts=settings.starts)
+    off = [np.asarray(r) for r in jax.jit(residuals)(found.parameters, model, shown)]
+    _record(run, settings, found, fixed, off, used)
+    with run.stage("Pictures"):
+        _draw(run, motions, off, used)
+        _store(run, motions, off)
+
+
+def residuals(
+    parameters: dict[str, Array], model: Model, measured: tuple[Float[Array, " k"], ...]
+) -> tuple[Float[Array, " k"], ...]:
+    """Simulated less measured angles [rad] at the first samples of every motion."""
+    driven = jg.models.servo_ax12(**model.fixed, **parameters, gear=model.gear)
+
+    def angles(finer):
+        def one(duty, start):
+            motion = simulate_fixed(
+                model.arm,
+                driven,
+                jnp.repeat(duty, finer)[:, None],
+                model.h / finer,
+                q0=start[None],
+                algorithm=SourceAlgorithm(gear="foh"),
+            )
+            return motion.q[::finer, 0]
+
+        return jax.vmap(one)(model.duties, model.start)
+
+    # The steps are of first order, and their error would end up in the inertia: extrapolated.
+    q = 2 * angles(2) - angles(1)
+    grid = model.h * jnp.arange(q.shape[1])
+    return tuple(
+        jnp.interp(times[: len(angle)], grid, one) - angle
+        for one, times, angle in zip(q, model.times, measured, strict=True)
+    )
+
+
+def _read(settings: Config) -> Motions:
+    names, series = [], []
+    for name in settings.data:
+        path = Path(name)
+        if not path.is_file() and not path.is_absolute():
+            path = Path(__file__).parents[2] / name
+        if not path.is_file():
+            raise ConfigError(
+                f"data: there is no file {name} in {Path.cwd()} nor in {Path(__file__).parents[2]}."
+            )
+        read = fitting.read_series(path, COLUMNS)
+        if len(read["time"]) < 20:
+            raise ConfigError(f"data: {name} has {len(read['time'])} samples; at least 20 needed.")
+        high = np.flatnonzero(np.abs(read["duty"]) > 1)
+        if high.size:
+            raise ConfigError(
+                f"data: {name} has the duty {read['duty'][high[0]]:g} at {read['time'][high[0]]:g} "
+                "s; duties lie between -1 and 1 (or -100 % and 100 %)."
+            )
+        names.append(path.stem)
+        series.append(read)
+    step = [float(np.median(np.diff(s["time"]))) for s in series]
+    if max(step) > 1.01 * min(step):
+        raise ConfigError(
+            f"data: samples are {1e3 * min(step):g} ms apart in {names[int(np.argmin(step))]} and "
+            f"{1e3 * max(step):g} ms in {names[int(np.argmax(step))]}; all files must have the "
+            "same rate."
+        )
+    return Motions(
+        names,
+        [s["time"] - s["time"][0] for s in series],
+        [s["duty"] for s in series],
+        [s["angle"] for s in series],
+        step[0],
+    )
+
+
+def _model(settings: Config, motions: Motions) -> Model:
+    h = motions.step / np.ceil(motions.step / settings.step - 1e-9)
+    steps = int(np.ceil(max(t[-1] for t in motions.time) / h - 1e-6)) + 1
+    grid = h * np.arange(steps)
+    # A duty holds until the next one; the last one for motions that are shorter than others.
+    held = [
+        duty[np.clip(np.searchsorted(time, grid + 1e-3 * h, "right") - 1, 0, None)]
+        for time, duty in zip(motions.time, motions.duty, strict=True)
+    ]
+    fixed = {
+        name: jnp.asarray(low, float)
+        for name, (low, high) in ((n, getattr(settings.bounds, n)) for n in UNITS)
+        if low == high
+    }
+    return Model(
+        fixed,
+        rigs.Pendulum(settings.arm.inertia, settings.arm.weight, settings.arm.damping),
+        GeneralizedMaxwell(settings.gear.spring, settings.gear.springs, settings.gear.dampers),
+        jnp.asarray(np.stack(held)),
+        jnp.asarray(h),
+        jnp.asarray([angle[0] for angle in motions.angle]),
+        tuple(jnp.asarray(time) for time in motions.time),
+    )
+
+
+def _record(
+    run: Run,
+    settings: Config,
+    found: Fit,
+    fixed: dict[str, Array],
+    off: list[np.ndarray],
+    used: list[int],
+) -> None:
+    for name, unit in UNITS.items():
+        run.add(name, found.parameters.get(name, fixed.get(name)), unit)
+        if name in found.parameters:
+            run.add(f"{name}_deviation", found.standard_deviation[name], unit)
+    run.add("rms", found.rms, "rad")
+    kept = np.concatenate([r[k:] for r, k in zip(off, used, strict=True)])
+    if kept.size:
+        run.add("rms_held_out", np.sqrt(np.mean(kept**2)), "rad")
+        if np.sqrt(np.mean(kept**2)) > 1.5 * found.rms:
+            run.note(
+                "What was held out is missed by more than one and a half times what was fitted: "
+                "the parameters do not carry over."
+            )
+    run.add("starts_agreeing", found.starts.agreeing, "1")
+    for sentence in found.report().splitlines()[1:]:
+        run.note(" ".join(sentence.split()))
+    both = {**fixed, **found.parameters}
+    if float(both["stiction"]) < float(both["coulomb"]):
+        run.note(
+            "The stiction found lies below the Coulomb level, which no dry contact does: the data "
+            "do not show slow motion well enough, or the model misses something."
+        )
+
+
+def _draw(run: Run, motions: Motions, off: list[np.ndarray], used: list[int]) -> None:
+    panels = []
+    for name, time, angle, r, k in zip(
+        motions.names, motions.time, motions.angle, off, used, strict=True
+    ):
+        held = [(time[k], time[-1], "held out")] if k < len(time) else []
+        dots = slice(None, None, max(1, len(time) // 200))
+        panels += [
+            Panel(
+                "time [s]",
+                "angle [°]",
+                [
+                    Curve("measured", time[dots], np.rad2deg(angle[dots]), points=True),
+                    Curve("simulated", time, np.rad2deg(angle + r)),
+                ],
+                title=name,
+                bands=held,
+            ),
+            Panel(
+                "time [s]",
+                "simulated less\nmeasured [°]",
+                [Curve("difference", time, np.rad2deg(r))],
+                title=f"{name}: difference",
+                bands=held,
+            ),
+        ]
+    run.figure(
+        "fit",
+        viz.curves(panels, "Measured and simulated motion", columns=2),
+        "The motions with the parameters found, and what is left; shaded: held out of the fit.",
+    )
+
+
+def _store(run: Run, motions: Motions, off: list[np.ndarray]) -> None:
+    for name, time, angle, r in zip(motions.names, motions.time, motions.angle, off, strict=True):
+        run.arrays(
+            name,
+            xarray.Dataset(
+                {
+                    "measured": ("time", angle, {"units": "rad", "long_name": "measured angle"}),
+                    "simulated": (
+                        "time",
+                        angle + r,
+                        {"units": "rad", "long_name": "simulated angle"},
+                    ),
+                },
+                {"time": ("time", time, {"units": "s"})},
+            ),
+        )
