@@ -1,0 +1,114 @@
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from experiments.servo import fit, twin
+from jaxgrip import config, fitting, report
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def duties():
+    numbers = jnp.arange(len(twin.PROFILES))
+    times = jnp.asarray(twin.TIMES)
+    return jax.vmap(lambda k: jax.vmap(lambda t: twin.profile(k, t))(times))(numbers)
+
+
+@pytest.fixture(scope="module")
+def clean(duties):
+    return jax.jit(twin.fixed_steps)(jax.tree.map(jnp.asarray, twin.TRUTH), duties)
+
+
+def test_clean_twin_is_found(duties, clean):
+    found = fitting.fit(twin._fixed_residuals, twin.BOUNDS, duties, clean)
+    assert found.rms < 1e-5
+    for name, true in twin.TRUTH.items():
+        np.testing.assert_allclose(found.parameters[name], true, rtol=1e-3)
+
+
+def test_noise_is_reflected_in_the_deviations(duties, clean):
+    """Standard deviations of independent noise: 004 section 8.4."""
+    rng = np.random.default_rng(1)
+    sd = np.deg2rad(0.35) / np.sqrt(12)
+    measured = clean + sd * rng.standard_normal(clean.shape)
+    found = fitting.fit(
+        twin._fixed_residuals, twin.BOUNDS, duties, measured, noise=sd, guess=twin.TRUTH, starts=1
+    )
+    published = {
+        "coulomb": 0.06,
+        "stiction": 0.96,
+        "viscous": 0.009,
+        "stiffness": 0.70,
+        "stribeck_velocity": 0.24,
+        "damping_velocity": 0.32,
+        "inertia": 0.027,
+        "stall_torque": 0.004,
+    }
+    for name, percent in published.items():
+        share = 100 * found.standard_deviation[name] / twin.TRUTH[name]
+        assert share == pytest.approx(percent, rel=0.2), name
+        assert abs(found.parameters[name] - twin.TRUTH[name]) < 4 * found.standard_deviation[name]
+    first, second = list(found.worst_direction.weights.items())[:2]
+    assert (first[0], second[0]) == ("stiction", "stiffness")
+    assert first[1] == pytest.approx(0.81, abs=0.05)
+    assert second[1] == pytest.approx(-0.56, abs=0.05)
+
+
+def settings(tmp_path, *overrides):
+    return config.load(ROOT / "configs" / "servo_fit.toml", overrides)[0]
+
+
+def csv(tmp_path, text):
+    path = tmp_path / "mine.csv"
+    path.write_text(text, encoding="utf-8")
+    return f"data={path}"
+
+
+def test_the_example_gives_back_the_servo(tmp_path):
+    """Fitted from the truth with few motions; the search is tested above."""
+    given = settings(tmp_path, "starts=2", "step=5e-3", "holdout=0.5")
+    run = report.Run(tmp_path, given)
+    fit.run(given, run)
+    for name, true in twin.TRUTH.items():
+        value, sd = run.results[name].value, run.results[f"{name}_deviation"].value
+        assert abs(value - true) < 5 * sd, name
+    assert run.results["rms_held_out"].value == pytest.approx(run.results["rms"].value, rel=0.1)
+
+
+HEADER = "time [s],duty [-],angle [deg]\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (HEADER, "no values below the header"),
+        (HEADER + "0,0,0\n0.01,0,0\n", "at least 20 needed"),
+        ("time [s],duty [-]\n0,0\n", "no column angle"),
+        ("time [s],duty [-],angle [furlong]\n0,0,0\n", "unit 'furlong' is unknown"),
+        (HEADER + "".join(f"{0.01 * (k % 25)},0,0\n" for k in range(30)), "time must increase"),
+        (HEADER + "".join(f"{0.01 * (k + 9 * (k > 12))},0,0\n" for k in range(30)), "missing"),
+        (HEADER + "".join(f"{0.01 * k},3,0\n" for k in range(30)), "duties lie between -1 and 1"),
+    ],
+)
+def test_bad_files_get_a_sentence(tmp_path, text, sentence):
+    given = settings(tmp_path, csv(tmp_path, text))
+    with pytest.raises(ValueError, match=sentence):
+        fit.run(given, report.Run(tmp_path, given))
+
+
+@pytest.mark.parametrize(
+    ("override", "sentence"),
+    [
+        ("bounds.stiction=[0.5, 0.1]", "lower bound above its upper"),
+        ("gear.springs=[1.0]", "every branch has one of each"),
+        ("data=[]", "has 0 entries"),
+        ("arm.inertia=-1.0", "greater than 0"),
+    ],
+)
+def test_bad_settings_get_a_sentence(tmp_path, override, sentence):
+    with pytest.raises(config.ConfigError, match=sentence):
+        settings(tmp_path, override)
