@@ -23,6 +23,7 @@ from experiments.benchmarks import (
     optimal_control,
     optimal_control_batch,
     rigid_body,
+    servo_batch,
 )
 from experiments.benchmarks.table import show
 
@@ -51,6 +52,7 @@ def main(peer_python: str | None = None) -> int:
     show("Rigid bodies", rigid_body.main(peer), console)
     show("Stiffness of solids", fem_assembly.main(peer), console)
     show("Vibration of a link", fem_dynamics.main(peer), console)
+    show("Many servos at once", servo_batch.main(peer), console)
     show("Minimum-time motion of a finger", optimal_control.main(peer), console)
     show("Many motions of a finger at once", optimal_control_batch.main(peer), console)
     return 0

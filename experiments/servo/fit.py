@@ -189,7 +189,7 @@ def residuals(
 
     # The steps are of first order, and their error would end up in the inertia: extrapolated.
     q = 2 * angles(2) - angles(1)
-    grid = model.h * jnp.arange(q.shape[1])
+    grid = model.h * jnp.arange(float(q.shape[1]))
     return tuple(
         jnp.interp(times[: len(angle)], grid, one) - angle
         for one, times, angle in zip(q, model.times, measured, strict=True)
