@@ -123,7 +123,9 @@ class Config(config.Config):
         "the motion from; it is solved here when left out",
     )
     links: tuple[Link, ...] = Field((2, 3), min_length=1, description="which links are elastic")
-    step: Positive = Field(2.5e-5, description="largest step of the time integration [s]")
+    step: Annotated[Real, Field(gt=0.0, le=5e-3)] = Field(
+        2.5e-5, description="largest step of the time integration [s]"
+    )
     shapes: tuple[Shape, ...] = Field(
         ("square", "cylinder"),
         min_length=1,
@@ -280,6 +282,8 @@ def _stored(settings: Config) -> tuple[np.ndarray, ...]:
     """The same as `_solved`, from the arrays of an earlier run."""
     group = {"drive_rates": "rates_", "time_optimal": ""}[settings.motion] + settings.finger
     store = Path(settings.motion_from) / "results.zarr"
+    if not store.is_dir():
+        raise config.ConfigError(f"motion_from: there is no {store}; give the folder of a run.")
     try:
         arrays = xarray.open_zarr(store, group=group, consolidated=False).load()
     except (FileNotFoundError, KeyError):

@@ -22,6 +22,8 @@ from jaxgrip.fem.structure import Structure, structure
 # A quarter of a period a step still follows a vibration, with a visible error in its period.
 COARSE = 0.25
 COARSE_TURN = 0.1
+# Times at which functions of time are looked at before a simulation.
+SAMPLES = 65
 
 
 class Load(eqx.Module):
@@ -97,8 +99,8 @@ def simulate(
     steps.
 
     **Raises:** `ValueError` for times out of order, supports that leave a rigid motion, or an
-    initial state or load that is not finite or no `Load`. Warns when the step is too long for
-    the motion.
+    initial state, motion or load that is not finite, or no `Load`. Warns when the step is too long
+    for the motion.
 
     Source: 000a (4.47), integrated by (4.50) to (4.52).
     """
@@ -134,6 +136,7 @@ def simulate(
     if not whole and load is not None:
         _check_patterns(body, load)
     model = structure(body, geometric) if whole else body.structure
+    _check_functions(motion, load, (t0, t1))
     _warn_of_coarse_steps(model, motion, (t1 - t0) / steps, (t0, t1))
     # Python's numbers would be part of the program.
     span = jnp.asarray(t0, dtype=float), jnp.asarray(t1, dtype=float)
@@ -294,8 +297,7 @@ def _warn_of_coarse_steps(model: Structure, motion, h: float, span: tuple[float,
         )
     if motion is None:
         return
-    times = jnp.linspace(*span, 65)
-    fastest = _fastest(motion, times)
+    fastest = _fastest(motion, jnp.linspace(*span, SAMPLES))
     # A function may have closed over traced numbers.
     if concrete(fastest) and h * np.asarray(fastest) > COARSE_TURN:
         warnings.warn(
@@ -303,6 +305,23 @@ def _warn_of_coarse_steps(model: Structure, motion, h: float, span: tuple[float,
             f"steps in which it turns by at most {COARSE_TURN:g} rad.",
             stacklevel=3,
         )
+
+
+def _check_functions(motion, load: Load | None, span: tuple[float, float]) -> None:
+    """Raise where the motion of the frame or the amounts of the load are not finite."""
+    times = jnp.linspace(*span, SAMPLES)
+    for what, function in (
+        ("motion of the frame", motion and (lambda t: motion(t).amounts)),
+        ("amount of the load", load and load.amount),
+    ):
+        if function is None:
+            continue
+        values = jax.vmap(lambda t, f=function: jnp.ravel(f(t)))(times)
+        if not concrete(values):
+            continue
+        bad = np.flatnonzero(~np.all(np.isfinite(values), axis=1))
+        if bad.size:
+            raise ValueError(f"The {what} is not finite at {float(times[bad[0]]):g} s.")
 
 
 @eqx.filter_jit

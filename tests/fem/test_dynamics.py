@@ -259,6 +259,10 @@ def test_many_variants_at_once():
             {"load": fem.Load(jnp.full((1, 20, 3), jnp.nan), lambda t: jnp.ones(1))},
             "patterns of the load is not finite",
         ),
+        (
+            {"load": fem.Load(jnp.ones((1, 20, 3)), lambda t: jnp.log(5e-4 - t)[None])},
+            "amount of the load is not finite at 0.0005",
+        ),
     ],
 )
 def test_bad_input_gets_a_sentence(change, sentence):
