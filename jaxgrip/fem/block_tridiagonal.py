@@ -37,16 +37,15 @@ class Factor(eqx.Module):
             y = right - coupling @ y
             return y, y
 
-        def backward(x, level):
+        def backward(pull, level):
             right, coupling = level
-            x = right - coupling.T @ x
-            return x, x
+            x = right - pull
+            return coupling.T @ x, x
 
         zero = jnp.zeros_like(rows[0])
         _, y = jax.lax.scan(forward, zero, (rows, self.couplings))
         z = jnp.einsum("lij,lj...->li...", self.pivots, y)
-        above = jnp.concatenate([self.couplings[1:], jnp.zeros_like(self.couplings[:1])])
-        _, x = jax.lax.scan(backward, zero, (z, above), reverse=True)
+        _, x = jax.lax.scan(backward, zero, (z, self.couplings), reverse=True)
         return x.reshape(-1, d, *rest)[packing.place]
 
 
