@@ -74,10 +74,7 @@ def numpy_steps(p: dict[str, np.ndarray], duties: np.ndarray) -> np.ndarray:
 
 def main(peer_python: str) -> list[Row]:
     """One row; NumPy is here already, so the peer's interpreter is not needed."""
-    numbers = jnp.arange(len(twin.PROFILES))
-    duties = jax.vmap(lambda k: jax.vmap(lambda t: twin.profile(k, t))(jnp.asarray(twin.TIMES)))(
-        numbers
-    )
+    duties = twin.sampled_profiles()
     parameters = candidates()
     traced = jax.tree.map(jnp.asarray, parameters)
     seconds = []

@@ -13,9 +13,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def duties():
-    numbers = jnp.arange(len(twin.PROFILES))
-    times = jnp.asarray(twin.TIMES)
-    return jax.vmap(lambda k: jax.vmap(lambda t: twin.profile(k, t))(times))(numbers)
+    return twin.sampled_profiles()
 
 
 @pytest.fixture(scope="module")
