@@ -1,9 +1,17 @@
+import ctypes
 import os
+import sys
 import tempfile
 
 # On matrices of a hundred rows OpenBLAS's threads fight with XLA's for the cores: a hundredfold
 # slowdown under load. It reads this once, when jax loads it.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+# Modules share programs through the disk, since the memory is cleared after each. The workers
+# inherit the directory from the process that starts them, which also removes it.
+if "JAXGRIP_TEST_PROGRAMS" not in os.environ:
+    _programs = tempfile.TemporaryDirectory()
+    os.environ["JAXGRIP_TEST_PROGRAMS"] = _programs.name
 
 import jax
 import pytest
@@ -13,11 +21,7 @@ import jaxgrip as jg
 jg.enable_x64()
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
-
-
-# Modules share programs through the disk, since the memory is cleared after each.
-_programs = tempfile.TemporaryDirectory()
-jax.config.update("jax_compilation_cache_dir", _programs.name)
+jax.config.update("jax_compilation_cache_dir", os.environ["JAXGRIP_TEST_PROGRAMS"])
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
 
 
@@ -26,6 +30,9 @@ def forget_compiled_programs():
     """Thousands of programs in one process use up the memory maps that Linux allows it."""
     yield
     jax.clear_caches()
+    if sys.platform == "linux":
+        # The allocator keeps a gigabyte of what compiling freed, in every worker.
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 @pytest.fixture
