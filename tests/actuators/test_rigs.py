@@ -91,6 +91,22 @@ def test_inertia_from_run_ups(servo, bare):
         assert -0.066 < found / servo.inertia - 1 < 0.022
 
 
+def test_run_up_backward(bare):
+    back = bare._replace(servo=bare.servo._replace(speed=-bare.servo.speed))
+    assert rigs.run_up_time(back) == rigs.run_up_time(bare)
+
+
+def test_times_of_passing_a_level():
+    t = jnp.arange(5.0)
+    for x, time in (
+        ([0.0, 0.0, 2.0, 0.0, 2.0], 1.5),
+        ([2.0, 0.0, 1.0, 3.0, 0.0], 2.0),
+        ([2.0, 2.0, 2.0, 0.0, 0.0], jnp.inf),
+        ([0.0, 0.0, 0.0, 0.0, 0.0], jnp.inf),
+    ):
+        assert rigs.first_above(t, jnp.array(x), 1.0) == time
+
+
 def test_exact_estimate_of_a_rigid_constant_torque():
     """T = J Ω/M for both run-ups gives J exactly (3.1)."""
     times = [(0.018 + flywheel) * 6.0 / 1.5 for flywheel in (0.0, 0.03)]
