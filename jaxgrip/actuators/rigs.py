@@ -11,7 +11,7 @@ from jaxtyping import Array, ArrayLike, Float
 
 from jaxgrip.actuators.friction import LuGre
 from jaxgrip.actuators.servo import Servo
-from jaxgrip.actuators.simulation import Motion, simulate, stiff
+from jaxgrip.actuators.simulation import Motion, increasing, simulate, stiff
 from jaxgrip.actuators.viscoelastic import GeneralizedMaxwell
 from jaxgrip.checks import non_negative, numbers, positive
 
@@ -174,7 +174,7 @@ def creep_test(
 
     Source: 004 sections 1.3 and 5.2.
     """
-    times = numbers("times", times)
+    times = increasing(times)
     args = _lever_numbers(gear, torque, release, inertia, damping)
     jumps = () if release is None else args[2][None]
     y = stiff(_lever, _relaxed(gear), times, args, **{"jumps": jumps, **options}).ys
@@ -265,7 +265,7 @@ def slide(
     `times` (k,) [s]; `options` of `jaxgrip.actuators.simulation.stiff`. For a body that slides
     read kg, m and N.
     """
-    times = numbers("times", times)
+    times = increasing(times)
     args = (friction, positive("The inertia", inertia, ()), torque)
     y = stiff(_body, jnp.zeros(3), times, args, **options).ys
     return Slide(times, y[:, 0], y[:, 1], y[:, 2])

@@ -56,7 +56,9 @@ class _Driven(eqx.Module):
     def acceleration(self, q: Array, qd: Array, torque: Array) -> Array:
         if self.joints is not None:
             torque = jnp.zeros_like(q).at[np.array(self.joints)].set(torque)
-        return self.plant(q, qd, torque)
+        acceleration = self.plant(q, qd, torque)
+        check_shape("The result of the plant", acceleration, q.shape)
+        return acceleration
 
     def rates(self, duty: Array, q: Array, qd: Array, state: ServoState) -> tuple:
         servo_rates, torque = jax.vmap(Servo.rates, in_axes=(0, 0, 0, 0, 0, None))(
@@ -78,6 +80,16 @@ class _Driven(eqx.Module):
         )
         voltage = None if self.supply is None else jax.vmap(self.voltage)(duty, state)
         return Motion(t, q, qd, state, duty, torque, voltage, None, None)
+
+
+def increasing(times: ArrayLike | Sequence) -> Float[Array, " k"]:
+    """The times of a simulation; `ValueError` unless they are two or more and increase."""
+    times = numbers("times", times)
+    if times.ndim != 1 or len(times) < 2:
+        raise ValueError(f"times has the shape {times.shape}; it must be (k,), k at least 2.")
+    if concrete(times) and not (np.diff(times) > 0).all():
+        raise ValueError("times must be increasing.")
+    return times
 
 
 def stiff(
@@ -177,11 +189,7 @@ def simulate(
 
     Source: 004 section 4, the continuous model, and section 8.2.
     """
-    times = numbers("times", times)
-    if times.ndim != 1 or len(times) < 2:
-        raise ValueError(f"times has the shape {times.shape}; it must be (k,), k at least 2.")
-    if concrete(times) and not (np.diff(times) > 0).all():
-        raise ValueError("times must be increasing.")
+    times = increasing(times)
     driven, start = _prepare(plant, servo, q0, qd0, state, joints, supply)
     duties = jax.eval_shape(command, times[0], start[0], start[1])
     check_shape("The result of the command", duties, start[2].speed.shape)
@@ -280,8 +288,8 @@ def _prepare(
         raise ValueError(f"q0 has the shape {q0.shape}; it must be (n,).")
     n = len(q0)
     if joints is not None:
-        joints = tuple(int(joint) for joint in joints)
-        if len(set(joints)) < len(joints) or not all(0 <= joint < n for joint in joints):
+        joints = tuple(np.asarray(joints).tolist())
+        if len(set(joints)) < len(joints) or not all(joint in range(n) for joint in joints):
             raise ValueError(
                 f"joints is {joints}; it must name different coordinates from 0 to {n - 1}."
             )

@@ -181,6 +181,8 @@ def test_bad_rigs(servo):
         (lambda: rigs.Pendulum(0.0), "The inertia of the arm is 0; it must be positive"),
         (lambda: rigs.Pendulum(1.0, damping=-1.0), "The damping of the axis is -1; it must not be"),
         (lambda: rigs.run_up(servo, -1.0, [0.0, 1.0]), "The inertia of the arm is -1"),
+        (lambda: rigs.creep_test(servo.gear, 0.5, [1.0, 0.0]), "times must be increasing"),
+        (lambda: rigs.slide(servo.friction, 1.0, rigs.ramp(1.0), 1.0), r"times has the shape \(\)"),
         (lambda: jg.models.servo_ax12_arm(length=0.0), "The length of the arm is 0"),
         (lambda: jg.models.servo_ax12_arm(pivot=np.nan), "The pivot of the arm is not finite"),
     ):

@@ -501,6 +501,8 @@ def test_bad_runs(servo, arm):
     ):
         with pytest.raises(ValueError, match=words):
             simulate_fixed(arm, servo, duties, 0.01, **options)
+    with pytest.raises(ValueError, match=r"The result of the plant has the shape \(\); it must be"):
+        simulate_fixed(lambda q, qd, tau: jnp.sum(tau), servo, duties, 0.01)
     with pytest.raises(ValueError, match="There are 2 servos for 1 driven joints"):
         simulate_fixed(arm, stack([servo] * 2), duties, 0.01, q0=np.zeros(1))
     with pytest.raises(ValueError, match=r"The step h is -0.01; it must be positive"):
