@@ -38,11 +38,11 @@ def numbers(name: str, value: Any, *allowed: tuple[int, ...]) -> jax.Array:
     return x
 
 
-def positive(name: str, value: Any, *allowed: tuple[int, ...]) -> jax.Array:
-    """`numbers` all of which are above zero."""
+def positive(name: str, value: Any, *allowed: tuple[int, ...], unit: str = "") -> jax.Array:
+    """`numbers` all of which are above zero; the unit is for the sentence."""
     x = numbers(name, value, *allowed)
     if concrete(x) and not np.all(np.asarray(x) > 0):
-        raise ValueError(f"{name} is {_words(x)}; it must be positive.")
+        raise ValueError(f"{name} is {' '.join([_words(x), unit]).strip()}; it must be positive.")
     return x
 
 

@@ -12,6 +12,7 @@ from jax.tree_util import Partial
 from jaxtyping import Array, Float
 
 import jaxgrip as jg
+from experiments.servo.fit import UNITS, Bounds
 from jaxgrip import fitting, viz
 from jaxgrip.actuators import simulate, simulate_fixed
 from jaxgrip.fitting import Bound, Fit
@@ -22,27 +23,8 @@ from jaxgrip.viz import Curve, Panel
 H, DURATION = 0.01, 20.0
 TIMES = np.arange(round(DURATION / H)) * H
 TRUTH = {**servo.FRICTION, "inertia": servo.INERTIA, "stall_torque": servo.STALL_TORQUE}
-UNITS = {
-    "coulomb": "N m",
-    "stiction": "N m",
-    "viscous": "N m s/rad",
-    "stiffness": "N m/rad",
-    "stribeck_velocity": "rad/s",
-    "damping_velocity": "rad/s",
-    "inertia": "kg m^2",
-    "stall_torque": "N m",
-}
 SYMBOLS = ("F_C", "F_S", "F_v", "σ0", "v_S", "v_d", "J", "M_max")
-BOUNDS = {
-    "coulomb": Bound(0.01, 0.5),
-    "stiction": Bound(0.05, 1.0),
-    "viscous": Bound(0.01, 1.0),
-    "stiffness": Bound(5.0, 500.0),
-    "stribeck_velocity": Bound(1e-3, 1.0),
-    "damping_velocity": Bound(1e-2, 6.0),
-    "inertia": Bound(2e-3, 0.1),
-    "stall_torque": Bound(0.8, 3.0),
-}
+BOUNDS = {name: Bound(*getattr(Bounds(), name)) for name in UNITS}
 PROFILES = ("sine", "slow sine", "square", "chirp", "two sines", "steps")
 SOURCE_FITNESS = 0.09745
 LEVELS = np.random.default_rng(0).uniform(-0.7, 0.7, 20)

@@ -11,7 +11,7 @@ from jaxtyping import Array, ArrayLike, Float
 
 from jaxgrip.actuators.friction import LuGre
 from jaxgrip.actuators.servo import Servo
-from jaxgrip.actuators.simulation import Motion, simulate, stiff
+from jaxgrip.actuators.simulation import Motion, increasing, simulate, stiff
 from jaxgrip.actuators.viscoelastic import GeneralizedMaxwell
 from jaxgrip.checks import non_negative, numbers, positive
 
@@ -104,7 +104,7 @@ def run_up(
 
 def run_up_time(motion: Motion, share: ArrayLike = 0.95) -> Float[Array, ""]:
     """Last instant [s] at which the flywheel is below a share of its speed at the end."""
-    speed = motion.servo.speed[:, 0]
+    speed = jnp.abs(motion.servo.speed[:, 0])
     level = share * speed[-1]
     k = len(speed) - 1 - jnp.argmax(speed[::-1] < level)
     part = (level - speed[k]) / (speed[k + 1] - speed[k])
@@ -174,7 +174,7 @@ def creep_test(
 
     Source: 004 sections 1.3 and 5.2.
     """
-    times = numbers("times", times)
+    times = increasing(times)
     args = _lever_numbers(gear, torque, release, inertia, damping)
     jumps = () if release is None else args[2][None]
     y = stiff(_lever, _relaxed(gear), times, args, **{"jumps": jumps, **options}).ys
@@ -265,7 +265,7 @@ def slide(
     `times` (k,) [s]; `options` of `jaxgrip.actuators.simulation.stiff`. For a body that slides
     read kg, m and N.
     """
-    times = numbers("times", times)
+    times = increasing(times)
     args = (friction, positive("The inertia", inertia, ()), torque)
     y = stiff(_body, jnp.zeros(3), times, args, **options).ys
     return Slide(times, y[:, 0], y[:, 1], y[:, 2])
@@ -290,7 +290,11 @@ def pull(stiffness: ArrayLike, rate: ArrayLike) -> Callable[..., Any]:
 
 
 def first_above(t: Float[Array, " k"], x: Float[Array, " k"], level: ArrayLike) -> Array:
-    """First time [s] at which a series passes a level upward, between its samples linearly."""
-    k = jnp.argmax(x > level)
-    part = (level - x[k - 1]) / (x[k] - x[k - 1])
-    return t[k - 1] + part * (t[k] - t[k - 1])
+    """First time [s] at which a series passes a level upward, between its samples linearly.
+
+    Infinite for one that never does.
+    """
+    passes = (x[:-1] <= level) & (x[1:] > level)
+    k = jnp.argmax(passes)
+    part = (level - x[k]) / (x[k + 1] - x[k])
+    return jnp.where(jnp.any(passes), t[k] + part * (t[k + 1] - t[k]), jnp.inf)

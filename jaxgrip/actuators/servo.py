@@ -152,8 +152,14 @@ class Servo(eqx.Module):
         self, state: ServoState, angle: Float[Array, ""], speed: Float[Array, ""]
     ) -> Float[Array, ""]:
         """Torque of the gear on the output joint [N m], at its angle [rad] and rate [rad/s]."""
+        return self._through(state, angle, speed)[2]
+
+    def _through(
+        self, state: ServoState, angle: Float[Array, ""], speed: Float[Array, ""]
+    ) -> tuple[Array, Array, Array]:
+        """Twist of the gear itself [rad], its rate, and the torque that gets through [N m]."""
         twist, rate, share = self._play(state.angle - angle, state.speed - speed)
-        return share * self.gear.torque(twist, state.gear, rate)
+        return twist, rate, share * self.gear.torque(twist, state.gear, rate)
 
     def rates(
         self,
@@ -170,8 +176,7 @@ class Servo(eqx.Module):
 
         Source: 004 section 4, the continuous model.
         """
-        twist, rate, share = self._play(state.angle - angle, state.speed - speed)
-        torque = share * self.gear.torque(twist, state.gear, rate)
+        twist, _, torque = self._through(state, angle, speed)
         friction, bristle = self.friction.rates(state.speed, state.bristle, torque)
         drive = self.motor_torque(duty, state.speed, voltage)
         rates = ServoState(
@@ -250,8 +255,7 @@ class Servo(eqx.Module):
 
         The energy grows by the power of the motor, less that of the output, less this.
         """
-        twist, rate, share = self._play(state.angle - angle, state.speed - speed)
-        torque = share * self.gear.torque(twist, state.gear, rate)
+        twist, rate, torque = self._through(state, angle, speed)
         return self.gear.dissipation(twist, state.gear, rate) + self.friction.dissipation(
             state.speed, state.bristle, torque
         )

@@ -14,14 +14,16 @@ from jaxtyping import Array, ArrayLike, Float
 from jaxgrip.actuators.servo import Servo, ServoState, SourceAlgorithm
 from jaxgrip.actuators.supply import Supply
 from jaxgrip.checks import check_shape, concrete, numbers, positive
+from jaxgrip.precision import require_x64
 
 
 class Motion(NamedTuple):
     """A motion at given times, of n coordinates of which m carry a servo.
 
     `t` (k,) [s]; `q` and `qd` (k, n) [rad or m, and per s]; `servo`, the states (k, m) of the
-    servos; `duty` (k, m); `output_torque` (k, m) on the joints in these states [N m]; `voltage`
-    (k,) of the supply [V], or None; `stats` and `result` of diffrax, or None for fixed steps.
+    servos; `duty` (k, m) that they got; `output_torque` (k, m) on the joints in these states [N m];
+    `voltage` (k,) of the supply [V], or None; `stats` and `result` of diffrax, or None for fixed
+    steps.
     """
 
     t: Float[Array, " k"]
@@ -54,7 +56,9 @@ class _Driven(eqx.Module):
     def acceleration(self, q: Array, qd: Array, torque: Array) -> Array:
         if self.joints is not None:
             torque = jnp.zeros_like(q).at[np.array(self.joints)].set(torque)
-        return self.plant(q, qd, torque)
+        acceleration = self.plant(q, qd, torque)
+        check_shape("The result of the plant", acceleration, q.shape)
+        return acceleration
 
     def rates(self, duty: Array, q: Array, qd: Array, state: ServoState) -> tuple:
         servo_rates, torque = jax.vmap(Servo.rates, in_axes=(0, 0, 0, 0, 0, None))(
@@ -78,6 +82,16 @@ class _Driven(eqx.Module):
         return Motion(t, q, qd, state, duty, torque, voltage, None, None)
 
 
+def increasing(times: ArrayLike | Sequence) -> Float[Array, " k"]:
+    """The times of a simulation; `ValueError` unless they are two or more and increase."""
+    times = numbers("times", times)
+    if times.ndim != 1 or len(times) < 2:
+        raise ValueError(f"times has the shape {times.shape}; it must be (k,), k at least 2.")
+    if concrete(times) and not (np.diff(times) > 0).all():
+        raise ValueError("times must be increasing.")
+    return times
+
+
 def stiff(
     rates: Callable[..., Any],
     start: Any,
@@ -97,8 +111,11 @@ def stiff(
     By default Kvaerno5 with full Newton steps: those of diffrax, with a matrix kept for the whole
     step, stall at the kink of |v|. At the times `jumps` a step ends and the next starts afresh.
 
+    **Raises:** `RuntimeError` when 64-bit mode is off: Newton's tolerances are beyond 32 bits.
+
     Source: 004 section 8.2.
     """
+    require_x64("A simulation with error control")
     if solver is None:
         solver = diffrax.Kvaerno5(root_finder=optimistix.Newton(rtol=1e-8, atol=1e-10))
     controller = diffrax.PIDController(rtol=rtol, atol=atol)
@@ -124,7 +141,12 @@ def _rates(t: Array, y: tuple, args: tuple) -> tuple:
     # Everything with numbers travels as an argument: in a closure they would be compiled in.
     driven, command = args
     q, qd, state = y
-    return driven.rates(jnp.clip(command(t, q, qd), -1.0, 1.0), q, qd, state)
+    return driven.rates(_saturated(command(t, q, qd)), q, qd, state)
+
+
+def _saturated(duty: Array) -> Array:
+    # The derivative of jnp.clip at a limit, where full duty is, would be a half.
+    return jnp.where(jnp.abs(duty) > 1, jnp.sign(duty), duty)
 
 
 def simulate(
@@ -147,7 +169,8 @@ def simulate(
     - `plant`: function `(q, qd, tau)` giving the accelerations (n,) under joint torques (n,) [N m
       or N], for example `jax.tree_util.Partial(jaxgrip.rigid.forward_dynamics, tree)`.
     - `servo`: one for all driven joints, or several stacked, one a driven joint.
-    - `command`: function `(t, q, qd)` giving the duties (m,) in [-1, 1].
+    - `command`: function `(t, q, qd)` giving the duties (m,) in [-1, 1]; the servos get no more,
+      which `jit` cannot report.
     - `times`: (k,) increasing times at which the motion is wanted [s].
     - `q0`, `qd0`: (n,) coordinates [rad or m] and rates [per s] at the first of the times; zero
       when not given, with a coordinate for each servo.
@@ -160,28 +183,29 @@ def simulate(
     **Returns:** the `Motion`; differentiable in all numbers of plant, servos, command and start.
 
     **Raises:** `ValueError` for wrong shapes, joints that are not there, times not increasing,
-    numbers not finite, and duties outside [-1, 1] at one of the times; an error from diffrax when
-    the step limit is reached or the state stops being finite.
+    numbers not finite, and duties outside [-1, 1] at one of the times; `RuntimeError` when 64-bit
+    mode is off; an error from diffrax when the step limit is reached or the state stops being
+    finite.
 
     Source: 004 section 4, the continuous model, and section 8.2.
     """
-    times = numbers("times", times)
-    if times.ndim != 1 or len(times) < 2:
-        raise ValueError(f"times has the shape {times.shape}; it must be (k,), k at least 2.")
-    if concrete(times) and not (np.diff(times) > 0).all():
-        raise ValueError("times must be increasing.")
+    times = increasing(times)
     driven, start = _prepare(plant, servo, q0, qd0, state, joints, supply)
     duties = jax.eval_shape(command, times[0], start[0], start[1])
     check_shape("The result of the command", duties, start[2].speed.shape)
     solution = stiff(_rates, start, times, (driven, command), **options)
-    motion = _sampled(driven, command, times, solution.ys)
-    _check_duties(motion.duty, times)
+    motion, asked = _sampled(driven, command, times, solution.ys)
+    _check_duties(asked, times)
     return motion._replace(stats=solution.stats, result=solution.result)
 
 
 @eqx.filter_jit
-def _sampled(driven: _Driven, command: Callable[..., Any], times: Array, y: tuple) -> Motion:
-    return driven.motion(times, y, jax.vmap(command)(times, y[0], y[1]))
+def _sampled(
+    driven: _Driven, command: Callable[..., Any], times: Array, y: tuple
+) -> tuple[Motion, Array]:
+    """The motion, and the duties that were asked for."""
+    asked = jax.vmap(command)(times, y[0], y[1])
+    return driven.motion(times, y, _saturated(asked)), asked
 
 
 def simulate_fixed(
@@ -242,7 +266,7 @@ def _fixed(
         y = (q + h * qd, qd, new)
         return (y, acceleration), y
 
-    duties = jnp.clip(duties, -1.0, 1.0)
+    duties = _saturated(duties)
     _, ys = jax.lax.scan(step, (start, jnp.zeros_like(start[2].speed)), duties)
     ys = jax.tree.map(lambda first, rest: jnp.concatenate([first[None], rest]), start, ys)
     return driven.motion(times, ys, jnp.concatenate([duties, duties[-1:]]))
@@ -264,8 +288,8 @@ def _prepare(
         raise ValueError(f"q0 has the shape {q0.shape}; it must be (n,).")
     n = len(q0)
     if joints is not None:
-        joints = tuple(int(joint) for joint in joints)
-        if len(set(joints)) < len(joints) or not all(0 <= joint < n for joint in joints):
+        joints = tuple(np.asarray(joints).tolist())
+        if len(set(joints)) < len(joints) or not all(joint in range(n) for joint in joints):
             raise ValueError(
                 f"joints is {joints}; it must name different coordinates from 0 to {n - 1}."
             )

@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 import numpy as np
 
-from jaxgrip.checks import concrete, numbers
+from jaxgrip.checks import numbers, positive
 from jaxgrip.fem.elements.element import Element
 from jaxgrip.fem.elements.timoshenko import Timoshenko
 from jaxgrip.fem.mesh import Mesh
@@ -24,9 +24,7 @@ def line_mesh(line, n: int, *, element: Element | None = None) -> Mesh:
     if n < 1 or n != int(n):
         raise ValueError(f"The number of elements n is {n}; it must be at least 1.")
     if np.ndim(line) == 0:
-        length = numbers("The length of the line", line, ())
-        if concrete(length) and np.asarray(length) <= 0:
-            raise ValueError(f"The length of the line is {float(length):g} m; it must be positive.")
+        length = positive("The length of the line", line, (), unit="m")
         corners = np.array([[0.0, 0.0, 0.0], [1.0, 0.0, 0.0]]) * length
     else:
         count = max(len(line), 2)

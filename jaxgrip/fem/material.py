@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxgrip.checks import concrete, numbers
+from jaxgrip.checks import concrete, numbers, positive
 
 
 class Isotropic(eqx.Module):
@@ -26,18 +26,14 @@ class Isotropic(eqx.Module):
     rho: Float[Array, ""]
 
     def __init__(self, E, nu, rho):
-        self.E = numbers("Young's modulus E", E, ())
+        self.E = positive("Young's modulus E", E, (), unit="Pa")
         self.nu = numbers("Poisson's ratio nu", nu, ())
-        self.rho = numbers("The density rho", rho, ())
-        if concrete(self.E) and np.asarray(self.E) <= 0:
-            raise ValueError(f"Young's modulus E is {float(self.E):g} Pa; it must be positive.")
+        self.rho = positive("The density rho", rho, (), unit="kg/m^3")
         if concrete(self.nu) and not -1 < np.asarray(self.nu) < 0.5:
             raise ValueError(
                 f"Poisson's ratio nu is {float(self.nu):g}; it must lie between -1 and 0.5, both "
                 "excluded (0.5 is incompressible, which displacement elements cannot represent)."
             )
-        if concrete(self.rho) and np.asarray(self.rho) <= 0:
-            raise ValueError(f"The density rho is {float(self.rho):g} kg/m^3; it must be positive.")
         if concrete(self.rho) and np.asarray(self.rho) < 1:
             warnings.warn(
                 f"A density of {float(self.rho):g} kg/m^3 is lighter than air; densities are in "

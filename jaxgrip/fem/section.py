@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxgrip.checks import concrete, numbers
+from jaxgrip.checks import concrete, numbers, positive
 from jaxgrip.fem.material import Isotropic
 
 WIDTH_DIRECTION = (0.0, 1.0, 0.0)
@@ -48,10 +48,10 @@ class BeamSection(eqx.Module):
         orientation=WIDTH_DIRECTION,
     ):
         self.material = material
-        self.A = _positive("The area A", A, "m^2")
-        self.Iy = _positive("The second moment Iy", Iy, "m^4")
-        self.Iz = _positive("The second moment Iz", Iz, "m^4")
-        self.J = _positive("The torsion constant J", J, "m^4")
+        self.A = positive("The area A", A, (), unit="m^2")
+        self.Iy = positive("The second moment Iy", Iy, (), unit="m^4")
+        self.Iz = positive("The second moment Iz", Iz, (), unit="m^4")
+        self.J = positive("The torsion constant J", J, (), unit="m^4")
         self.shear = numbers("The shear correction factors", shear, (2,))
         self.orientation = numbers("The orientation of the section", orientation, (3,))
         if concrete(self.shear) and not np.all(np.asarray(self.shear) > 0):
@@ -68,7 +68,7 @@ class BeamSection(eqx.Module):
 
         **Raises:** `ValueError` when a length is not positive.
         """
-        b, h = _positive("The width b", b, "m"), _positive("The height h", h, "m")
+        b, h = positive("The width b", b, (), unit="m"), positive("The height h", h, (), unit="m")
         return cls(
             material,
             A=b * h,
@@ -85,7 +85,7 @@ class BeamSection(eqx.Module):
 
         **Raises:** `ValueError` when the radius is not positive.
         """
-        r = _positive("The radius r", r, "m")
+        r = positive("The radius r", r, (), unit="m")
         second = np.pi * r**4 / 4
         return cls(
             material,
@@ -103,13 +103,6 @@ class BeamSection(eqx.Module):
         E, G = self.material.E, self.material.lame[1]
         shear = self.shear * (G * self.A)
         return jnp.stack([E * self.A, shear[0], shear[1], G * self.J, E * self.Iy, E * self.Iz])
-
-
-def _positive(name: str, value, unit: str) -> Float[Array, ""]:
-    number = numbers(name, value, ())
-    if concrete(number) and np.asarray(number) <= 0:
-        raise ValueError(f"{name} is {float(number):g} {unit}; it must be positive.")
-    return number
 
 
 def _rectangle_torsion(a: Float[Array, ""], b: Float[Array, ""]) -> Float[Array, ""]:

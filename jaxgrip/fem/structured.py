@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxgrip.checks import concrete, numbers
+from jaxgrip.checks import positive
 from jaxgrip.fem.elements.element import Element, check_element
 from jaxgrip.fem.elements.hex8 import Hex8
 from jaxgrip.fem.mesh import Mesh
@@ -57,10 +57,7 @@ def cylinder_mesh(L, r, nx: int, n: int, *, element: Any = None) -> Mesh:
 
 
 def _length(name: str, value) -> Float[Array, ""]:
-    length = numbers(f"The length {name}", value, ())
-    if concrete(length) and np.asarray(length) <= 0:
-        raise ValueError(f"The length {name} is {float(length):g} m; it must be positive.")
-    return length
+    return positive(f"The length {name}", value, (), unit="m")
 
 
 def _grid(counts: tuple[int, int, int], element: Any) -> tuple[np.ndarray, Topology]:

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-from jaxgrip.checks import numbers
+from jaxgrip.checks import positive
 from jaxgrip.fitting.bounds import names, ravel
 from jaxgrip.precision import require_x64
 
@@ -86,7 +86,7 @@ def jacobian(residuals: Callable, parameters: PyTree, *data: Any) -> tuple[PyTre
 
 
 def information(
-    residuals: Callable, parameters: PyTree, *data: Any, noise: Any = 1.0
+    residuals: Callable, parameters: PyTree, *data: Any, noise: float | Float[Array, ""] = 1.0
 ) -> Float[Array, "n n"]:
     """Fisher information of parameters in measurements with independent normal noise.
 
@@ -113,9 +113,11 @@ def uncertainty(
     **Returns:** `Uncertainty`; directions are relative to the values of the parameters, or to one
     where these are zero.
 
-    **Raises:** `ValueError` for residuals not finite, and for fewer residuals than parameters.
+    **Raises:** `ValueError` for residuals not finite, for fewer residuals than parameters, and for
+    a noise that is not positive.
     """
     require_x64("uncertainty")
+    noise = None if noise is None else float(positive("noise", noise, ()))
     value, J = _jacobian(dynamic(residuals), parameters, *dynamic(data))
     unit = np.abs(np.asarray(ravel(parameters)))
     return from_jacobian(parameters, value, J, np.where(unit > 0, unit, 1.0), noise)
@@ -137,9 +139,6 @@ def from_jacobian(
     u, s, basis = u[:, : len(s)][:, kept], s[kept], vt[: len(s)][kept].T
     correlated = _correlated(series)
     if noise is not None:
-        noise = float(numbers("noise", noise, ()))
-        if noise <= 0:
-            raise ValueError(f"noise is {noise:g}; a standard deviation must be positive.")
         spread = np.diag(noise**2 / s**2)
     else:
         if m <= len(s):

@@ -10,6 +10,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float, PyTree
 
+from jaxgrip.checks import positive
 from jaxgrip.fitting import fisher
 from jaxgrip.fitting.bounds import Bounds, leaves, names, place, position, ravel, units
 from jaxgrip.fitting.descent import Descent, Model, descend
@@ -357,6 +358,7 @@ def fit(
     Source: 004, section 8.4; Levenberg-Marquardt after Adam on the logarithm of the sum.
     """
     key, guess, limit = _prepared("fit", bounds, guess, key, starts, steps)
+    noise = None if noise is None else float(positive("noise", noise, ()))
     residuals, data = fisher.dynamic(residuals), fisher.dynamic(data)
     shapes = jax.eval_shape(lambda: residuals(place(bounds, jnp.zeros(len(names(bounds)))), *data))
     m = sum(x.size for x in jax.tree.leaves(shapes))

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
-from jaxgrip.checks import concrete, numbers
+from jaxgrip.checks import positive
 from jaxgrip.rigid.builders import GRAVITY, DHRow, from_dh
 from jaxgrip.rigid.tree import Tree
 
@@ -89,7 +89,7 @@ def gripper_finger(
     if finger not in FINGERS:
         raise ValueError(f"There is no finger {finger!r}; the gripper has fingers 'A' and 'B'.")
     data = FINGERS[finger]
-    lengths = _positive("link_lengths", link_lengths, (3,))
+    lengths = positive("link_lengths of the gripper", link_lengths, (3,))
     torque = data["torque_limits"] if torque_limit is None else torque_limit
     # The same body names for either finger: they are static, so others would compile anew.
     rows = _rows(1, lengths, base_height, masses, inertias)
@@ -99,7 +99,7 @@ def gripper_finger(
     )
     return Finger(
         tree=from_dh(rows, gravity),
-        torque_limit=_positive("torque_limit", torque, (3,)),
+        torque_limit=positive("torque_limit of the gripper", torque, (3,)),
         position_limits=limits,
         velocity_limit=jnp.full(3, VELOCITY_LIMIT),
         start=start,
@@ -127,7 +127,7 @@ def two_finger_gripper(
 
     Source: 000a sections 1.1 to 1.4; both fingers start from the same base frame (section 1.9).
     """
-    lengths = _positive("link_lengths", link_lengths, (3,))
+    lengths = positive("link_lengths of the gripper", link_lengths, (3,))
     numbers = (lengths, base_height, masses, inertias)
     return from_dh([*_rows(1, *numbers), *_rows(4, *numbers)], gravity)
 
@@ -139,8 +139,8 @@ def _rows(
     masses: ArrayLike | Sequence,
     inertias: ArrayLike | Sequence,
 ) -> list[DHRow]:
-    mass = _positive("masses", masses, (3,))
-    inertia = _positive("inertias", inertias, (3, 3))
+    mass = positive("masses of the gripper", masses, (3,))
+    inertia = positive("inertias of the gripper", inertias, (3, 3))
     a = (0.0, lengths[0], lengths[1])
     alpha = (0.0, -np.pi / 2, 0.0)
     d = (base_height, 0.0, 0.0)
@@ -158,10 +158,3 @@ def _rows(
         )
         for k in range(3)
     ]
-
-
-def _positive(key: str, value: ArrayLike | Sequence, shape: tuple[int, ...]) -> Array:
-    x = numbers(f"{key} of the gripper", value, shape)
-    if concrete(x) and not np.all(np.asarray(x) > 0):
-        raise ValueError(f"{key} of the gripper must be positive, but is {x.tolist()}.")
-    return x

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import ArrayLike
 
-from jaxgrip.checks import concrete, numbers
+from jaxgrip.checks import concrete, numbers, positive
 from jaxgrip.rigid.tree import Tree, check_topology
 from jaxgrip.spatial.rotations import aligning_z, rotation_x, rotation_z
 
@@ -167,10 +167,7 @@ def _numbers(body: DHRow | Placement, key: str, *allowed: tuple[int, ...]) -> ja
 
 
 def _mass(body: DHRow | Placement) -> jax.Array:
-    mass = _numbers(body, "mass", ())
-    if concrete(mass) and not np.asarray(mass) > 0:
-        raise ValueError(f"Body {body.name!r} has the mass {float(mass)} kg; it must be positive.")
-    return mass
+    return positive(f"mass of body {body.name!r}", body.mass, (), unit="kg")
 
 
 def _inertia(body: DHRow | Placement) -> jax.Array:

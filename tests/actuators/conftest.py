@@ -1,20 +1,14 @@
-import importlib.util
-from pathlib import Path
-
 import pytest
 
 from jaxgrip import actuators
+
+from . import reference as published
 
 
 @pytest.fixture(scope="session")
 def reference():
     """The module of published numbers beside this file."""
-    spec = importlib.util.spec_from_file_location(
-        "reference", Path(__file__).with_name("reference.py")
-    )
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return published
 
 
 @pytest.fixture(scope="session")

@@ -91,6 +91,22 @@ def test_inertia_from_run_ups(servo, bare):
         assert -0.066 < found / servo.inertia - 1 < 0.022
 
 
+def test_run_up_backward(bare):
+    back = bare._replace(servo=bare.servo._replace(speed=-bare.servo.speed))
+    assert rigs.run_up_time(back) == rigs.run_up_time(bare)
+
+
+def test_times_of_passing_a_level():
+    t = jnp.arange(5.0)
+    for x, time in (
+        ([0.0, 0.0, 2.0, 0.0, 2.0], 1.5),
+        ([2.0, 0.0, 1.0, 3.0, 0.0], 2.0),
+        ([2.0, 2.0, 2.0, 0.0, 0.0], jnp.inf),
+        ([0.0, 0.0, 0.0, 0.0, 0.0], jnp.inf),
+    ):
+        assert rigs.first_above(t, jnp.array(x), 1.0) == time
+
+
 def test_exact_estimate_of_a_rigid_constant_torque():
     """T = J Ω/M for both run-ups gives J exactly (3.1)."""
     times = [(0.018 + flywheel) * 6.0 / 1.5 for flywheel in (0.0, 0.03)]
@@ -165,6 +181,8 @@ def test_bad_rigs(servo):
         (lambda: rigs.Pendulum(0.0), "The inertia of the arm is 0; it must be positive"),
         (lambda: rigs.Pendulum(1.0, damping=-1.0), "The damping of the axis is -1; it must not be"),
         (lambda: rigs.run_up(servo, -1.0, [0.0, 1.0]), "The inertia of the arm is -1"),
+        (lambda: rigs.creep_test(servo.gear, 0.5, [1.0, 0.0]), "times must be increasing"),
+        (lambda: rigs.slide(servo.friction, 1.0, rigs.ramp(1.0), 1.0), r"times has the shape \(\)"),
         (lambda: jg.models.servo_ax12_arm(length=0.0), "The length of the arm is 0"),
         (lambda: jg.models.servo_ax12_arm(pivot=np.nan), "The pivot of the arm is not finite"),
     ):

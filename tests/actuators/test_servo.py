@@ -286,6 +286,24 @@ def test_forward_derivatives_of_the_steps(servo, arm):
     np.testing.assert_allclose(reverse, (last(at + 1e-5) - last(at - 1e-5)) / 2e-5, rtol=1e-6)
 
 
+def test_derivatives_at_full_duty(servo, arm):
+    """One at the limits of the duty, not the half of a clip; none beyond, where nothing is got."""
+
+    def last(duty):
+        return simulate_fixed(arm, servo, duty * jnp.ones((20, 1)), 0.01).q[-1, 0]
+
+    slope = jax.jit(jax.grad(last))
+    for sign in (1.0, -1.0):
+        np.testing.assert_allclose(slope(sign), slope(0.999999 * sign), rtol=1e-5)
+        assert slope(1.5 * sign) == 0.0
+
+
+def test_duties_of_a_compiled_run_are_those_got(servo, arm, compiled):
+    full, more = (compiled(servo, arm, Task(constant=c * STALL_TORQUE, span=1.0)) for c in (1, 2))
+    np.testing.assert_array_equal(more.q, full.q)
+    np.testing.assert_array_equal(more.duty, 1.0)
+
+
 def test_batches_of_parameters(servo, arm):
     """Parameters and commands in one batch each: the same as one by one."""
     numbers = jnp.array([[0.08, 0.02], [0.2, 0.03], [0.4, 0.01]])
@@ -483,6 +501,8 @@ def test_bad_runs(servo, arm):
     ):
         with pytest.raises(ValueError, match=words):
             simulate_fixed(arm, servo, duties, 0.01, **options)
+    with pytest.raises(ValueError, match=r"The result of the plant has the shape \(\); it must be"):
+        simulate_fixed(lambda q, qd, tau: jnp.sum(tau), servo, duties, 0.01)
     with pytest.raises(ValueError, match="There are 2 servos for 1 driven joints"):
         simulate_fixed(arm, stack([servo] * 2), duties, 0.01, q0=np.zeros(1))
     with pytest.raises(ValueError, match=r"The step h is -0.01; it must be positive"):
@@ -495,5 +515,7 @@ def test_bad_runs(servo, arm):
     ):
         with pytest.raises(ValueError, match=words):
             simulate(arm, servo, still, times)
+    with jax.enable_x64(False), pytest.raises(RuntimeError, match="64-bit"):
+        simulate(arm, servo, jg.actuators.rigs.constant([0.0]), [0.0, 0.1])
     with pytest.raises(ValueError, match=r"The result of the command has the shape \(2,\)"):
         simulate(arm, servo, jg.actuators.rigs.constant([0.0, 0.0]), [0.0, 0.1])

@@ -122,30 +122,6 @@ def test_orders_of_the_steps(gear, scheme, order):
     np.testing.assert_allclose(np.log2(errors[:-1] / errors[1:]), order, atol=0.02)
 
 
-@pytest.mark.parametrize(
-    ("scheme", "h", "angles"),
-    [
-        ("source", 0.01, [3.3831, 3.5205, 3.8063, 3.8928]),
-        ("source", 0.001, [3.7566, 3.9566, 4.3209, 4.4347]),
-        ("zoh", 0.001, [3.8045, 4.0130, 4.3882, 4.5059]),
-    ],
-)
-def test_lever(gear, scheme, h, angles):
-    # Semi-implicit, the gear's state following the twist of the end of the step.
-    def body(state, _):
-        angle, speed, acceleration, e = state
-        speed = speed + h * acceleration
-        angle = angle + h * speed
-        e = gear.step(e, angle, angle, h, scheme)
-        acceleration = (0.5 - gear.torque(angle, e) - 0.1 * speed) / 0.005
-        return (angle, speed, acceleration, e), angle
-
-    start = (jnp.zeros(()), jnp.zeros(()), jnp.zeros(()), jnp.zeros(2))
-    angle = jax.lax.scan(body, start, length=round(180 / h) + 1)[1]
-    at = np.round(np.array([1, 10, 60, 180]) / h).astype(int)
-    np.testing.assert_allclose(np.degrees(angle[at]), angles, atol=6e-5)
-
-
 # Simple elements
 
 T = np.array([0.0, 0.01, 0.3, 2.0, 50.0])

@@ -176,7 +176,7 @@ def test_residuals_may_be_a_tree_and_carry_their_data(points):
     [
         ({"starts": 0}, "starts is 0; it must be a positive whole number"),
         ({"steps": -1}, "steps is -1"),
-        ({"noise": -1.0}, "noise is -1; a standard deviation must be positive"),
+        ({"noise": -1.0}, "noise is -1; it must be positive"),
         ({"guess": {"offset": 0.0}}, "they must be the same"),
         ({"guess": {"offset": 0.0, "slope": 11.0}}, "slope is 11.0; it must lie between"),
     ],

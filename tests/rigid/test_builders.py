@@ -16,8 +16,8 @@ TIP = ROW._replace(name="tip", parent="arm")
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"mass": -1.0}, "'arm' has the mass -1.0 kg"),
-        ({"mass": 0.0}, "'arm' has the mass 0.0 kg"),
+        ({"mass": -1.0}, "mass of body 'arm' is -1 kg; it must be positive"),
+        ({"mass": 0.0}, "mass of body 'arm' is 0 kg"),
         ({"mass": float("nan")}, "mass of body 'arm' is not finite: nan"),
         ({"mass": "heavy"}, "mass of body 'arm' is no number"),
         ({"com": (0.1, 0.2)}, r"com of body 'arm' has the shape \(2,\)"),
