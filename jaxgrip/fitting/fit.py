@@ -10,7 +10,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float, PyTree
 
-from jaxgrip.checks import positive
+from jaxgrip.checks import concrete, positive
 from jaxgrip.fitting import fisher
 from jaxgrip.fitting.bounds import Bounds, leaves, names, place, position, ravel, units
 from jaxgrip.fitting.descent import Descent, Model, descend
@@ -288,6 +288,18 @@ def _prepared(what, bounds, guess, key, starts, steps):
     return key, None if guess is None else position(bounds, guess), jnp.asarray(steps)
 
 
+def _check_finite(data: tuple) -> None:
+    """Raise where data hold NaN; an infinite number may mean something to the residuals."""
+    for path, leaf in jax.tree_util.tree_leaves_with_path(data):
+        if eqx.is_inexact_array(leaf) and concrete(leaf) and np.any(np.isnan(leaf)):
+            number, *rest = path
+            where = jax.tree_util.keystr(tuple(rest), simple=True, separator=".")
+            raise ValueError(
+                f"Argument {number.idx + 1} of the data{' at ' + where if where else ''} has "
+                f"{int(np.sum(np.isnan(leaf)))} values that are not numbers (NaN): leave them out."
+            )
+
+
 def _ordered(what, bounds, found, size, searched) -> tuple[Starts, Array, int, bool]:
     """The table of starts, the position of the best, the cost in evaluations, convergence."""
     first, before, untried, descent = found
@@ -360,6 +372,7 @@ def fit(
     key, guess, limit = _prepared("fit", bounds, guess, key, starts, steps)
     noise = None if noise is None else float(positive("noise", noise, ()))
     residuals, data = fisher.dynamic(residuals), fisher.dynamic(data)
+    _check_finite(data)
     shapes = jax.eval_shape(lambda: residuals(place(bounds, jnp.zeros(len(names(bounds)))), *data))
     m = sum(x.size for x in jax.tree.leaves(shapes))
     n = len(names(bounds))
@@ -417,6 +430,7 @@ def maximize_likelihood(
     """
     key, guess, limit = _prepared("maximize_likelihood", bounds, guess, key, starts, steps)
     log_likelihood, data = fisher.dynamic(log_likelihood), fisher.dynamic(data)
+    _check_finite(data)
     searched = guess is None or starts > 1
     found = _likelihood(log_likelihood, bounds, data, key, guess, starts, limit)
     n = len(names(bounds))

@@ -211,3 +211,10 @@ def test_descents_leave_saddles_and_stop_at_faces():
     assert np.all(found.converged)
     np.testing.assert_allclose(found.position[:, 0], [0.7, 0.3, 0.7], atol=1e-7)
     np.testing.assert_array_equal(found.position[:, 1], 0.0)
+
+
+def test_data_that_are_no_numbers_get_a_sentence():
+    bounds = {"slope": Bound(0.1, 10.0), "offset": Bound(-1.0, 1.0, scale="linear")}
+    data = {"x": np.linspace(0.0, 1.0, 9), "y": np.array([0.0, np.nan] * 4 + [1.0])}
+    with pytest.raises(ValueError, match=r"Argument 1 of the data at y has 4 values that are not"):
+        fitting.fit(lambda p, d: p["slope"] * d["x"] + p["offset"] - d["y"], bounds, data)
