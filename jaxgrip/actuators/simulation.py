@@ -141,7 +141,11 @@ def _rates(t: Array, y: tuple, args: tuple) -> tuple:
     # Everything with numbers travels as an argument: in a closure they would be compiled in.
     driven, command = args
     q, qd, state = y
-    return driven.rates(_saturated(command(t, q, qd)), q, qd, state)
+    return driven.rates(_saturated(_asked(command, t, q, qd)), q, qd, state)
+
+
+def _asked(command: Callable[..., Any], t: Array, q: Array, qd: Array) -> Array:
+    return jnp.asarray(command(t, q, qd), dtype=float)
 
 
 def _saturated(duty: Array) -> Array:
@@ -191,7 +195,7 @@ def simulate(
     """
     times = increasing(times)
     driven, start = _prepare(plant, servo, q0, qd0, state, joints, supply)
-    duties = jax.eval_shape(command, times[0], start[0], start[1])
+    duties = jax.eval_shape(lambda: _asked(command, times[0], start[0], start[1]))
     check_shape("The result of the command", duties, start[2].speed.shape)
     solution = stiff(_rates, start, times, (driven, command), **options)
     motion, asked = _sampled(driven, command, times, solution.ys)
@@ -204,7 +208,7 @@ def _sampled(
     driven: _Driven, command: Callable[..., Any], times: Array, y: tuple
 ) -> tuple[Motion, Array]:
     """The motion, and the duties that were asked for."""
-    asked = jax.vmap(command)(times, y[0], y[1])
+    asked = jax.vmap(lambda *state: _asked(command, *state))(times, y[0], y[1])
     return driven.motion(times, y, _saturated(asked)), asked
 
 

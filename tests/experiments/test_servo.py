@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments.servo import fit, twin
+from experiments.servo import fit, rigs, study, twin
 from jaxgrip import config, fitting, report
 
 ROOT = Path(__file__).parents[2]
@@ -53,6 +53,17 @@ def test_noise_is_reflected_in_the_deviations(duties, clean):
         share = 100 * known.standard_deviation[name] / twin.TRUTH[name]
         assert f"{share:.{len(percent) - 2}f}" == percent, name
     assert str(known.worst_direction).startswith("0.81 stiction - 0.56 stiffness")
+
+
+@pytest.mark.parametrize("stage", [rigs.gear, rigs.run_up])
+def test_stages_of_the_study_agree_with_what_is_known(tmp_path, stage):
+    run = report.Run(tmp_path, study.Config(experiment="servo/study"))
+    stage(run)
+    compared = [result for result in run.results.values() if result.published is not None]
+    assert compared
+    for result in compared:
+        np.testing.assert_allclose(result.value, result.published, rtol=1e-3)
+    assert run.pictures
 
 
 def settings(tmp_path, *overrides):
