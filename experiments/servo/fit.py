@@ -23,6 +23,8 @@ Positive = Annotated[Real, Field(gt=0.0)]
 NotNegative = Annotated[Real, Field(ge=0.0)]
 Range = tuple[Positive, Positive]
 
+# Longest time between samples [s].
+SLOWEST = 0.1
 COLUMNS = {"time": "s", "duty": "-", "angle": "rad"}
 UNITS = {
     "coulomb": "N m",
@@ -158,10 +160,11 @@ def run(settings: Config, run: Run) -> None:
     used = [max(2, round((1 - settings.holdout) * len(t))) for t in motions.time]
     measured = tuple(jnp.asarray(angle[:k]) for angle, k in zip(motions.angle, used, strict=True))
     shown = tuple(jnp.asarray(angle) for angle in motions.angle)
-    with run.stage(f"{len(bounds)} parameters from {len(motions.names)} motions"):
+    motion = "1 motion" if len(motions.names) == 1 else f"{len(motions.names)} motions"
+    with run.stage(f"{len(bounds)} parameters from {motion}"):
         found = fitting.fit(residuals, bounds, model, measured, starts=settings.starts)
     off = [np.asarray(r) for r in jax.jit(residuals)(found.parameters, model, shown)]
-    _record(run, settings, found, fixed, off, used)
+    _record(run, settings, found, fixed, off, used, motions)
     with run.stage("Pictures"):
         _draw(run, motions, off, used)
         _store(run, motions, off)
@@ -203,9 +206,8 @@ def _read(settings: Config) -> Motions:
         if not path.is_file() and not path.is_absolute():
             path = Path(__file__).parents[2] / name
         if not path.is_file():
-            raise ConfigError(
-                f"data: there is no file {name} in {Path.cwd()} nor in {Path(__file__).parents[2]}."
-            )
+            looked = dict.fromkeys(map(str, (Path.cwd(), Path(__file__).parents[2])))
+            raise ConfigError(f"data: there is no file {name} in {' nor in '.join(looked)}.")
         read = fitting.read_series(path, COLUMNS)
         if len(read["time"]) < 20:
             raise ConfigError(f"data: {name} has {len(read['time'])} samples; at least 20 needed.")
@@ -223,6 +225,11 @@ def _read(settings: Config) -> Motions:
             f"data: samples are {1e3 * min(step):g} ms apart in {names[int(np.argmin(step))]} and "
             f"{1e3 * max(step):g} ms in {names[int(np.argmax(step))]}; all files must have the "
             "same rate."
+        )
+    if max(step) > SLOWEST:
+        raise ConfigError(
+            f"data: samples are {max(step):g} s apart in {names[int(np.argmax(step))]}, too far to "
+            f"follow a servo; at most {SLOWEST:g} s are allowed. Is the time in ms?"
         )
     return Motions(
         names,
@@ -265,6 +272,7 @@ def _record(
     fixed: dict[str, Array],
     off: list[np.ndarray],
     used: list[int],
+    motions: Motions,
 ) -> None:
     for name, unit in UNITS.items():
         run.add(name, found.parameters.get(name, fixed.get(name)), unit)
@@ -279,6 +287,12 @@ def _record(
                 "What was held out is missed by more than one and a half times what was fitted: "
                 "the parameters do not carry over."
             )
+    measured = np.concatenate(motions.angle)
+    if np.sqrt(np.mean(np.concatenate(off) ** 2)) > 0.3 * np.std(measured):
+        run.note(
+            "The model does not explain the motion: what is left is more than 30 % of it. The arm "
+            "must hang at angle zero, and a positive duty turn it to positive angles."
+        )
     run.add("starts_agreeing", found.starts.agreeing, "1")
     for sentence in found.report().splitlines()[1:]:
         run.note(" ".join(sentence.split()))
@@ -311,7 +325,7 @@ def _draw(run: Run, motions: Motions, off: list[np.ndarray], used: list[int]) ->
             Panel(
                 "time [s]",
                 "simulated less\nmeasured [°]",
-                [Curve("difference", time, np.rad2deg(r))],
+                [Curve("difference", time[dots], np.rad2deg(r[dots]), points=True)],
                 title=f"{name}: difference",
                 bands=held,
             ),

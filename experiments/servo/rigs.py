@@ -101,7 +101,7 @@ def friction(run: Run) -> None:
                     "torque of the bristles [N m]",
                     [
                         Curve(f"±{1e3 * a:g} mrad", 1e3 * loop.angle, loop.torque)
-                        for a, loop in zip(LOOPS[0], loops, strict=True)
+                        for a, loop in list(zip(LOOPS[0], loops, strict=True))[2:]
                     ],
                 )
             ],

@@ -23,7 +23,10 @@ from jaxgrip.viz import Curve, Panel
 H, DURATION = 0.01, 20.0
 TIMES = np.arange(round(DURATION / H)) * H
 TRUTH = {**servo.FRICTION, "inertia": servo.INERTIA, "stall_torque": servo.STALL_TORQUE}
-SYMBOLS = ("F_C", "F_S", "F_v", "σ0", "v_S", "v_d", "J", "M_max")
+SYMBOLS = (
+    *("Coulomb\nF_C", "stiction\nF_S", "viscous\nF_v", "bristles\nσ0"),
+    *("Stribeck\nv_S", "damping\nv_d", "inertia\nJ", "stall\nM_max"),
+)
 BOUNDS = {name: Bound(*getattr(Bounds(), name)) for name in UNITS}
 PROFILES = ("sine", "slow sine", "square", "chirp", "two sines", "steps")
 SOURCE_FITNESS = 0.09745

@@ -114,13 +114,22 @@ class Fit(NamedTuple):
                 found.append(f"{group[0]} has no influence on the data: fix it, or leave it out.")
             else:
                 found.append(
-                    f"The data determine {_listed(group)} only in combination: fix one of them."
+                    f"The data determine {_listed(group)} only in combination: fix some of them."
                 )
         for name in self.at_bound:
             found.append(
-                f"{name} sits on a bound: widen it, or take the model to task; the uncertainties "
+                f"{name} sits on a bound: widen it, or doubt the model; the uncertainties "
                 "are as if there were none."
             )
+        vague = [
+            name
+            for name, x, s in zip(
+                self.names, ravel(self.parameters), ravel(self.standard_deviation), strict=True
+            )
+            if abs(x) < s < np.inf
+        ]
+        if vague:
+            found.append(f"Not determined, known to less than themselves: {', '.join(vague)}.")
         if not self.unidentifiable and len(self.names) > 1:
             direction = self.worst_direction
             found.append(f"Worst determined: {direction}, to {100 * direction.deviation:.2g} %.")
@@ -363,7 +372,7 @@ def fit(
     - `steps`: most steps of a descent.
     - `key`: for the places; the same ones by default.
 
-    **Returns:** `Fit`.
+    **Returns:** `Fit`. It runs programs of its own and cannot be traced by `jit`, `vmap` or `grad`.
 
     **Raises:** `ValueError` for bad input and for residuals that are finite nowhere.
 

@@ -140,5 +140,5 @@ def _check_time(path: Path, lines: list[int], name: str, time: np.ndarray, gaps:
         i = int(wide[0]) + 1
         raise ValueError(
             f"{path}, line {lines[i]}, column {name}: time advances by {steps[i - 1]:g} s, usually "
-            f"by {usual:g} s, so samples are missing; pass gaps=True to read it all the same."
+            f"by {usual:g} s, so samples are missing."
         )
