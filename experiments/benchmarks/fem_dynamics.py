@@ -1,7 +1,6 @@
 """Vibration of a link in time: whole and reduced, against Newmark's method in SciPy."""
 
 import time
-from collections.abc import Callable
 
 import equinox as eqx
 import jax
@@ -10,7 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 import scipy.sparse.linalg
 
-from experiments.benchmarks.table import Row
+from experiments.benchmarks.table import Row, timed
 from jaxgrip import fem
 
 SIDE, LENGTH = 7.5e-5**0.5, 0.06
@@ -145,7 +144,7 @@ def whole() -> list[Row]:
     """The whole body against SciPy in two ways."""
     body = link()
     load = tip_load(body)
-    first, run = _timed(lambda: ours(body, load), repeats=2)
+    first, run = timed(lambda: ours(body, load), repeats=2)
     answer = ours(body, load)
     start = time.perf_counter()
     peer = scipy_newmark(body, load, STEPS, factor_each=False)
@@ -168,7 +167,7 @@ def reduced() -> list[Row]:
     body = link()
     load = tip_load(body)
     small = fem.reduce(body, MODES, patterns=load.patterns)
-    first, run = _timed(lambda: ours(small, load))
+    first, run = timed(lambda: ours(small, load))
     answer = f"{1e6 * float(jnp.linalg.norm(ours(small, load))):.9f} µm"
 
     @jax.jit
@@ -193,25 +192,15 @@ def reduced() -> list[Row]:
 
     rng = np.random.default_rng(2007)
     factors = jnp.asarray(1 + 0.1 * rng.uniform(-1, 1, (VARIANTS, 3)))
-    alone, alone_run = _timed(lambda: with_modes(jnp.array(7.22e10)))
+    alone, alone_run = timed(lambda: with_modes(jnp.array(7.22e10)))
     # One after another: on a CPU small matrices are as fast alone as side by side.
     batch = jax.jit(lambda many: jax.lax.map(variant, many))
-    batch_first, batch_run = _timed(lambda: batch(factors), repeats=1)
+    batch_first, batch_run = timed(lambda: batch(factors), repeats=1)
     return [
         Row(f"Link 2, {MODES} modes", run, first - run, answer=answer, note=REDUCED_NOTE),
         Row(f"Link 2, {MODES} modes, modes too", alone_run, alone - alone_run, note=REDUCED_NOTE),
         Row(f"{VARIANTS} variants", batch_run, batch_first - batch_run, note=REDUCED_NOTE),
     ]
-
-
-def _timed(function: Callable[[], jax.Array], repeats: int = 3) -> tuple[float, float]:
-    """Seconds of the first call, compiling included, and of the fastest later one."""
-    seconds = []
-    for _ in range(repeats + 1):
-        start = time.perf_counter()
-        jax.block_until_ready(function())
-        seconds.append(time.perf_counter() - start)
-    return seconds[0], min(seconds[1:])
 
 
 def main(peer_python: str) -> list[Row]:

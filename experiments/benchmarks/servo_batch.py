@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxgrip as jg
-from experiments.benchmarks.table import Row
+from experiments.benchmarks.table import Row, timed
 from experiments.servo import twin
 
 CANDIDATES = 1024
@@ -77,21 +77,16 @@ def main(peer_python: str) -> list[Row]:
     duties = twin.sampled_profiles()
     parameters = candidates()
     traced = jax.tree.map(jnp.asarray, parameters)
-    seconds = []
-    for _ in range(4):
-        start = time.perf_counter()
-        jax.block_until_ready(ours(traced, duties))
-        seconds.append(time.perf_counter() - start)
+    first, run = timed(lambda: ours(traced, duties))
     short = np.asarray(duties[:, :PEER_STEPS])
     start = time.perf_counter()
     peer = numpy_steps(parameters, short)
     peer_seconds = (time.perf_counter() - start) * duties.shape[1] / PEER_STEPS
-    run = min(seconds[1:])
     return [
         Row(
             f"{CANDIDATES} servos, six motions",
             run,
-            seconds[0] - run,
+            first - run,
             peer="NumPy",
             peer_run_s=peer_seconds,
             answer=f"{float(ours(traced, duties[:, :PEER_STEPS]).sum()):.9f} rad²",

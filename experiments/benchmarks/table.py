@@ -2,11 +2,14 @@
 
 import json
 import subprocess
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import compress
 from pathlib import Path
 from typing import Any
 
+import jax
 from rich.console import Console
 from rich.table import Table
 
@@ -36,6 +39,16 @@ class Row:
     def ratio(self) -> float | None:
         """How many times faster than the peer; None without one."""
         return None if self.peer_run_s is None else self.peer_run_s / self.run_s
+
+
+def timed(function: Callable[[], jax.Array], repeats: int = 3) -> tuple[float, float]:
+    """Seconds of the first call, compiling included, and of the fastest later one."""
+    seconds = []
+    for _ in range(repeats + 1):
+        start = time.perf_counter()
+        jax.block_until_ready(function())
+        seconds.append(time.perf_counter() - start)
+    return seconds[0], min(seconds[1:])
 
 
 def show(title: str, rows: list[Row], console: Console) -> None:

@@ -152,11 +152,9 @@ def run(settings: Config, run: Run) -> None:
     """Read the motions, find the parameters, and show how well they explain what was held out."""
     motions = _read(settings)
     model = _model(settings, motions)
-    bounds, fixed = {}, model.fixed
-    for name in UNITS:
-        low, high = getattr(settings.bounds, name)
-        if low < high:
-            bounds[name] = Bound(low, high)
+    bounds = {
+        name: Bound(*getattr(settings.bounds, name)) for name in UNITS if name not in model.fixed
+    }
     used = [max(2, round((1 - settings.holdout) * len(t))) for t in motions.time]
     measured = tuple(jnp.asarray(angle[:k]) for angle, k in zip(motions.angle, used, strict=True))
     shown = tuple(jnp.asarray(angle) for angle in motions.angle)
@@ -164,7 +162,7 @@ def run(settings: Config, run: Run) -> None:
     with run.stage(f"{len(bounds)} parameters from {motion}"):
         found = fitting.fit(residuals, bounds, model, measured, starts=settings.starts)
     off = [np.asarray(r) for r in jax.jit(residuals)(found.parameters, model, shown)]
-    _record(run, settings, found, fixed, off, used, motions)
+    _record(run, found, model.fixed, off, used, motions)
     with run.stage("Pictures"):
         _draw(run, motions, off, used)
         _store(run, motions, off)
@@ -267,7 +265,6 @@ def _model(settings: Config, motions: Motions) -> Model:
 
 def _record(
     run: Run,
-    settings: Config,
     found: Fit,
     fixed: dict[str, Array],
     off: list[np.ndarray],

@@ -99,7 +99,6 @@ def _exact_residuals(parameters, profiles, measured):
 
 def identify(settings: Any, run: Run) -> None:
     """Identify from clean and from noisy motions, and compare with evolutionary searches."""
-    numbers = jnp.arange(len(PROFILES))
     duties = sampled_profiles()
     # The thesis rates a set of parameters by V = 1/(1 + sum of squares), and reaches 0.09745.
     squares = 1 / SOURCE_FITNESS - 1
@@ -119,7 +118,7 @@ def identify(settings: Any, run: Run) -> None:
         _noisy(settings, run, duties, clean)
     if settings.exact:
         with run.stage("Identification with the exact model"):
-            _exactly(run, numbers, duties, truth, found)
+            _exactly(run, duties, truth)
 
 
 def _timed(make):
@@ -154,23 +153,27 @@ def _baselines(run: Run, found: Fit, seconds: float, duties: Array, clean: Array
     run.note("Clean twin at equal wall time: " + "; ".join(lines) + ".")
 
 
-def _noisy(settings: Any, run: Run, duties: Array, clean: Array) -> None:
+def _measured(settings: Any, clean: Array, seed: int) -> np.ndarray:
+    """Angles with noise, as the sensor rounds them [rad]."""
     resolution = np.deg2rad(settings.resolution_deg)
-    fits = []
-    for seed in range(settings.seeds):
-        rng = np.random.default_rng(seed)
-        noise = np.deg2rad(settings.noise_deg) * rng.standard_normal(clean.shape)
-        measured = jnp.asarray(np.round((np.asarray(clean) + noise) / resolution) * resolution)
-        fits.append(
-            fitting.fit(
-                _fixed_residuals,
-                BOUNDS,
-                duties,
-                measured,
-                starts=settings.starts,
-                key=jax.random.key(seed),
-            )
+    noise = np.random.default_rng(seed).standard_normal(clean.shape)
+    noisy = np.asarray(clean) + np.deg2rad(settings.noise_deg) * noise
+    return np.round(noisy / resolution) * resolution
+
+
+def _noisy(settings: Any, run: Run, duties: Array, clean: Array) -> None:
+    measured = [_measured(settings, clean, seed) for seed in range(settings.seeds)]
+    fits = [
+        fitting.fit(
+            _fixed_residuals,
+            BOUNDS,
+            duties,
+            jnp.asarray(angles),
+            starts=settings.starts,
+            key=jax.random.key(seed),
         )
+        for seed, angles in enumerate(measured)
+    ]
     _record(run, "noisy", fits[0])
     run.note("First noisy experiment: " + " ".join(fits[0].report().split("\n")[len(UNITS) + 1 :]))
     off = np.array([[f.parameters[k] - TRUTH[k] for k in UNITS] for f in fits])
@@ -207,16 +210,13 @@ def _noisy(settings: Any, run: Run, duties: Array, clean: Array) -> None:
         f"{len(fits)} experiments, each from {settings.starts} starts; the sensor resolves "
         f"{settings.resolution_deg:g}°.",
     )
-    rng = np.random.default_rng(0)
-    noise = np.deg2rad(settings.noise_deg) * rng.standard_normal(clean.shape)
-    measured = np.round((np.asarray(clean) + noise) / resolution) * resolution
     panels = [
         Panel(
             "time [s]",
             "angle [°]",
             [
-                Curve("measured", TIMES[::10], np.rad2deg(measured[k, ::10]), points=True),
-                Curve("simulated", TIMES, np.rad2deg(measured[k] + fits[0].residuals[k])),
+                Curve("measured", TIMES[::10], np.rad2deg(measured[0][k, ::10]), points=True),
+                Curve("simulated", TIMES, np.rad2deg(measured[0][k] + fits[0].residuals[k])),
             ],
             title=name,
         )
@@ -230,8 +230,9 @@ def _noisy(settings: Any, run: Run, duties: Array, clean: Array) -> None:
     )
 
 
-def _exactly(run: Run, profiles: Array, duties: Array, truth: dict, found: Fit) -> None:
+def _exactly(run: Run, duties: Array, truth: dict) -> None:
     """The exact model identified from its own motions, after fixed steps have come close."""
+    profiles = jnp.arange(len(PROFILES))
     measured = jax.jit(exact)(truth, profiles)
     close = fitting.fit(_fixed_residuals, BOUNDS, duties, measured)
     _record(run, "exact_by_fixed_steps", close)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxgrip.checks import concrete, numbers
+from jaxgrip.checks import non_negative
 from jaxgrip.fem.material import Isotropic
 from jaxgrip.fem.mesh import Mesh
 from jaxgrip.fem.section import BeamSection
@@ -105,12 +105,7 @@ class Body(eqx.Module):
 
 
 def _damping(name: str, value) -> Float[Array, ""]:
-    number = numbers(f"The damping factor of the {name}", value, ())
-    if concrete(number) and np.asarray(number) < 0:
-        raise ValueError(
-            f"The damping factor of the {name} is {float(number):g}; it must not be negative."
-        )
-    return number
+    return non_negative(f"The damping factor of the {name}", value, ())
 
 
 @functools.lru_cache(maxsize=256)

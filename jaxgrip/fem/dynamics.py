@@ -136,8 +136,8 @@ def simulate(
     if not whole and load is not None:
         _check_patterns(body, load)
     model = structure(body, geometric) if whole else body.structure
-    _check_functions(motion, load, (t0, t1))
-    _warn_of_coarse_steps(model, motion, (t1 - t0) / steps, (t0, t1))
+    fastest = _look_ahead(motion, load, (t0, t1))
+    _warn_of_coarse_steps(model, motion, (t1 - t0) / steps, fastest)
     # Python's numbers would be part of the program.
     span = jnp.asarray(t0, dtype=float), jnp.asarray(t1, dtype=float)
     tolerances = jnp.asarray(rtol, dtype=float), jnp.asarray(atol, dtype=float)
@@ -284,9 +284,39 @@ def _fit(body: Reduced, u: Array) -> Array:
     return jnp.linalg.solve(gram, jnp.einsum("ind,nd->i", body.shapes, u))
 
 
-def _warn_of_coarse_steps(model: Structure, motion, h: float, span: tuple[float, float]) -> None:
-    leaves = jax.tree.leaves(eqx.filter((model, motion), eqx.is_array))
-    if not all(map(concrete, leaves)):
+def _look_ahead(motion, load: Load | None, span: tuple[float, float]) -> Array:
+    """Fastest turning of the frame [rad/s]; raise where motion or load is not finite."""
+    amount = None if load is None else load.amount
+    if not _concrete((motion, amount)):
+        return jnp.array(0.0)
+    times = jnp.linspace(*span, SAMPLES)
+    frame, amount, turning = _sampled(motion, amount, times)
+    for what, values in (("motion of the frame", frame), ("amount of the load", amount)):
+        # A function may have closed over traced numbers.
+        if concrete(values) and not np.all(np.isfinite(values)):
+            first = np.flatnonzero(~np.all(np.isfinite(values), axis=1))[0]
+            raise ValueError(f"The {what} is not finite at {float(times[first]):g} s.")
+    return turning
+
+
+def _concrete(tree: Any) -> bool:
+    return all(map(concrete, jax.tree.leaves(eqx.filter(tree, eqx.is_array))))
+
+
+@eqx.filter_jit
+def _sampled(motion, amount, times: Array) -> tuple[Array, Array, Array]:
+    """Amounts of the motion and of the load at some times, and the fastest turning."""
+    nothing = jnp.zeros((len(times), 0))
+    loads = nothing if amount is None else jax.vmap(lambda t: jnp.ravel(amount(t)))(times)
+    if motion is None:
+        return nothing, loads, jnp.array(0.0)
+    frames = jax.vmap(motion)(times)
+    turning = jnp.sqrt(jnp.max(jnp.sum(frames.angular_velocity**2, axis=1)))
+    return jax.vmap(lambda frame: frame.amounts)(frames), loads, turning
+
+
+def _warn_of_coarse_steps(model: Structure, motion, h: float, fastest: Array) -> None:
+    if not _concrete((model, motion)):
         return
     period = float(2 * np.pi / _slowest(model))
     if h > COARSE * period:
@@ -295,39 +325,12 @@ def _warn_of_coarse_steps(model: Structure, motion, h: float, span: tuple[float,
             f"({period:.3g} s), which it cannot follow; take at most {COARSE:g} times.",
             stacklevel=3,
         )
-    if motion is None:
-        return
-    fastest = _fastest(motion, jnp.linspace(*span, SAMPLES))
-    # A function may have closed over traced numbers.
     if concrete(fastest) and h * np.asarray(fastest) > COARSE_TURN:
         warnings.warn(
             f"The frame turns by {float(h * fastest):.2g} rad in one step of {h:.3g} s; take "
             f"steps in which it turns by at most {COARSE_TURN:g} rad.",
             stacklevel=3,
         )
-
-
-def _check_functions(motion, load: Load | None, span: tuple[float, float]) -> None:
-    """Raise where the motion of the frame or the amounts of the load are not finite."""
-    times = jnp.linspace(*span, SAMPLES)
-    for what, function in (
-        ("motion of the frame", motion and (lambda t: motion(t).amounts)),
-        ("amount of the load", load and load.amount),
-    ):
-        if function is None:
-            continue
-        values = jax.vmap(lambda t, f=function: jnp.ravel(f(t)))(times)
-        if not concrete(values):
-            continue
-        bad = np.flatnonzero(~np.all(np.isfinite(values), axis=1))
-        if bad.size:
-            raise ValueError(f"The {what} is not finite at {float(times[bad[0]]):g} s.")
-
-
-@eqx.filter_jit
-def _fastest(motion, times: Array) -> Array:
-    turns = jax.vmap(lambda t: motion(t).angular_velocity)(times)
-    return jnp.sqrt(jnp.max(jnp.sum(turns**2, axis=1)))
 
 
 @eqx.filter_jit

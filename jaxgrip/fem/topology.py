@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse
 from scipy.sparse.csgraph import connected_components
 
-from jaxgrip.fem.elements.element import Element
+from jaxgrip.fem.elements.element import Element, check_element
 
 
 class Constant:
@@ -61,6 +61,7 @@ class Topology(eqx.Module):
         faces: Mapping[str, np.ndarray] | None = None,
         points: Mapping[str, np.ndarray] | None = None,
     ):
+        check_element(element)
         self.element = element
         self.n_nodes = n_nodes
         self._cells = Constant(np.asarray(cells, dtype=np.int32))

@@ -202,6 +202,11 @@ def _adam(evaluate: Callable, starts: Array, scale: Callable) -> Array:
     return best
 
 
+def _searches(guess: Array | None, starts: int) -> bool:
+    """Whether starts are looked for; a guess alone is refined."""
+    return guess is None or starts > 1
+
+
 def _search(
     cost: Callable,
     evaluate: Callable,
@@ -213,7 +218,7 @@ def _search(
     limit: Array,
 ) -> tuple[Array, Array, Array, Descent]:
     """Starts, the function there, how many candidates were lost, and the descents."""
-    if guess is not None and starts == 1:
+    if not _searches(guess, starts):
         first = guess[None]
         descent = descend(evaluate, first, limit=limit, scale=scale)
         return first, jax.vmap(cost)(first), jnp.array(0), descent
@@ -309,7 +314,7 @@ def _check_finite(data: tuple) -> None:
             )
 
 
-def _ordered(what, bounds, found, size, searched) -> tuple[Starts, Array, int, bool]:
+def _ordered(what, bounds, found, size, guess) -> tuple[Starts, Array, int, bool]:
     """The table of starts, the position of the best, the cost in evaluations, convergence."""
     first, before, untried, descent = found
     failed = ~np.isfinite(before)
@@ -331,8 +336,27 @@ def _ordered(what, bounds, found, size, searched) -> tuple[Starts, Array, int, b
         int(untried),
     )
     k = first.shape[0]
-    cost = k * size * int(descent.steps) + (k * (_CANDIDATES + size * _ADAM_STEPS)) * searched
+    cost = k * size * int(descent.steps)
+    if _searches(guess, k):
+        cost += k * (_CANDIDATES + size * _ADAM_STEPS)
     return table, descent.position[order[0]], cost, bool(descent.converged[order[0]])
+
+
+def _concluded(bounds, ordered, known, **own) -> Fit:
+    """The fit at the best start; `own` is what differs between residuals and a likelihood."""
+    _, s, cost, converged = ordered
+    return Fit(
+        parameters=place(bounds, s),
+        standard_deviation=known.standard_deviation,
+        names=names(bounds),
+        covariance=known.covariance,
+        worst_direction=known.worst_direction,
+        at_bound=_on_bound(bounds, s),
+        unidentifiable=known.unidentifiable,
+        evaluations=cost,
+        result=RESULTS.successful if converged else RESULTS.not_converged,
+        **own,
+    )
 
 
 def _dictionary(bounds, s):
@@ -390,32 +414,25 @@ def fit(
             f"There are {m} residuals for {n} parameters; the noise can be estimated from more "
             "residuals only: give `noise`."
         )
-    searched = guess is None or starts > 1
     found = _least_squares(residuals, bounds, data, key, guess, starts, limit)
-    table, s, cost, converged = _ordered("The sum of residuals", bounds, found, 1 + n, searched)
+    ordered = _ordered("The sum of residuals", bounds, found, 1 + n, guess)
+    table, s, *_ = ordered
     parameters = place(bounds, s)
     value, J = fisher._jacobian(residuals, parameters, *data)
     unit = np.asarray(units(bounds, parameters))
     known = fisher.from_jacobian(parameters, value, J, unit, noise)
     first_value, value_rms = (jnp.sqrt(2 * x / m) for x in (table.first_value, table.value))
-    table = table._replace(first_value=first_value, value=value_rms)
-    return Fit(
-        parameters=parameters,
-        standard_deviation=known.standard_deviation,
-        names=names(bounds),
-        covariance=known.covariance,
-        worst_direction=known.worst_direction,
-        at_bound=_on_bound(bounds, s),
-        unidentifiable=known.unidentifiable,
-        rms=float(table.value[0]),
+    return _concluded(
+        bounds,
+        ordered,
+        known,
+        rms=float(value_rms[0]),
         residuals=value,
         noise=known.noise,
         noise_given=noise is not None,
         correlated=known.correlated,
         log_likelihood=None,
-        starts=table,
-        evaluations=cost,
-        result=RESULTS.successful if converged else RESULTS.not_converged,
+        starts=table._replace(first_value=first_value, value=value_rms),
     )
 
 
@@ -440,24 +457,18 @@ def maximize_likelihood(
     key, guess, limit = _prepared("maximize_likelihood", bounds, guess, key, starts, steps)
     log_likelihood, data = fisher.dynamic(log_likelihood), fisher.dynamic(data)
     _check_finite(data)
-    searched = guess is None or starts > 1
     found = _likelihood(log_likelihood, bounds, data, key, guess, starts, limit)
     n = len(names(bounds))
-    table, s, cost, converged = _ordered(
-        "The log-likelihood", bounds, found, 1 + n + n**2, searched
-    )
+    ordered = _ordered("The log-likelihood", bounds, found, 1 + n + n**2, guess)
+    table, s, *_ = ordered
     parameters = place(bounds, s)
     value, matrix = _observed(log_likelihood, parameters, data)
     unit = np.asarray(units(bounds, parameters))
     known = fisher.from_information(parameters, np.asarray(matrix), unit)
-    return Fit(
-        parameters=parameters,
-        standard_deviation=known.standard_deviation,
-        names=names(bounds),
-        covariance=known.covariance,
-        worst_direction=known.worst_direction,
-        at_bound=_on_bound(bounds, s),
-        unidentifiable=known.unidentifiable,
+    return _concluded(
+        bounds,
+        ordered,
+        known,
         rms=None,
         residuals=None,
         noise=None,
@@ -465,6 +476,4 @@ def maximize_likelihood(
         correlated=False,
         log_likelihood=float(value),
         starts=table._replace(first_value=-table.first_value, value=-table.value),
-        evaluations=cost,
-        result=RESULTS.successful if converged else RESULTS.not_converged,
     )
