@@ -104,7 +104,8 @@ def solid_components(
         height = 0.85 * (top - bottom)
         axes = _panel(figure, (left, bottom, 0.385, height), window)
         values = field.values[:, index]
-        norm, colours = _colours(values)
+        # A component has a sign, though at one instant it may be the same everywhere.
+        norm, colours = _about_zero(values)
         _Drawing(axes, body, norm, colours, "x").move(u[0], values, scale)
         figure.text(left, top, f"{label}", va="top", fontweight="bold")
         most = _extent(values, norm, field.attrs["units"])
@@ -461,10 +462,14 @@ def _scale(body: "Body", u: np.ndarray) -> float:
 
 def _colours(values: np.ndarray) -> tuple[Normalize, Colormap]:
     """From zero on, or about zero where both signs occur."""
-    low, high = float(np.min(values)), float(np.max(values))
-    most = max(abs(low), abs(high)) or 1.0
-    if low >= -1e-9 * most:
+    most = float(np.max(np.abs(values))) or 1.0
+    if np.min(values) >= -1e-9 * most:
         return Normalize(0.0, most), matplotlib.colormaps["viridis"]
+    return _about_zero(values)
+
+
+def _about_zero(values: np.ndarray) -> tuple[Normalize, Colormap]:
+    most = float(np.max(np.abs(values))) or 1.0
     return Normalize(-most, most), matplotlib.colormaps["RdBu_r"]
 
 

@@ -119,11 +119,14 @@ def test_components_have_a_panel_each(body):
         ("node", "component"),
         attrs={"long_name": "stress", "units": "Pa"},
     )
+    field[:, 5] = np.abs(field[:, 5])
     figure = viz.solid_components(body, np.zeros((n, 3)), field, "Stress")
     panels, bars = figure.axes[::2], figure.axes[1::2]
     assert len(panels) == len(bars) == 6
     limits = [float(f"{bar.get_ylim()[1]:.6g}") for bar in bars]
     assert limits == [1.0, 10.0, 100.0, 1.0, 10.0, 100.0]
+    # Also where a component happens to have one sign only.
+    assert [bar.get_ylim()[0] for bar in bars] == [-bar.get_ylim()[1] for bar in bars]
     units = [bar.get_title(loc="left") for bar in bars]
     assert units == ["[Pa]"] * 3 + ["[kPa]"] * 3
     assert [t.get_text() for t in figure.texts if t.get_fontweight() == "bold"] == names
