@@ -1,0 +1,80 @@
+"""Angle between two frames."""
+
+from typing import ClassVar
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from jaxgrip.checks import numbers
+from jaxgrip.joints.joint import Frame, Joint, twist
+
+FORMS = ("signed", "dot", "cross", "auto")
+
+
+class Angle(Joint):
+    """A given angle, as a drive of a hinge.
+
+    **Arguments:**
+
+    - `angle` [rad].
+    - `form`: `"signed"`, the turn from the first x axis to the second about the common z axis,
+      which a hinge or sleeve between the same attachments provides. The others take the angle
+      between the z axes, without sign: `"dot"` and `"cross"` by their scalar or vector product,
+      `"auto"` by the one that is steeper at the angle asked for.
+
+    **Raises:** `ValueError` for another form, or a number that is none or not finite.
+
+    Source: 002 eq. 5.56-5.59 and section 3.6.
+    """
+
+    angle: Float[Array, ""]
+    form: str = eqx.field(static=True)
+
+    equations: ClassVar[int] = 1
+    lengths: ClassVar[int] = 0
+    points: ClassVar[int] = 2
+    parameter: ClassVar[str | None] = "angle"
+
+    def __init__(self, angle, form: str = "signed"):
+        if form not in FORMS:
+            raise ValueError(
+                f"The form of an angle is {form!r}; it must be one of {', '.join(FORMS)}."
+            )
+        self.angle = numbers("The angle", angle, ())
+        self.form = form
+
+    def residual(self, place: Frame) -> Float[Array, "1"]:
+        """Sine of the angle that is missing; for other forms the difference of their products."""
+        if self.form == "signed":
+            sine, cosine = twist(place)
+            return (sine * jnp.cos(self.angle) - cosine * jnp.sin(self.angle))[None]
+        dot = place.rotation[2, 2] - jnp.cos(self.angle)
+        axis = place.rotation[:2, 2]
+        square = axis @ axis
+        length = jnp.sqrt(jnp.where(square > 0, square, 1.0))
+        cross = jnp.where(square > 0, length, 0.0) - jnp.sin(self.angle)
+        steep = jnp.abs(jnp.cos(self.angle)) >= np.sqrt(0.5)
+        choice = {"dot": dot, "cross": cross, "auto": jnp.where(steep, cross, dot)}
+        return choice[self.form][None]
+
+    def motions(self, place: Frame) -> Float[Array, "5 6"]:
+        """Slides along x, y and z; turns about the two axes across that of the angle."""
+        if self.form == "signed":
+            return jnp.eye(6, dtype=place.origin.dtype)[:5]
+        z = place.rotation[:, 2]
+        rows = jnp.zeros((5, 6), z.dtype).at[:3, :3].set(jnp.eye(3, dtype=z.dtype))
+        first = jnp.array([0.0, 0.0, 1.0], z.dtype)
+        return rows.at[3:, 3:].set(jnp.stack([first, z]))
+
+    def facing(self, place: Frame) -> Float[Array, ""]:
+        """Cosine of the angle that is missing, of the signed form."""
+        if self.form != "signed":
+            return jnp.ones_like(place.origin[0])
+        sine, cosine = twist(place)
+        return cosine * jnp.cos(self.angle) + sine * jnp.sin(self.angle)
+
+    def coordinate(self, place: Frame) -> Float[Array, ""]:
+        """Turn from the first x axis to the second [rad]."""
+        return jnp.arctan2(*twist(place))

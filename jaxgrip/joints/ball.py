@@ -1,0 +1,24 @@
+"""Spherical joint."""
+
+from typing import ClassVar
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from jaxgrip.joints.joint import Frame, Joint
+
+
+class Ball(Joint):
+    """Common origin, free to turn. Source: 002 eq. 4.1, 5.82."""
+
+    equations: ClassVar[int] = 3
+    lengths: ClassVar[int] = 3
+    points: ClassVar[int] = 1
+
+    def residual(self, place: Frame) -> Float[Array, "3"]:
+        """Way between the origins."""
+        return place.origin
+
+    def motions(self, place: Frame) -> Float[Array, "3 6"]:
+        """Turns about x, y and z."""
+        return jnp.eye(6, dtype=place.origin.dtype)[3:]

@@ -1,0 +1,7 @@
+"""Anchor to the ground."""
+
+from jaxgrip.joints.fixed import Fixed
+
+
+class Clamp(Fixed):
+    """Anchor of a body to the ground where it is at the start. Source: 002 section 2.6."""

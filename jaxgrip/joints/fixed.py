@@ -1,0 +1,30 @@
+"""Rigid connection."""
+
+from typing import ClassVar
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from jaxgrip.joints.joint import Frame, Joint
+from jaxgrip.spatial import quaternions
+
+
+class Fixed(Joint):
+    """Rigid connection of two frames, no freedom. Source: 002 eq. 5.60-5.63.
+
+    The turn between the frames enters by twice the vector of its quaternion, which is zero at
+    no turn only; the source's two scalar products and norm are zero at four.
+    """
+
+    equations: ClassVar[int] = 6
+    lengths: ClassVar[int] = 3
+    points: ClassVar[int] = 3
+
+    def residual(self, place: Frame) -> Float[Array, "6"]:
+        """Way between the origins, then twice the vector of the quaternion."""
+        turn = 2 * quaternions.from_matrix(place.rotation)[1:]
+        return jnp.concatenate([place.origin, turn])
+
+    def motions(self, place: Frame) -> Float[Array, "0 6"]:
+        """None."""
+        return jnp.zeros((0, 6), place.origin.dtype)

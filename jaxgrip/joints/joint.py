@@ -1,0 +1,107 @@
+"""What every joint provides, and the frames between which it is an equation."""
+
+import abc
+from typing import ClassVar, NamedTuple
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from jaxgrip.spatial.rotations import aligning_z
+
+
+class Frame(NamedTuple):
+    """Where an attachment is: `origin` (3,) [m] and `rotation` (3, 3), its axes as columns."""
+
+    origin: Float[Array, "3"]
+    rotation: Float[Array, "3 3"]
+
+
+def frame(points: Float[Array, "k 3"]) -> Frame:
+    """Frame of an attachment of one to three points, in the axes of the points.
+
+    Its origin is the first point; z runs from the first towards the second point, x is the part
+    of the way to the third point across z. What fewer points leave open is arbitrary but the
+    same for equal points.
+
+    **Arguments:** `points`: (k, 3) [m], k of 1, 2 or 3, not all on a line.
+
+    **Returns:** `Frame`.
+
+    Source: 002 section 2.3.
+    """
+    origin = points[0]
+    if len(points) == 1:
+        return Frame(origin, jnp.eye(3, dtype=points.dtype))
+    along = points[1] - origin
+    if len(points) == 2:
+        return Frame(origin, aligning_z(along))
+    z = along / jnp.linalg.norm(along)
+    aside = points[2] - origin
+    x = aside - (aside @ z) * z
+    x = x / jnp.linalg.norm(x)
+    return Frame(origin, jnp.stack([x, jnp.cross(z, x), z], axis=1))
+
+
+def relative(first: Frame, second: Frame) -> Frame:
+    """The second frame seen from the first: `origin` (3,) [m] and `rotation` (3, 3)."""
+    back = first.rotation.T
+    return Frame(back @ (second.origin - first.origin), back @ second.rotation)
+
+
+class Joint(eqx.Module):
+    """A joint as equations between two frames, one on either body, in smooth signed form.
+
+    Everything is a function of `place`, the second frame seen from the first. Equations are
+    lengths [m] first, then sines of angles; all are zero where the joint holds. Fields are the
+    numbers of the joint, traced; the one called `parameter` is what moves a mechanism.
+
+    - `equations`: how many there are, independent of each other; `lengths`: of these, lengths.
+    - `points`: the number of points that either attachment needs.
+    - `parameter`: name of the field that a user changes to move the mechanism, or None.
+
+    Source: 002 sections 2.4 to 2.6.
+    """
+
+    equations: ClassVar[int]
+    lengths: ClassVar[int]
+    points: ClassVar[int]
+    parameter: ClassVar[str | None] = None
+
+    @property
+    def freedoms(self) -> int:
+        """Relative motions that the joint leaves, of six."""
+        return 6 - self.equations
+
+    @abc.abstractmethod
+    def residual(self, place: Frame) -> Float[Array, " equations"]:
+        """What the equations miss: lengths [m], then sines of angles."""
+
+    @abc.abstractmethod
+    def motions(self, place: Frame) -> Float[Array, "freedoms 6"]:
+        """Free motions of the second frame where the joint holds, in axes of the first.
+
+        A row has the velocity of the second frame's origin, then the angular velocity.
+        """
+
+    def facing(self, place: Frame) -> Float[Array, ""]:
+        """Positive where the joint holds as meant, negative where it holds turned by 180°."""
+        return jnp.ones_like(place.origin[0])
+
+    def coordinate(self, place: Frame) -> Float[Array, ""]:
+        """Angle [rad] in (-pi, pi], or way [m], of the joint's leading freedom."""
+        raise ValueError(f"A {type(self).__name__} has no single coordinate to couple.")
+
+
+def twist(place: Frame) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    """Sine and cosine of the turn about the common z axis; (0, 0) only for opposite axes."""
+    r = place.rotation
+    sine, cosine = r[1, 0] - r[0, 1], r[0, 0] + r[1, 1]
+    size = jnp.sqrt(sine**2 + cosine**2)
+    safe = jnp.where(size > 0, size, 1.0)
+    return sine / safe, cosine / safe
+
+
+def tilt(place: Frame) -> Float[Array, "2"]:
+    """Components of the second z axis along x and y of the first: zero for parallel axes."""
+    return place.rotation[:2, 2]

@@ -1,0 +1,32 @@
+"""Cylindrical joint."""
+
+from typing import ClassVar
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from jaxgrip.joints.joint import Frame, Joint, tilt, twist
+
+
+class Sleeve(Joint):
+    """Slide along and turn about the common z axis. Source: 002 eq. 5.80-5.81."""
+
+    equations: ClassVar[int] = 4
+    lengths: ClassVar[int] = 2
+    points: ClassVar[int] = 2
+
+    def residual(self, place: Frame) -> Float[Array, "4"]:
+        """Distance from the axis, tilt of the axes."""
+        return jnp.concatenate([place.origin[:2], tilt(place)])
+
+    def motions(self, place: Frame) -> Float[Array, "2 6"]:
+        """Slide along z; turn about z."""
+        return jnp.eye(6, dtype=place.origin.dtype)[jnp.array([2, 5])]
+
+    def facing(self, place: Frame) -> Float[Array, ""]:
+        """Cosine between the axes."""
+        return place.rotation[2, 2]
+
+    def coordinate(self, place: Frame) -> Float[Array, ""]:
+        """Turn from the first x axis to the second [rad]."""
+        return jnp.arctan2(*twist(place))

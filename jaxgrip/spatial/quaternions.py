@@ -1,0 +1,92 @@
+"""Unit quaternions, scalar first, Hamilton's product (002 section 2.2, with its erratum)."""
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+
+def product(a: Float[Array, "4"], b: Float[Array, "4"]) -> Float[Array, "4"]:
+    """Hamilton's product a b, (4,): first the rotation b, then a."""
+    scalar = a[0] * b[0] - a[1:] @ b[1:]
+    vector = a[0] * b[1:] + b[0] * a[1:] + jnp.cross(a[1:], b[1:])
+    return jnp.concatenate([scalar[None], vector])
+
+
+def conjugate(q: Float[Array, "4"]) -> Float[Array, "4"]:
+    """The conjugate, (4,), which is the inverse of a unit quaternion."""
+    return jnp.concatenate([q[:1], -q[1:]])
+
+
+def to_matrix(q: Float[Array, "4"]) -> Float[Array, "3 3"]:
+    """Rotation matrix of a unit quaternion; of another one the matrix (3.10), no rotation.
+
+    Source: 002 eq. 3.10.
+    """
+    w, v = q[0], q[1:]
+    x, y, z = v
+    zero = jnp.zeros_like(w)
+    cross = jnp.stack(
+        [jnp.stack([zero, -z, y]), jnp.stack([z, zero, -x]), jnp.stack([-y, x, zero])]
+    )
+    return (2 * w * w - 1) * jnp.eye(3, dtype=q.dtype) + 2 * jnp.outer(v, v) + 2 * w * cross
+
+
+def from_matrix(rotation: Float[Array, "3 3"]) -> Float[Array, "4"]:
+    """Unit quaternion of a rotation matrix, with a scalar that is not negative.
+
+    The largest of the four components is found first, so none is lost to rounding.
+    """
+    r = rotation
+    trace = r[0, 0] + r[1, 1] + r[2, 2]
+    outer = jnp.stack(
+        [
+            jnp.stack([1 + trace, r[2, 1] - r[1, 2], r[0, 2] - r[2, 0], r[1, 0] - r[0, 1]]),
+            jnp.stack(
+                [
+                    r[2, 1] - r[1, 2],
+                    1 + 2 * r[0, 0] - trace,
+                    r[0, 1] + r[1, 0],
+                    r[0, 2] + r[2, 0],
+                ]
+            ),
+            jnp.stack(
+                [
+                    r[0, 2] - r[2, 0],
+                    r[0, 1] + r[1, 0],
+                    1 + 2 * r[1, 1] - trace,
+                    r[1, 2] + r[2, 1],
+                ]
+            ),
+            jnp.stack(
+                [
+                    r[1, 0] - r[0, 1],
+                    r[0, 2] + r[2, 0],
+                    r[1, 2] + r[2, 1],
+                    1 + 2 * r[2, 2] - trace,
+                ]
+            ),
+        ]
+    )
+    # Each row is 4 q_k q.
+    row = outer[jnp.argmax(jnp.diagonal(outer))]
+    q = row / jnp.linalg.norm(row)
+    return jnp.where(q[0] < 0, -q, q)
+
+
+def exponential(turn: Float[Array, "3"]) -> Float[Array, "4"]:
+    """Unit quaternion of a rotation vector (3,), axis times angle [rad]; smooth at zero."""
+    square = turn @ turn
+    small = square < 1e-12
+    angle = jnp.sqrt(jnp.where(small, jnp.ones_like(square), square))
+    half = jnp.where(small, 0.5 - square / 48, jnp.sin(angle / 2) / angle)
+    scalar = jnp.where(small, 1 - square / 8, jnp.cos(angle / 2))
+    return jnp.concatenate([scalar[None], half * turn])
+
+
+def logarithm(q: Float[Array, "4"]) -> Float[Array, "3"]:
+    """Rotation vector (3,) [rad] of a unit quaternion, of at most pi; smooth at no rotation."""
+    q = jnp.where(q[0] < 0, -q, q)
+    square = q[1:] @ q[1:]
+    small = square < 1e-12
+    size = jnp.sqrt(jnp.where(small, jnp.ones_like(square), square))
+    factor = jnp.where(small, 2 + square / 3, 2 * jnp.arctan2(size, q[0]) / size)
+    return factor * q[1:]
