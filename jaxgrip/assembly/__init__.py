@@ -1,2 +1,13 @@
+from jaxgrip.assembly.assemble import RESULTS as RESULTS
+from jaxgrip.assembly.assemble import Assembly as Assembly
+from jaxgrip.assembly.assemble import AssemblyError as AssemblyError
+from jaxgrip.assembly.assemble import assemble as assemble
+from jaxgrip.assembly.assemble import solve as solve
+from jaxgrip.assembly.equations import equations as equations
+from jaxgrip.assembly.poses import Poses as Poses
+from jaxgrip.assembly.poses import moved as moved
+from jaxgrip.assembly.poses import point as point
+from jaxgrip.assembly.poses import start as start
 from jaxgrip.assembly.system import Connection as Connection
 from jaxgrip.assembly.system import Part as Part
+from jaxgrip.assembly.system import System as System

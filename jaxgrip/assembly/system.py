@@ -1,14 +1,17 @@
 """What is assembled: parts with attachments, and the joints between these."""
 
-from collections.abc import Mapping
+import difflib
+from collections.abc import Iterable, Mapping
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, ArrayLike, Float
 
 from jaxgrip.checks import concrete, numbers
-from jaxgrip.joints import Gear, Joint
+from jaxgrip.joints import Clamp, Distance, Gear, Joint, Rope
+from jaxgrip.joints.distance import length_between
+from jaxgrip.precision import require_x64
 
 GROUND = "ground"
 
@@ -80,3 +83,165 @@ def _points(name: str, value: object) -> Float[Array, "k 3"]:
     if len(way) == 2 and np.linalg.norm(np.cross(*way)) < 1e-9 * size.prod():
         raise ValueError(f"{name} has three points on a line; the third must be beside it.")
     return points
+
+
+class System(eqx.Module):
+    """Parts and the connections between them.
+
+    **Arguments:**
+
+    - `parts`, `connections`.
+    - `ground`: attachments of the ground by name, (k, 3) points [m].
+
+    **Raises:** `ValueError` of one sentence that names the part or connection when names are
+    double or unknown, an attachment has too few points for the joint, or a connection does not
+    fit its kind.
+
+    Source: 002 sections 2.1 and 3.8.
+    """
+
+    parts: tuple[Part, ...]
+    connections: tuple[Connection, ...]
+    ground: dict[str, Float[Array, "k 3"]]
+
+    def __init__(
+        self,
+        parts: Iterable[Part],
+        connections: Iterable[Connection],
+        ground: Mapping[str, object] | None = None,
+    ):
+        require_x64("An assembly")
+        self.parts = tuple(parts)
+        self.connections = tuple(connections)
+        self.ground = {
+            key: _points(f"Attachment {key!r} of the ground", points)
+            for key, points in (ground or {}).items()
+        }
+        if not self.parts:
+            raise ValueError("A system needs at least one part.")
+        _check_names("part", [part.name for part in self.parts])
+        _check_names("connection", [connection.name for connection in self.connections])
+        for part in self.parts:
+            if part.name == GROUND or "." in part.name:
+                raise ValueError(
+                    f"A part is called {part.name!r}; its name must have no dot and not be "
+                    f"{GROUND!r}."
+                )
+        for connection in self.connections:
+            self._check(connection)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the parts."""
+        return tuple(part.name for part in self.parts)
+
+    @property
+    def parameters(self) -> dict[str, Float[Array, ""]]:
+        """What moves the system: the numbers of its drives, by the name of the connection."""
+        return {
+            connection.name: getattr(connection.joint, connection.joint.parameter)
+            for connection in self.connections
+            if connection.joint.parameter is not None
+        }
+
+    def with_parameters(self, parameters: Mapping[str, ArrayLike]) -> "System":
+        """The system with other numbers of its drives.
+
+        **Arguments:** `parameters`: values [m or rad] by the name of the connection.
+
+        **Raises:** `ValueError` for a name that is no drive, or a value that is none or not
+        finite.
+        """
+        known = list(self.parameters)
+        connections = list(self.connections)
+        for name, value in parameters.items():
+            if name not in known:
+                raise ValueError(f"There is no drive {name!r}{_nearest(name, known)}.")
+            k = [connection.name for connection in connections].index(name)
+            field = connections[k].joint.parameter
+            value = numbers(f"The value of drive {name!r}", value, ())
+            if isinstance(connections[k].joint, Distance | Rope):
+                value = length_between(value)
+            connections[k] = eqx.tree_at(
+                lambda c, field=field: getattr(c.joint, field), connections[k], value
+            )
+        return eqx.tree_at(lambda system: system.connections, self, tuple(connections))
+
+    def part(self, name: str) -> int:
+        """Index of the part called `name`; raises `ValueError` when there is none."""
+        if name not in self.names:
+            raise ValueError(f"There is no part {name!r}{_nearest(name, self.names)}.")
+        return self.names.index(name)
+
+    def connection(self, name: str) -> int:
+        """Index of the connection called `name`; raises `ValueError` when there is none."""
+        names = [connection.name for connection in self.connections]
+        if name not in names:
+            raise ValueError(f"There is no connection {name!r}{_nearest(name, names)}.")
+        return names.index(name)
+
+    def attachment(self, place: str) -> tuple[int, Float[Array, "k 3"]]:
+        """Index of the part and points (k, 3) of `"part.attachment"`; the ground is -1.
+
+        **Raises:** `ValueError` when there is none.
+        """
+        owner, dot, name = place.partition(".")
+        if not dot:
+            raise ValueError(f"{place!r} is no attachment; give one as 'part.attachment'.")
+        k = -1 if owner == GROUND else self.part(owner)
+        known = self.ground if k < 0 else self.parts[k].attachments
+        if name not in known:
+            of = "The ground" if k < 0 else f"Part {owner!r}"
+            raise ValueError(f"{of} has no attachment {name!r}{_nearest(name, known)}.")
+        return k, known[name]
+
+    def _check(self, connection: Connection) -> None:
+        who = f"Connection {connection.name!r}"
+        joint = connection.joint
+        if not isinstance(joint, Joint | Gear):
+            raise ValueError(f"{who} is made by {joint!r}; give a joint such as Hinge().")
+        try:
+            if isinstance(joint, Clamp):
+                if connection.second is not None:
+                    raise ValueError("a clamp has one part and no second.")
+                self.part(connection.first)
+                return
+            if connection.second is None:
+                raise ValueError(f"a {type(joint).__name__.lower()} needs two attachments.")
+            if isinstance(joint, Gear):
+                self._check_gear(connection)
+                return
+            ends = [self.attachment(place) for place in (connection.first, connection.second)]
+        except ValueError as error:
+            text = str(error)
+            raise ValueError(f"{who}: {text[0].lower()}{text[1:]}") from None
+        if ends[0][0] == ends[1][0]:
+            raise ValueError(f"{who} joins {connection.first!r} to the same part.")
+        for place, (_, points) in zip((connection.first, connection.second), ends, strict=True):
+            if len(points) < joint.points:
+                raise ValueError(
+                    f"{who} is a {type(joint).__name__.lower()}, which needs {joint.points} points "
+                    f"of either attachment; {place!r} has {len(points)}."
+                )
+
+    def _check_gear(self, connection: Connection) -> None:
+        for name in (connection.first, connection.second):
+            joint = self.connections[self.connection(name)].joint
+            if not isinstance(joint, Joint) or type(joint).coordinate is Joint.coordinate:
+                raise ValueError(
+                    f"{name!r} is a {type(joint).__name__.lower()}, which has no single coordinate "
+                    "to couple."
+                )
+
+
+def _check_names(what: str, names: list[str]) -> None:
+    double = [name for k, name in enumerate(names) if name in names[:k]]
+    if double:
+        raise ValueError(f"Two {what}s are called {double[0]!r}; names must differ.")
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    known = list(known)
+    near = difflib.get_close_matches(name, known, n=1)
+    hint = f" (did you mean {near[0]!r}?)" if near else ""
+    return f"{hint}; there are {', '.join(map(repr, known))}" if known else "; there are none"

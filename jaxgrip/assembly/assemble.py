@@ -1,0 +1,442 @@
+"""Poses of all parts that satisfy all joints, by Newton's method."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, Bool, Float, Int
+
+from jaxgrip.assembly import poses as pose
+from jaxgrip.assembly.equations import (
+    coordinates,
+    equations,
+    facings,
+    joined,
+    pairs,
+    rows,
+)
+from jaxgrip.assembly.poses import Poses, moved
+from jaxgrip.assembly.system import System
+from jaxgrip.checks import check_shape, concrete
+from jaxgrip.joints import Clamp, Fixed, Hinge
+from jaxgrip.spatial import quaternions
+
+# Below this a step of Newton's method leaves rounding; it is then taken once more.
+_NEAR = 1e-8
+# Lengths [m] and sines: fifty metres have a rounding of 1e-14.
+TOLERANCE = 1e-10
+STEPS = 50
+_HALVINGS = 5
+_LARGEST_TURN = np.pi / 3
+# Singular values below this part of the largest count as zero.
+RANK_TOLERANCE = 1e-9
+# Below this part of the largest singular value derivatives have lost half of their digits.
+_NEARLY_SINGULAR = 1e-7
+MERGE_TOLERANCE = 1e-3
+
+
+class RESULTS(eqx.Enumeration):
+    """How an assembly can end; the message says what to try."""
+
+    successful = ""
+    not_converged = (
+        "The joints could not all be satisfied: give start poses that are closer, go there in "
+        "steps with `move`, or look at `mobility` for joints that contradict each other."
+    )
+    flipped = (
+        "The parts fit together, but a joint holds turned by half a turn: give start poses that "
+        "are closer to what is meant."
+    )
+    not_finite = "Poses became infinite or NaN: check the numbers of parts and drives."
+
+
+class AssemblyError(RuntimeError):
+    """Raised by `assemble` with `throw=True`; the message says which joint fails and by how much.
+
+    `assembly` is where the iterations ended.
+    """
+
+    def __init__(self, message: str, assembly: "Assembly | None" = None):
+        super().__init__(message)
+        self.assembly = assembly
+
+
+class Assembly(eqx.Module):
+    """Parts put together.
+
+    **Fields:**
+
+    - `system`, with the values of its drives.
+    - `poses`, differentiable with respect to every number of the system.
+    - `residual`: (m,) what the equations miss, lengths [m] and sines.
+    - `turns`: (j,) coordinates of the joints, by which gears count full turns.
+    - `iterations`: Newton steps taken.
+    - `smallest_singular_value` and `condition` (largest over smallest) of the derivative of the
+      equations; near a dead point the first tends to zero and gradients grow as its inverse.
+    - `orientation`: sign of its determinant, which changes where a branch ends; 0 when there
+      are more or fewer equations than freedoms.
+    - `result`.
+    """
+
+    system: System
+    poses: Poses
+    residual: Float[Array, " m"]
+    turns: Float[Array, " j"]
+    iterations: Int[Array, ""]
+    smallest_singular_value: Float[Array, ""]
+    condition: Float[Array, ""]
+    orientation: Float[Array, ""]
+    result: RESULTS
+
+    @property
+    def succeeded(self) -> Bool[Array, ""]:
+        """Whether all joints hold as meant."""
+        return self.result == RESULTS.successful
+
+    def point(self, place: str, point: ArrayLike | None = None) -> Float[Array, "3"]:
+        """Position (3,) [m] of `"part.attachment"`, or of a point (3,) of a part."""
+        point = None if point is None else jnp.asarray(point, dtype=float)
+        return pose.point(self.system, self.poses, place, point)
+
+    def coordinate(self, name: str) -> Float[Array, ""]:
+        """Angle [rad] or way [m] of the connection called `name`."""
+        names = [connection.name for connection in pairs(self.system)]
+        if name not in names:
+            self.system.connection(name)
+            raise ValueError(f"Connection {name!r} is a gear, which has no coordinate.")
+        joint = self.system.connections[self.system.connection(name)].joint
+        place = jax.tree.map(lambda x: x[names.index(name)], joined(self.system, self.poses).place)
+        return joint.coordinate(place)
+
+    def warnings(self) -> list[str]:
+        """Sentences on what a user of the numbers must know; not within `jit`."""
+        found = []
+        if float(self.condition) * _NEARLY_SINGULAR > 1:
+            found.append(
+                "The parts are close to a dead point, where two branches meet: the smallest "
+                f"singular value is {float(self.smallest_singular_value):.2e} (condition "
+                f"{float(self.condition):.1e}), and gradients grow as its inverse."
+            )
+        return found + _gaps(self)
+
+
+def assemble(
+    system: System,
+    parameters: Mapping[str, ArrayLike] | None = None,
+    *,
+    start: Poses | Assembly | None = None,
+    throw: bool = True,
+) -> Assembly:
+    """Put the parts of a system together.
+
+    All joints are satisfied at once by Newton's method on the small motions of all parts, with
+    steps halved while they make things worse. Joints that repeat each other are allowed; what the
+    joints leave free moves as little as possible. Derivatives of the poses, in both modes, are
+    those of the solution, not of the iterations.
+
+    **Arguments:**
+
+    - `system`.
+    - `parameters`: values of drives [m or rad] by the name of the connection, as far as they
+      differ from those of the system. They may be traced: `jax.vmap` makes a batch of them.
+    - `start`: poses to start from, or an assembly; those of the parts when not given.
+    - `throw`: raise when the parts do not fit; within `jit` and `vmap` look at `result`.
+
+    **Returns:** `Assembly`.
+
+    **Raises:** `ValueError` for parameters that are none; `AssemblyError` naming the joint that
+    fails and by how much.
+
+    Source: 002 sections 3.1, 3.2, 6.1 and 6.3.
+    """
+    if parameters is not None:
+        system = system.with_parameters(parameters)
+    turns = None
+    if isinstance(start, Assembly):
+        start, turns = start.poses, start.turns
+    if start is None:
+        start = pose.start(system)
+    n = len(system.parts)
+    check_shape("The position of start", start.position, (n, 3))
+    check_shape("The quaternion of start", start.quaternion, (n, 4))
+    if turns is None:
+        turns = coordinates(system, joined(system, start))[0]
+    square = _is_square(system)
+    assembly = _solve(system, start, turns, not square)
+    if not all(map(concrete, jax.tree.leaves(assembly))):
+        return assembly
+    if square and not bool(assembly.succeeded):
+        # As many equations as freedoms, but perhaps not independent ones.
+        other = _solve(system, start, turns, True)
+        assembly = other if bool(other.succeeded) else assembly
+    if throw and not bool(assembly.succeeded):
+        raise AssemblyError(explain(assembly), assembly)
+    return assembly
+
+
+def solve(
+    system: System, start: Poses, turns: Float[Array, " j"], least_squares: bool = False
+) -> Assembly:
+    """What `assemble` does, without looking at the numbers: for use within `jit` and `vmap`.
+
+    **Arguments:** `system`; `start`; `turns`, coordinates of the joints near by; `least_squares`:
+    whether the equations may be dependent or fewer than the freedoms, which takes longer.
+    """
+    least_squares = least_squares or not _is_square(system)
+    end, turns, iterations, norm = _newton(
+        *jax.lax.stop_gradient((system, start, turns)), least_squares
+    )
+    poses = _attached(system, end, turns, least_squares)
+    residual, jacobian = jax.lax.stop_gradient(equations(system, poses, turns))
+    smallest, largest, orientation = _singular_values(jacobian, least_squares)
+    facing = jax.lax.stop_gradient(facings(system, end))
+    finite = jnp.isfinite(norm) & jnp.all(jnp.isfinite(end.position))
+    result = RESULTS.where(
+        finite,
+        RESULTS.where(
+            norm <= TOLERANCE,
+            RESULTS.where(jnp.all(facing > 0), RESULTS.successful, RESULTS.flipped),
+            RESULTS.not_converged,
+        ),
+        RESULTS.not_finite,
+    )
+    return Assembly(
+        system,
+        poses,
+        residual,
+        turns,
+        iterations,
+        smallest,
+        largest / smallest,
+        orientation,
+        result,
+    )
+
+
+_solve = eqx.filter_jit(solve)
+
+
+def sensitivity(
+    system: System, poses: Poses, turns: Array, change: Array, least_squares: bool
+) -> Float[Array, "n 6"]:
+    """Small motions of all parts that make up for a change (m,) of the equations."""
+    _, jacobian = equations(system, poses, turns)
+    return _step(jacobian, change, least_squares)
+
+
+def _is_square(system: System) -> bool:
+    return sum(map(len, rows(system).values())) == 6 * len(system.parts)
+
+
+def _newton(system: System, start: Poses, turns: Array, least_squares: bool) -> tuple:
+    """Poses, turns, number of steps, and the largest miss."""
+
+    def body(state: tuple) -> tuple:
+        poses, turns, step, fraction, norm, halvings, steps, near, _ = state
+        trial = moved(poses, fraction * step)
+        residual, jacobian = equations(system, trial, turns)
+        missed = jnp.max(jnp.abs(residual), initial=0.0)
+        # Rounding may make a point that is already exact a little worse.
+        worse = ~(missed <= jnp.maximum(norm, _NEAR)) & (halvings < _HALVINGS)
+        following = _limited(_step(jacobian, residual, least_squares))
+        near_now = missed < _NEAR
+        accepted = (
+            trial,
+            coordinates(system, joined(system, trial))[0],
+            following,
+            jnp.ones(()),
+            missed,
+            jnp.zeros((), int),
+            steps + 1,
+            near_now,
+            # Once near, one more step is taken; where it fails to help, no other will.
+            near & near_now | ~jnp.isfinite(missed),
+        )
+        retry = (poses, turns, step, fraction / 2, norm, halvings + 1, steps, near, False)
+        return jax.tree.map(lambda a, b: jnp.where(worse, a, b), retry, accepted)
+
+    state = (
+        start,
+        turns,
+        jnp.zeros((len(system.parts), 6)),
+        jnp.ones(()),
+        jnp.asarray(jnp.inf),
+        jnp.zeros((), int),
+        jnp.zeros((), int),
+        jnp.asarray(False),
+        jnp.asarray(False),
+    )
+
+    def going(state: tuple) -> Array:
+        return ~state[-1] & (state[6] <= STEPS)
+
+    poses, turns, _, _, norm, _, steps, *_ = jax.lax.while_loop(going, body, state)
+    return poses, turns, steps - 1, norm
+
+
+def _step(jacobian: Array, residual: Array, least_squares: bool) -> Float[Array, "n 6"]:
+    if least_squares:
+        step = -jnp.linalg.pinv(jacobian, rtol=RANK_TOLERANCE) @ residual
+    else:
+        step = -jnp.linalg.solve(jacobian, residual)
+    return step.reshape(-1, 6)
+
+
+def _limited(step: Array) -> Array:
+    """No part turns by more than sixty degrees at once."""
+    turn = jnp.sqrt(jnp.max(jnp.sum(step[:, 3:] ** 2, axis=1)))
+    return step * (_LARGEST_TURN / jnp.maximum(turn, _LARGEST_TURN))
+
+
+def _attached(system: System, poses: Poses, turns: Array, least_squares: bool) -> Poses:
+    """The poses, with the derivative of the solution by the numbers of the system."""
+    return (_attached_redundant if least_squares else _attached_regular)(system, poses, turns)
+
+
+def _attach(least_squares: bool) -> Any:
+    @jax.custom_jvp
+    def attached(system: System, poses: Poses, turns: Array) -> Poses:
+        return poses
+
+    @attached.defjvp
+    def derivative(primals: tuple, tangents: tuple) -> tuple:
+        system, poses, turns = primals
+        poses = attached(system, poses, turns)
+        _, change = jax.jvp(lambda s: equations(s, poses, turns)[0], (system,), (tangents[0],))
+        step = sensitivity(system, poses, turns, change, least_squares)
+        turn = jnp.concatenate([jnp.zeros((len(step), 1)), step[:, 3:] / 2], axis=1)
+        quaternion = jax.vmap(quaternions.product)(turn, poses.quaternion)
+        return poses, Poses(step[:, :3], quaternion)
+
+    return attached
+
+
+_attached_regular, _attached_redundant = _attach(False), _attach(True)
+
+
+def _singular_values(jacobian: Array, least_squares: bool) -> tuple[Array, Array, Array]:
+    """Smallest and largest singular value, sign of the determinant.
+
+    Of dependent equations the smallest is that above zero. Otherwise it comes from a few inverse
+    iterations, which cost far less than all singular values.
+    """
+    if least_squares:
+        size = jnp.linalg.svd(jacobian, compute_uv=False)
+        kept = size > RANK_TOLERANCE * size[0]
+        return jnp.min(jnp.where(kept, size, size[0])), size[0], jnp.zeros(())
+    lu, pivots = jax.scipy.linalg.lu_factor(jacobian)
+    swaps = jnp.sum(pivots != jnp.arange(len(pivots)))
+    orientation = jnp.prod(jnp.sign(jnp.diagonal(lu))) * jnp.where(swaps % 2 == 0, 1.0, -1.0)
+    count = len(jacobian)
+    seed = jnp.asarray(np.random.default_rng(0).normal(size=(2, count)))
+
+    def sharpen(_: int, vectors: tuple) -> tuple:
+        low, high = vectors
+        low = jax.scipy.linalg.lu_solve((lu, pivots), low / jnp.linalg.norm(low), trans=1)
+        low = jax.scipy.linalg.lu_solve((lu, pivots), low)
+        high = jacobian.T @ (jacobian @ (high / jnp.linalg.norm(high)))
+        return low, high
+
+    low, high = jax.lax.fori_loop(0, 6, sharpen, (seed[0], seed[1]))
+    smallest = 1 / jnp.sqrt(jnp.linalg.norm(low))
+    singular = ~jnp.isfinite(smallest)
+    return (
+        jnp.where(singular, 0.0, smallest),
+        jnp.sqrt(jnp.linalg.norm(high)),
+        jnp.where(jnp.isfinite(orientation), orientation, 0.0),
+    )
+
+
+def explain(assembly: Assembly) -> str:
+    """Why the parts do not fit: which joint misses what it asks for, and by how much."""
+    system = assembly.system
+    if assembly.result == RESULTS.not_finite:
+        return str(RESULTS[assembly.result])
+    if assembly.result == RESULTS.flipped:
+        facing = np.asarray(facings(system, assembly.poses))
+        names = [c.name for c, f in zip(pairs(system), facing, strict=True) if not f > 0]
+        return f"Flipped root at {_listed(names)}. {RESULTS[assembly.result]}"
+    poses, residual = _closest(system, assembly.poses, assembly.turns)
+    misses = {name: np.abs(residual[k]).max() for name, k in rows(system).items()}
+    drives = [name for name in system.parameters if misses[name] > 1e3 * TOLERANCE]
+    others = [name for name in misses if name not in system.parameters and misses[name] > 1e-4]
+    if drives and not others:
+        worst = max(drives, key=misses.get)
+        joint = system.connections[system.connection(worst)].joint
+        place = joined(system, poses).place
+        names = [connection.name for connection in pairs(system)]
+        if worst in names:
+            reached = joint.coordinate(jax.tree.map(lambda x: x[names.index(worst)], place))
+            asked = float(getattr(joint, joint.parameter))
+            unit, scale = ("°", 180 / np.pi) if joint.lengths == 0 else (" m", 1.0)
+            return (
+                f"The {type(joint).__name__.lower()} {worst!r} asks for "
+                f"{scale * asked:.6g}{unit}; the closest found is "
+                f"{scale * float(reached):.6g}{unit}."
+            )
+    worst = max(misses, key=misses.get)
+    joint = system.connections[system.connection(worst)].joint
+    return (
+        f"The {type(joint).__name__.lower()} {worst!r} cannot be satisfied together with the "
+        f"others: it misses by {misses[worst]:.3g} (m, or rad)."
+    )
+
+
+def _closest(system: System, poses: Poses, turns: Array) -> tuple[Poses, np.ndarray]:
+    """Poses that satisfy the joints and come as close to the drives as they can."""
+    where = rows(system)
+    weight = np.ones(sum(map(len, where.values())))
+    for name in system.parameters:
+        weight[where[name]] = 1e-3
+    return _levenberg(system, poses, turns, jnp.asarray(weight))
+
+
+@eqx.filter_jit
+def _levenberg(system: System, poses: Poses, turns: Array, weight: Array) -> tuple:
+    def value(at: Poses) -> tuple[Array, Array]:
+        residual, jacobian = equations(system, at, turns)
+        return weight * residual, weight[:, None] * jacobian
+
+    def body(_: int, state: tuple) -> tuple:
+        at, damping = state
+        residual, jacobian = value(at)
+        normal = jacobian.T @ jacobian
+        step = -jnp.linalg.solve(normal + damping * jnp.eye(len(normal)), jacobian.T @ residual)
+        trial = moved(at, _limited(step.reshape(-1, 6)))
+        better = jnp.sum(value(trial)[0] ** 2) < jnp.sum(residual**2)
+        at = jax.tree.map(lambda a, b: jnp.where(better, a, b), trial, at)
+        return at, jnp.clip(jnp.where(better, damping / 5, damping * 4), 1e-14, 1e6)
+
+    poses, _ = jax.lax.fori_loop(0, 200, body, (poses, jnp.asarray(1e-3)))
+    return poses, equations(system, poses, turns)[0]
+
+
+def _gaps(assembly: Assembly) -> list[str]:
+    """Sentences on hinges and rigid connections whose further points do not meet."""
+    system, found = assembly.system, []
+    for connection in pairs(system):
+        joint = connection.joint
+        if isinstance(joint, Clamp) or not isinstance(joint, Fixed | Hinge):
+            continue
+        ends = []
+        for place in (connection.first, connection.second):
+            k, points = system.attachment(place)
+            points = points[: joint.points]
+            if k >= 0:
+                rotation = assembly.poses.rotation[k]
+                points = assembly.poses.position[k] + points @ rotation.T
+            ends.append(np.asarray(points))
+        gap = np.linalg.norm(ends[0] - ends[1], axis=1).max()
+        if gap > MERGE_TOLERANCE:
+            found.append(
+                f"The attachments of the {type(joint).__name__.lower()} {connection.name!r} are "
+                f"incompatible: points that should meet are {1e3 * gap:.3g} mm apart."
+            )
+    return found
+
+
+def _listed(names: list[str]) -> str:
+    return " and ".join(map(repr, names)) if len(names) < 3 else ", ".join(map(repr, names))

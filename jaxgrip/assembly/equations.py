@@ -1,0 +1,232 @@
+"""All equations of a system at given poses, with their derivatives.
+
+A joint is a function of one frame seen from the other: its derivative by the six small motions of
+that frame comes from automatic differentiation, for all joints of a kind at once, and the rest of
+the chain is the same for all joints.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from jaxgrip.assembly.poses import Poses, placed
+from jaxgrip.assembly.system import Connection, System
+from jaxgrip.joints import Clamp, Frame, Gear, Joint, frame, relative
+from jaxgrip.joints.gear import nearest
+from jaxgrip.spatial import quaternions
+from jaxgrip.spatial.rotations import skew
+
+
+class Joined(NamedTuple):
+    """Joints of all pairs of frames, in the order of the system without its gears.
+
+    `bodies` (j, 2), the ground being the last; `place` is the second frame seen from the first;
+    `by` (j, 6, 2, 6), its small motion in axes of the first by those of the two bodies.
+    """
+
+    bodies: np.ndarray
+    place: Frame
+    by: Float[Array, "j 6 2 6"]
+
+
+def joined(system: System, poses: Poses) -> Joined:
+    """Where the frames of all joints but gears are to each other."""
+    ends, bodies = [], []
+    for connection in pairs(system):
+        if isinstance(connection.joint, Clamp):
+            k = system.part(connection.first)
+            bodies.append((len(system.parts), k))
+            ends.append((None, None))
+        else:
+            owners, points = zip(
+                *(system.attachment(p) for p in (connection.first, connection.second)), strict=True
+            )
+            bodies.append(tuple(k % (len(system.parts) + 1) for k in owners))
+            ends.append(points)
+    bodies = np.array(bodies, dtype=int).reshape(-1, 2)
+    fixed = _frames(system, bodies, ends)
+    zero, unit = jnp.zeros((1, 3)), jnp.array([[1.0, 0.0, 0.0, 0.0]])
+    position = jnp.concatenate([poses.position, zero])[bodies]
+    quaternion = jnp.concatenate([poses.quaternion, unit])[bodies]
+
+    def one(frames: Frame, position: Array, quaternion: Array) -> tuple[Frame, Array]:
+        rotation = jax.vmap(quaternions.to_matrix)(quaternion)
+        world = jax.vmap(placed)(frames, position, rotation)
+        first, second = (jax.tree.map(lambda x, k=k: x[k], world) for k in range(2))
+        back = first.rotation.T
+        arms = jnp.stack([second.origin - position[0], second.origin - position[1]])
+        turn = jnp.stack([-back, back])
+        slide = jnp.stack([back @ skew(arms[0]), -back @ skew(arms[1])])
+        still = jnp.zeros_like(turn)
+        upper = jnp.concatenate([turn, slide], axis=2)
+        lower = jnp.concatenate([still, turn], axis=2)
+        by = jnp.swapaxes(jnp.concatenate([upper, lower], axis=1), 0, 1)
+        return relative(first, second), by
+
+    place, by = jax.vmap(one)(fixed, position, quaternion)
+    return Joined(bodies, place, by)
+
+
+def pairs(system: System) -> list[Connection]:
+    """Connections between two frames: all but the gears."""
+    return [c for c in system.connections if isinstance(c.joint, Joint)]
+
+
+def gears(system: System) -> list[Connection]:
+    """Connections between two joints."""
+    return [c for c in system.connections if isinstance(c.joint, Gear)]
+
+
+def rows(system: System) -> dict[str, np.ndarray]:
+    """Numbers of the equations of every connection, by its name."""
+    found, count = {}, 0
+    for connection in (*pairs(system), *gears(system)):
+        found[connection.name] = np.arange(count, count + connection.joint.equations)
+        count += connection.joint.equations
+    return found
+
+
+def equations(
+    system: System, poses: Poses, turns: Float[Array, " pairs"]
+) -> tuple[Float[Array, " m"], Float[Array, "m 6n"]]:
+    """What all equations miss, and the derivative by the small motions of all parts.
+
+    **Arguments:** `system`; `poses`; `turns`: coordinates of the joints near by, by which those
+    that gears couple count full turns.
+
+    **Returns:** (m,) lengths [m] and sines, rows as `rows` has them; (m, 6 n).
+    """
+    at = joined(system, poses)
+    bodies = len(system.parts) + 1
+    where = rows(system)
+    count = sum(map(len, where.values()))
+    residual = jnp.zeros(count)
+    jacobian = jnp.zeros((count, bodies, 6))
+    for kind in kinds(system):
+        joint, place = kind.of(at.place)
+        value, local = jax.vmap(_with_derivative)(joint, place)
+        full = jnp.einsum("jek,jkbl->jebl", local, at.by[kind.places])
+        numbers = np.stack([where[name] for name in kind.names])
+        residual = residual.at[numbers].set(value)
+        for end in range(2):
+            jacobian = jacobian.at[numbers, at.bodies[kind.places, end][:, None]].set(
+                full[:, :, end]
+            )
+    if gears(system):
+        values, slopes = coordinates(system, at)
+        values = jnp.where(angular(system), nearest(values, turns), values)
+        for connection in gears(system):
+            row = where[connection.name]
+            couple = [_place(system, name) for name in (connection.first, connection.second)]
+            residual = residual.at[row].set(connection.joint.residual(*values[np.array(couple)]))
+            factors = (-connection.joint.ratio, jnp.ones(()))
+            for k, factor in zip(couple, factors, strict=True):
+                for end in range(2):
+                    body = at.bodies[k, end]
+                    jacobian = jacobian.at[row[0], body].add(factor * slopes[k, end])
+    return residual, jacobian[:, :-1].reshape(count, -1)
+
+
+def coordinates(system: System, at: Joined) -> tuple[Float[Array, " j"], Float[Array, "j 2 6"]]:
+    """Coordinates of all joints that have one, else 0, and their derivatives."""
+    values, slopes = jnp.zeros(len(at.bodies)), jnp.zeros((len(at.bodies), 2, 6))
+    for kind in kinds(system):
+        if kind.joint.coordinate.__func__ is Joint.coordinate:
+            continue
+        joint, place = kind.of(at.place)
+        value, local = jax.vmap(_coordinate)(joint, place)
+        values = values.at[kind.places].set(value)
+        full = jnp.einsum("jk,jkbl->jbl", local, at.by[kind.places])
+        slopes = slopes.at[kind.places].set(full)
+    return values, slopes
+
+
+def angular(system: System) -> np.ndarray:
+    """Which joints have an angle in (-pi, pi] as their coordinate."""
+    kinds = ("Hinge", "Sleeve", "Planar", "Angle")
+    return np.array([type(c.joint).__name__ in kinds for c in pairs(system)], dtype=bool)
+
+
+def facings(system: System, poses: Poses) -> Float[Array, " j"]:
+    """Of all joints but gears, positive where they hold as meant."""
+    at = joined(system, poses)
+    values = jnp.ones(len(at.bodies))
+    for kind in kinds(system):
+        joint, place = kind.of(at.place)
+        values = values.at[kind.places].set(jax.vmap(lambda j, p: j.facing(p))(joint, place))
+    return values
+
+
+class Kind(NamedTuple):
+    """Joints of one type: stacked into one, their places among all pairs, their names."""
+
+    joint: Joint
+    places: np.ndarray
+    names: tuple[str, ...]
+
+    def of(self, place: Frame) -> tuple[Joint, Frame]:
+        """The joints and the frames they see."""
+        return self.joint, jax.tree.map(lambda x: x[self.places], place)
+
+
+def kinds(system: System) -> list[Kind]:
+    """Joints sorted by their type."""
+    sorted_: dict[object, list[int]] = {}
+    for k, connection in enumerate(pairs(system)):
+        sorted_.setdefault(jax.tree.structure(connection.joint), []).append(k)
+    all_pairs = pairs(system)
+    return [
+        Kind(
+            jax.tree.map(lambda *x: jnp.stack(x), *(all_pairs[k].joint for k in places)),
+            np.array(places),
+            tuple(all_pairs[k].name for k in places),
+        )
+        for places in sorted_.values()
+    ]
+
+
+def _place(system: System, name: str) -> int:
+    return [connection.name for connection in pairs(system)].index(name)
+
+
+def _frames(system: System, bodies: np.ndarray, ends: list) -> Frame:
+    """Frames (j, 2) in the axes of their bodies; a clamp holds the start of its part."""
+    flat = [points for pair in ends for points in pair]
+    origins, rotations = jnp.zeros((len(flat), 3)), jnp.zeros((len(flat), 3, 3))
+    for count in (1, 2, 3):
+        places = [k for k, points in enumerate(flat) if points is not None and len(points) == count]
+        if places:
+            found = jax.vmap(frame)(jnp.stack([flat[k] for k in places]))
+            origins = origins.at[np.array(places)].set(found.origin)
+            rotations = rotations.at[np.array(places)].set(found.rotation)
+    clamped = np.array([k for k, pair in enumerate(ends) if pair[0] is None], dtype=int)
+    if len(clamped):
+        held = [system.parts[k] for k in bodies[clamped, 1]]
+        origins = origins.at[2 * clamped].set(jnp.stack([part.position for part in held]))
+        turn = jax.vmap(quaternions.to_matrix)(jnp.stack([part.quaternion for part in held]))
+        rotations = rotations.at[2 * clamped].set(turn).at[2 * clamped + 1].set(jnp.eye(3)[None])
+    return Frame(origins.reshape(-1, 2, 3), rotations.reshape(-1, 2, 3, 3))
+
+
+def _shifted(place: Frame, step: Float[Array, "6"]) -> Frame:
+    turn = quaternions.to_matrix(quaternions.exponential(step[3:]))
+    return Frame(place.origin + step[:3], turn @ place.rotation)
+
+
+def _with_derivative(joint: Joint, place: Frame) -> tuple[Array, Array]:
+    def residual(step: Array) -> Array:
+        return joint.residual(_shifted(place, step))
+
+    zero = jnp.zeros(6)
+    return residual(zero), jax.jacfwd(residual)(zero)
+
+
+def _coordinate(joint: Joint, place: Frame) -> tuple[Array, Array]:
+    def value(step: Array) -> Array:
+        return joint.coordinate(_shifted(place, step))
+
+    zero = jnp.zeros(6)
+    return value(zero), jax.jacfwd(value)(zero)

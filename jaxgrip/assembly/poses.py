@@ -1,0 +1,75 @@
+"""Where the parts are, and small steps from there."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from jaxgrip.assembly.system import System
+from jaxgrip.checks import check_shape
+from jaxgrip.joints import Frame
+from jaxgrip.spatial import quaternions
+
+
+class Poses(NamedTuple):
+    """Frames of all parts in that of the ground.
+
+    `position` (n, 3) [m] and unit `quaternion` (n, 4), scalar first.
+    """
+
+    position: Float[Array, "n 3"]
+    quaternion: Float[Array, "n 4"]
+
+    @property
+    def rotation(self) -> Float[Array, "n 3 3"]:
+        """Axes of the parts as columns."""
+        return jax.vmap(quaternions.to_matrix)(self.quaternion)
+
+
+def start(system: System) -> Poses:
+    """Poses in which the parts of a system are given."""
+    return Poses(
+        jnp.stack([part.position for part in system.parts]),
+        jnp.stack([part.quaternion for part in system.parts]),
+    )
+
+
+def moved(poses: Poses, step: Float[Array, "n 6"]) -> Poses:
+    """Poses after a small motion of every part.
+
+    **Arguments:** `poses`; `step` (n, 6): way of the origin [m], then rotation vector [rad], both
+    in axes of the ground.
+    """
+    turn = jax.vmap(quaternions.exponential)(step[:, 3:])
+    quaternion = jax.vmap(quaternions.product)(turn, poses.quaternion)
+    quaternion = quaternion / jnp.linalg.norm(quaternion, axis=1, keepdims=True)
+    return Poses(poses.position + step[:, :3], quaternion)
+
+
+def point(
+    system: System, poses: Poses, place: str, point: Float[Array, "3"] | None = None
+) -> Float[Array, "3"]:
+    """Position of an attachment's first point, or of another point of its part.
+
+    **Arguments:** `system`; `poses`; `place`, `"part.attachment"`, or `"part"` with a `point` (3,)
+    in the frame of the part [m].
+
+    **Returns:** (3,) in the frame of the ground [m].
+
+    **Raises:** `ValueError` when there is no such part or attachment, or for another shape.
+    """
+    if point is None:
+        k, points = system.attachment(place)
+        point = points[0]
+    else:
+        k = system.part(place)
+        check_shape("point", point, (3,))
+    if k < 0:
+        return point
+    return poses.position[k] + quaternions.to_matrix(poses.quaternion[k]) @ point
+
+
+def placed(frame: Frame, position: Array, rotation: Array) -> Frame:
+    """A frame given in that of a part, in the frame of the ground."""
+    return Frame(position + rotation @ frame.origin, rotation @ frame.rotation)
