@@ -11,12 +11,12 @@ from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
 from jaxgrip.assembly import poses as pose
 from jaxgrip.assembly.equations import (
-    coordinates,
     equations,
     facings,
     joined,
     pairs,
     rows,
+    turns,
 )
 from jaxgrip.assembly.poses import Poses, moved
 from jaxgrip.assembly.system import System
@@ -154,23 +154,23 @@ def assemble(
     """
     if parameters is not None:
         system = system.with_parameters(parameters)
-    turns = None
+    counted = None
     if isinstance(start, Assembly):
-        start, turns = start.poses, start.turns
+        start, counted = start.poses, start.turns
     if start is None:
         start = pose.start(system)
     n = len(system.parts)
     check_shape("The position of start", start.position, (n, 3))
     check_shape("The quaternion of start", start.quaternion, (n, 4))
-    if turns is None:
-        turns = coordinates(system, joined(system, start))[0]
+    if counted is None:
+        counted = turns(system, start)
     square = _is_square(system)
-    assembly = _solve(system, start, turns, not square)
+    assembly = _solve(system, start, counted, not square)
     if not all(map(concrete, jax.tree.leaves(assembly))):
         return assembly
     if square and not bool(assembly.succeeded):
         # As many equations as freedoms, but perhaps not independent ones.
-        other = _solve(system, start, turns, True)
+        other = _solve(system, start, counted, True)
         assembly = other if bool(other.succeeded) else assembly
     if throw and not bool(assembly.succeeded):
         raise AssemblyError(explain(assembly), assembly)
@@ -178,19 +178,19 @@ def assemble(
 
 
 def solve(
-    system: System, start: Poses, turns: Float[Array, " j"], least_squares: bool = False
+    system: System, start: Poses, counted: Float[Array, " j"], least_squares: bool = False
 ) -> Assembly:
     """What `assemble` does, without looking at the numbers: for use within `jit` and `vmap`.
 
-    **Arguments:** `system`; `start`; `turns`, coordinates of the joints near by; `least_squares`:
+    **Arguments:** `system`; `start`; `counted`, its `turns`; `least_squares`:
     whether the equations may be dependent or fewer than the freedoms, which takes longer.
     """
     least_squares = least_squares or not _is_square(system)
-    end, turns, iterations, norm = _newton(
-        *jax.lax.stop_gradient((system, start, turns)), least_squares
+    end, counted, iterations, norm = _newton(
+        *jax.lax.stop_gradient((system, start, counted)), least_squares
     )
-    poses = _attached(system, end, turns, least_squares)
-    residual, jacobian = jax.lax.stop_gradient(equations(system, poses, turns))
+    poses = _attached(system, end, counted, least_squares)
+    residual, jacobian = jax.lax.stop_gradient(equations(system, poses, counted))
     smallest, largest, orientation = _singular_values(jacobian, least_squares)
     facing = jax.lax.stop_gradient(facings(system, end))
     finite = jnp.isfinite(norm) & jnp.all(jnp.isfinite(end.position))
@@ -207,7 +207,7 @@ def solve(
         system,
         poses,
         residual,
-        turns,
+        counted,
         iterations,
         smallest,
         largest / smallest,
@@ -220,10 +220,10 @@ _solve = eqx.filter_jit(solve)
 
 
 def sensitivity(
-    system: System, poses: Poses, turns: Array, change: Array, least_squares: bool
+    system: System, poses: Poses, counted: Array, change: Array, least_squares: bool
 ) -> Float[Array, "n 6"]:
     """Small motions of all parts that make up for a change (m,) of the equations."""
-    _, jacobian = equations(system, poses, turns)
+    _, jacobian = equations(system, poses, counted)
     return _step(jacobian, change, least_squares)
 
 
@@ -231,13 +231,13 @@ def _is_square(system: System) -> bool:
     return sum(map(len, rows(system).values())) == 6 * len(system.parts)
 
 
-def _newton(system: System, start: Poses, turns: Array, least_squares: bool) -> tuple:
-    """Poses, turns, number of steps, and the largest miss."""
+def _newton(system: System, start: Poses, counted: Array, least_squares: bool) -> tuple:
+    """Poses, their turns, number of steps, and the largest miss."""
 
     def body(state: tuple) -> tuple:
-        poses, turns, step, fraction, norm, halvings, steps, near, _ = state
+        poses, counted, step, fraction, norm, halvings, steps, near, _ = state
         trial = moved(poses, fraction * step)
-        residual, jacobian = equations(system, trial, turns)
+        residual, jacobian = equations(system, trial, counted)
         missed = jnp.max(jnp.abs(residual), initial=0.0)
         # Rounding may make a point that is already exact a little worse.
         worse = ~(missed <= jnp.maximum(norm, _NEAR)) & (halvings < _HALVINGS)
@@ -245,7 +245,7 @@ def _newton(system: System, start: Poses, turns: Array, least_squares: bool) -> 
         near_now = missed < _NEAR
         accepted = (
             trial,
-            coordinates(system, joined(system, trial))[0],
+            turns(system, trial),
             following,
             jnp.ones(()),
             missed,
@@ -255,12 +255,12 @@ def _newton(system: System, start: Poses, turns: Array, least_squares: bool) -> 
             # Once near, one more step is taken; where it fails to help, no other will.
             near & near_now | ~jnp.isfinite(missed),
         )
-        retry = (poses, turns, step, fraction / 2, norm, halvings + 1, steps, near, False)
+        retry = (poses, counted, step, fraction / 2, norm, halvings + 1, steps, near, False)
         return jax.tree.map(lambda a, b: jnp.where(worse, a, b), retry, accepted)
 
     state = (
         start,
-        turns,
+        counted,
         jnp.zeros((len(system.parts), 6)),
         jnp.ones(()),
         jnp.asarray(jnp.inf),
@@ -273,8 +273,8 @@ def _newton(system: System, start: Poses, turns: Array, least_squares: bool) -> 
     def going(state: tuple) -> Array:
         return ~state[-1] & (state[6] <= STEPS)
 
-    poses, turns, _, _, norm, _, steps, *_ = jax.lax.while_loop(going, body, state)
-    return poses, turns, steps - 1, norm
+    poses, counted, _, _, norm, _, steps, *_ = jax.lax.while_loop(going, body, state)
+    return poses, counted, steps - 1, norm
 
 
 def _step(jacobian: Array, residual: Array, least_squares: bool) -> Float[Array, "n 6"]:
@@ -291,22 +291,22 @@ def _limited(step: Array) -> Array:
     return step * (_LARGEST_TURN / jnp.maximum(turn, _LARGEST_TURN))
 
 
-def _attached(system: System, poses: Poses, turns: Array, least_squares: bool) -> Poses:
+def _attached(system: System, poses: Poses, counted: Array, least_squares: bool) -> Poses:
     """The poses, with the derivative of the solution by the numbers of the system."""
-    return (_attached_redundant if least_squares else _attached_regular)(system, poses, turns)
+    return (_attached_redundant if least_squares else _attached_regular)(system, poses, counted)
 
 
 def _attach(least_squares: bool) -> Any:
     @jax.custom_jvp
-    def attached(system: System, poses: Poses, turns: Array) -> Poses:
+    def attached(system: System, poses: Poses, counted: Array) -> Poses:
         return poses
 
     @attached.defjvp
     def derivative(primals: tuple, tangents: tuple) -> tuple:
-        system, poses, turns = primals
-        poses = attached(system, poses, turns)
-        _, change = jax.jvp(lambda s: equations(s, poses, turns)[0], (system,), (tangents[0],))
-        step = sensitivity(system, poses, turns, change, least_squares)
+        system, poses, counted = primals
+        poses = attached(system, poses, counted)
+        _, change = jax.jvp(lambda s: equations(s, poses, counted)[0], (system,), (tangents[0],))
+        step = sensitivity(system, poses, counted, change, least_squares)
         turn = jnp.concatenate([jnp.zeros((len(step), 1)), step[:, 3:] / 2], axis=1)
         quaternion = jax.vmap(quaternions.product)(turn, poses.quaternion)
         return poses, Poses(step[:, :3], quaternion)
@@ -385,19 +385,19 @@ def explain(assembly: Assembly) -> str:
     )
 
 
-def _closest(system: System, poses: Poses, turns: Array) -> tuple[Poses, np.ndarray]:
+def _closest(system: System, poses: Poses, counted: Array) -> tuple[Poses, np.ndarray]:
     """Poses that satisfy the joints and come as close to the drives as they can."""
     where = rows(system)
     weight = np.ones(sum(map(len, where.values())))
     for name in system.parameters:
         weight[where[name]] = 1e-3
-    return _levenberg(system, poses, turns, jnp.asarray(weight))
+    return _levenberg(system, poses, counted, jnp.asarray(weight))
 
 
 @eqx.filter_jit
-def _levenberg(system: System, poses: Poses, turns: Array, weight: Array) -> tuple:
+def _levenberg(system: System, poses: Poses, counted: Array, weight: Array) -> tuple:
     def value(at: Poses) -> tuple[Array, Array]:
-        residual, jacobian = equations(system, at, turns)
+        residual, jacobian = equations(system, at, counted)
         return weight * residual, weight[:, None] * jacobian
 
     def body(_: int, state: tuple) -> tuple:
@@ -411,7 +411,7 @@ def _levenberg(system: System, poses: Poses, turns: Array, weight: Array) -> tup
         return at, jnp.clip(jnp.where(better, damping / 5, damping * 4), 1e-14, 1e6)
 
     poses, _ = jax.lax.fori_loop(0, 200, body, (poses, jnp.asarray(1e-3)))
-    return poses, equations(system, poses, turns)[0]
+    return poses, equations(system, poses, counted)[0]
 
 
 def _gaps(assembly: Assembly) -> list[str]:
