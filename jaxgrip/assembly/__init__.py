@@ -6,6 +6,7 @@ from jaxgrip.assembly.assemble import solve as solve
 from jaxgrip.assembly.equations import equations as equations
 from jaxgrip.assembly.poses import Poses as Poses
 from jaxgrip.assembly.poses import moved as moved
+from jaxgrip.assembly.poses import outline as outline
 from jaxgrip.assembly.poses import point as point
 from jaxgrip.assembly.poses import start as start
 from jaxgrip.assembly.system import Connection as Connection

@@ -5,6 +5,7 @@ that frame comes from automatic differentiation, for all joints of a kind at onc
 the chain is the same for all joints.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import equinox as eqx
@@ -19,6 +20,10 @@ from jaxgrip.joints import Clamp, Frame, Gear, Joint, frame, relative
 from jaxgrip.joints.gear import nearest
 from jaxgrip.spatial import quaternions
 from jaxgrip.spatial.rotations import skew
+
+# The six small motions of a frame: ways along the axes, then turns about them.
+_WAYS = np.concatenate([np.eye(3), np.zeros((3, 3))])
+_TURNS = np.concatenate([np.zeros((3, 3, 3)), -np.cross(np.eye(3)[:, None, :], np.eye(3)[None])])
 
 
 class Joined(NamedTuple):
@@ -105,7 +110,7 @@ def equations(
     jacobian = jnp.zeros((count, len(system.parts) + 1, 6))
     for kind in kinds(system):
         joint, place = kind.of(at.place)
-        value, local = jax.vmap(_with_derivative)(joint, place)
+        value, local = jax.vmap(lambda j, p: _with_derivative(j.residual, p))(joint, place)
         full = jnp.einsum("jek,jkbl->jebl", local, at.by[kind.places])
         numbers = np.stack([where[name] for name in kind.names])
         residual = residual.at[numbers].set(value)
@@ -139,7 +144,7 @@ def coordinates(system: System, at: Joined) -> tuple[Float[Array, " j"], Float[A
         if kind.joint.coordinate.__func__ is Joint.coordinate:
             continue
         joint, place = kind.of(at.place)
-        value, local = jax.vmap(_coordinate)(joint, place)
+        value, local = jax.vmap(lambda j, p: _with_derivative(j.coordinate, p))(joint, place)
         values = values.at[kind.places].set(value)
         full = jnp.einsum("jk,jkbl->jbl", local, at.by[kind.places])
         slopes = slopes.at[kind.places].set(full)
@@ -220,22 +225,10 @@ def _frames(system: System) -> Frame:
     return Frame(origins.reshape(-1, 2, 3), rotations.reshape(-1, 2, 3, 3))
 
 
-def _shifted(place: Frame, step: Float[Array, "6"]) -> Frame:
-    turn = quaternions.to_matrix(quaternions.exponential(step[3:]))
-    return Frame(place.origin + step[:3], turn @ place.rotation)
+def _with_derivative(function: Callable[[Frame], Array], place: Frame) -> tuple[Array, Array]:
+    """Value at a place, and its derivatives by the six small motions of the frame, last."""
 
+    def along(way: Array, turn: Array) -> Array:
+        return jax.jvp(function, (place,), (Frame(way, turn @ place.rotation),))[1]
 
-def _with_derivative(joint: Joint, place: Frame) -> tuple[Array, Array]:
-    def residual(step: Array) -> Array:
-        return joint.residual(_shifted(place, step))
-
-    zero = jnp.zeros(6)
-    return residual(zero), jax.jacfwd(residual)(zero)
-
-
-def _coordinate(joint: Joint, place: Frame) -> tuple[Array, Array]:
-    def value(step: Array) -> Array:
-        return joint.coordinate(_shifted(place, step))
-
-    zero = jnp.zeros(6)
-    return value(zero), jax.jacfwd(value)(zero)
+    return function(place), jax.vmap(along, out_axes=-1)(_WAYS, _TURNS)

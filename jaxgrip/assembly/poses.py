@@ -73,3 +73,20 @@ def point(
 def placed(frame: Frame, position: Array, rotation: Array) -> Frame:
     """A frame given in that of a part, in the frame of the ground."""
     return Frame(position + rotation @ frame.origin, rotation @ frame.rotation)
+
+
+def outline(system: System, poses: Poses) -> dict[str, Float[Array, "k 3"]]:
+    """Places of every part's attachments, for drawing it as a line through them.
+
+    An attachment with an axis counts as the middle of its first two points.
+
+    **Arguments:** `system`; `poses`.
+
+    **Returns:** by the name of the part, (k, 3) [m] in the frame of the ground.
+    """
+    lines = {}
+    for k, part in enumerate(system.parts):
+        places = jnp.stack([points[:2].mean(axis=0) for points in part.attachments.values()])
+        rotation = quaternions.to_matrix(poses.quaternion[k])
+        lines[part.name] = poses.position[k][None] + places @ rotation.T
+    return lines

@@ -1,3 +1,4 @@
+from jaxgrip.models import crane as crane
 from jaxgrip.models import ocp_problems as ocp_problems
 from jaxgrip.models.crane import reference_crane as reference_crane
 from jaxgrip.models.gripper import Finger as Finger
