@@ -16,13 +16,11 @@ from jaxgrip.mechanisms.equations import (
     RANK_TOLERANCE,
     Equations,
     along,
-    factor,
-    free,
     holding,
-    shift,
-    solve,
+    inverse_at,
+    weighted_jacobian,
 )
-from jaxgrip.mechanisms.mechanism import Mechanism, row_names, seats
+from jaxgrip.mechanisms.mechanism import Mechanism, jacobian, row_names, seats
 from jaxgrip.precision import require_x64
 from jaxgrip.rigid import crba, forward_kinematics
 
@@ -79,7 +77,7 @@ def close(equations: Equations, q: Float[Array, " n"]) -> tuple[Float[Array, " n
 
     def step(carry):
         q, size, _, count = carry
-        newton = shift(equations, q, factor(equations, q), equations(q))
+        newton = -inverse_at(equations, q).driven @ equations(q)
         tried = q[None, :] + parts[:, None] * newton[None, :]
         sizes = jax.vmap(size_of)(tried)
         sizes = jnp.where(jnp.isfinite(sizes), sizes, jnp.inf)
@@ -97,9 +95,9 @@ def _nearest(primals, tangents):
     equations, guess = primals
     d_equations, d_guess = tangents
     q, count = close(equations, guess)
-    mass = crba(equations.mechanism.tree, q)
+    _, missed = jax.jvp(equations, (q,), (d_guess,))
     _, moved = jax.jvp(lambda e: e(q), (equations,), (d_equations,))
-    dq, _ = solve(equations, q, factor(equations, q), mass @ d_guess, -moved)
+    dq = d_guess - inverse_at(equations, q).driven @ (missed + moved)
     return (q, count), (dq, np.zeros(count.shape, jax.dtypes.float0))
 
 
@@ -153,10 +151,9 @@ def assemble(
 
 @jax.jit
 def _velocity(equations: Equations, q: Array, qd: Array) -> Array:
-    mass = crba(equations.mechanism.tree, q)
-    rates = jnp.zeros(equations.mechanism.m, q.dtype)
-    asked = jnp.concatenate([rates, equations.values])
-    return solve(equations, q, factor(equations, q), mass @ qd, asked)[0]
+    asked = jnp.concatenate([jnp.zeros(equations.mechanism.m, q.dtype), equations.values])
+    missed = along(equations, q, qd) - asked
+    return qd - inverse_at(equations, q).driven @ missed
 
 
 def consistent_velocity(
@@ -238,10 +235,10 @@ def mobility(mechanism: Mechanism, q: Float[Array, " n"]) -> Mobility:
     **Raises:** `ValueError` for another shape.
     """
     check_shape("q", q, (mechanism.n,))
-    factors = factor(free(mechanism), q)
-    cholesky, left, right, _, size = map(np.asarray, factors)
-    weighted = (right * size) @ left.T
-    largest = float(np.max(size, initial=0.0))
+    lower, weighted = weighted_jacobian(crba(mechanism.tree, q), jacobian(mechanism, q))
+    lower, weighted = np.asarray(lower), np.asarray(weighted).T
+    size = np.linalg.svd(weighted, compute_uv=False) if len(weighted) else np.zeros(0)
+    largest = np.max(size, initial=0.0)
     tolerance = RANK_TOLERANCE * largest
 
     def rank(rows: np.ndarray) -> int:
@@ -256,7 +253,7 @@ def mobility(mechanism: Mechanism, q: Float[Array, " n"]) -> Mobility:
         known = now
     # The free motions, in coordinates; pivoting picks those that move best.
     motions = np.linalg.svd(weighted)[2][known:] if len(weighted) else np.eye(mechanism.n)
-    motions = np.linalg.solve(cholesky.T, motions.T).T
+    motions = np.linalg.solve(lower.T, motions.T).T
     independent = _pivots(motions)
     return Mobility(
         mechanism.n,

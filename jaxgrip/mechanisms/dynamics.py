@@ -11,9 +11,17 @@ from jaxtyping import Array, Float
 from jaxgrip.checks import check_shape, concrete
 from jaxgrip.joints import Frame, relative
 from jaxgrip.mechanisms.closing import MechanismError, mobility
-from jaxgrip.mechanisms.equations import Equations, curvature, factor, free, holding, solve
+from jaxgrip.mechanisms.equations import (
+    RANK_TOLERANCE,
+    Equations,
+    curvature,
+    free,
+    holding,
+    inverse_at,
+    weighted_jacobian,
+)
 from jaxgrip.mechanisms.mechanism import Loop, Mechanism, seats
-from jaxgrip.rigid import BodyLoads, Poses, bias_forces, forward_kinematics, rnea_bodies
+from jaxgrip.rigid import BodyLoads, Poses, bias_forces, crba, forward_kinematics, rnea_bodies
 from jaxgrip.spatial import skew
 
 
@@ -58,8 +66,9 @@ def forward_dynamics(
 def _motion(equations: Equations, q: Array, qd: Array, tau: Array, held: Array) -> tuple:
     rest = tau - bias_forces(equations.mechanism.tree, q, qd)
     bend = curvature(equations, q, qd)
-    asked = jnp.concatenate([jnp.zeros(equations.mechanism.m, q.dtype), held])
-    return solve(equations, q, factor(equations, q), rest, asked - bend)
+    asked = jnp.concatenate([jnp.zeros(equations.mechanism.m, q.dtype), held]) - bend
+    free, driven, stiff = inverse_at(equations, q)
+    return free @ rest + driven @ asked, stiff @ asked - driven.T @ rest
 
 
 class Drives(NamedTuple):
@@ -112,7 +121,10 @@ def inverse_dynamics(
 def _check_drives(mechanism: Mechanism, equations: Equations, q: Array) -> None:
     found = mobility(mechanism, q)
     names = ", ".join(mechanism.coordinates[k] for k in equations.held) or "none"
-    rank = int(np.sum(np.asarray(factor(equations, q).inverse) > 0))
+    rows = jax.jacfwd(equations)(q)
+    rank = np.linalg.matrix_rank(
+        weighted_jacobian(crba(mechanism.tree, q), rows)[1], rtol=RANK_TOLERANCE
+    )
     if rank < mechanism.n or len(equations.held) != found.freedoms:
         raise MechanismError(
             f"The mechanism has {found.freedoms} freedom(s) here and the drives {names} do not "

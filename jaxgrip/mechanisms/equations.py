@@ -2,9 +2,8 @@
 
     M(q) x - Jᵀ(q) y = a,    J(q) x = b
 
-With M = L Lᵀ and the singular value decomposition L⁻¹ Jᵀ = U Σ Vᵀ cut off at its rank, x is unique
-and y the shortest. What depends on the rank is a number, not a shape, so that a mechanism may have
-any constraints more than once.
+x is unique and y the shortest. What depends on the rank of J is a number, not a shape, so that a
+mechanism may have any constraint more than once.
 """
 
 from typing import NamedTuple
@@ -53,70 +52,57 @@ def holding(mechanism: Mechanism, hold: dict | None) -> Equations:
     )
 
 
-class Factors(NamedTuple):
-    """Cholesky factor L of M, and U, Σ and V of L⁻¹ Jᵀ with what is kept of Σ as its inverse."""
+class Inverse(NamedTuple):
+    """Of the equations: x = G a + H b, y = C b - Hᵀ a, in that order G, H and C."""
 
-    cholesky: Float[Array, "n n"]
-    left: Float[Array, "n k"]
-    right: Float[Array, "rows k"]
-    inverse: Float[Array, " k"]
-    singular_values: Float[Array, " k"]
+    free: Float[Array, "n n"]
+    driven: Float[Array, "n rows"]
+    stiff: Float[Array, "rows rows"]
 
 
-def factor(equations: Equations, q: Float[Array, " n"]) -> Factors:
-    """Factors at q, as numbers without a derivative."""
-    equations, q = jax.lax.stop_gradient((equations, q))
-    cholesky = jnp.linalg.cholesky(crba(equations.mechanism.tree, q))
-    rows = jax.jacfwd(equations)(q)
-    if not len(rows):
-        none = jnp.zeros(0, q.dtype)
-        return Factors(cholesky, jnp.zeros((len(q), 0), q.dtype), none[:, None], none, none)
-    weighted = jax.scipy.linalg.solve_triangular(cholesky, rows.T, lower=True)
-    left, size, right = jnp.linalg.svd(weighted, full_matrices=False)
-    keep = size > RANK_TOLERANCE * size[0]
-    inverse = jnp.where(keep, 1 / jnp.where(keep, size, 1.0), 0.0)
-    return Factors(cholesky, left, right.T, inverse, size)
+def weighted_jacobian(m: Float[Array, "n n"], j: Float[Array, "rows n"]) -> tuple[Array, Array]:
+    """L with M = L Lᵀ, and L⁻¹ Jᵀ, whose singular values tell the rank of J."""
+    lower = jnp.linalg.cholesky(m)
+    return lower, jax.scipy.linalg.solve_triangular(lower, j.T, lower=True)
 
 
 @jax.custom_jvp
-def solve(
-    equations: Equations,
-    q: Float[Array, " n"],
-    factors: Factors,
-    a: Float[Array, " n"],
-    b: Float[Array, " rows"],
-) -> tuple[Float[Array, " n"], Float[Array, " rows"]]:
-    """x and the shortest y of M x - Jᵀ y = a, J x = b, from the factors at q.
+def invert(m: Float[Array, "n n"], j: Float[Array, "rows n"]) -> Inverse:
+    """The inverse, from M = L Lᵀ and L⁻¹ Jᵀ = U Σ Vᵀ cut off at its rank.
 
-    Its derivative is the implicit one, to any order: no factor is ever differentiated.
+    Its derivative is that at constant rank, of the inverse and not of its factors, which have
+    none where singular values are equal.
     """
-    lower, left, right, inverse, _ = factors
-    keep = (inverse > 0).astype(q.dtype)
-    start = jax.scipy.linalg.solve_triangular(lower, a, lower=True)
-    along = left.T @ start
-    asked = inverse * (right.T @ b)
-    x = start + left @ (asked - keep * along)
-    y = right @ (inverse * (asked - along))
-    return jax.scipy.linalg.solve_triangular(lower, x, lower=True, trans="T"), y
+    lower, weighted = weighted_jacobian(m, j)
+    back = jax.scipy.linalg.solve_triangular(lower, jnp.eye(len(m), dtype=m.dtype), lower=True)
+    if not len(j):
+        return Inverse(back.T @ back, j.T, jnp.zeros((0, 0), m.dtype))
+    left, size, right = jnp.linalg.svd(weighted, full_matrices=False)
+    keep = size > RANK_TOLERANCE * size[0]
+    inverse = jnp.where(keep, 1 / jnp.where(keep, size, 1.0), 0.0)[:, None]
+    left = left * keep.astype(m.dtype)[None, :]
+    scaled = inverse * right
+    rest = back - left @ (left.T @ back)
+    return Inverse(rest.T @ rest, back.T @ (left @ scaled), scaled.T @ scaled)
 
 
-@solve.defjvp
+@invert.defjvp
 def _implicit(primals, tangents):
-    equations, q, factors, a, _ = primals
-    d_equations, dq, _, da, db = tangents
-    x, y = solve(*primals)
-    # J lever = y: what the shortest y needs when the null space of Jᵀ turns.
-    lever, _ = solve(equations, q, factors, jnp.zeros_like(a), y)
+    m, j = primals
+    dm, dj = tangents
+    inverse = invert(m, j)
+    g, h, c = inverse
+    lost = jnp.eye(len(j), dtype=m.dtype) - j @ h
+    turn = lost @ dj @ h
+    dg = -g @ dm @ g - g @ dj.T @ h.T - h @ dj @ g
+    dh = g @ (dj.T @ c - dm @ h) - h @ dj @ h + h @ turn.T
+    bent = c @ (turn.T - dj @ h)
+    return inverse, Inverse(dg, dh, h.T @ dm @ h + bent + bent.T)
 
-    def products(equations, q):
-        _, pull = jax.vjp(equations, q)
-        force = crba(equations.mechanism.tree, q) @ x - pull(y)[0]
-        return force, along(equations, q, x), along(equations, q, lever)
 
-    _, (d_force, d_rate, d_lever) = jax.jvp(products, (equations, q), (d_equations, dq))
-    dx, dy = solve(equations, q, factors, da - d_force, db - d_rate)
-    seen, _ = solve(equations, q, factors, jnp.zeros_like(a), d_lever)
-    return (x, y), (dx, dy + d_lever - along(equations, q, seen))
+def inverse_at(equations: Equations, q: Float[Array, " n"]) -> Inverse:
+    """The inverse at q."""
+    return invert(crba(equations.mechanism.tree, q), jax.jacfwd(equations)(q))
 
 
 def along(
@@ -138,38 +124,27 @@ CORRECTIONS = 3
 
 @jax.custom_jvp
 def project(
-    equations: Equations, factors: Factors, q: Float[Array, " n"], qd: Float[Array, " n"]
+    equations: Equations, inverse: Inverse, q: Float[Array, " n"], qd: Float[Array, " n"]
 ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
     """Nearest closed position and velocity there, in the kinetic norm, of a state almost closed.
 
-    `factors` at q serve all corrections: what they are wrong by is of the order of the gap.
+    The inverse at q serves all corrections: what it is wrong by is of the order of the gap.
     """
 
     def correct(_, state):
         missed = jax.jvp(equations, state[:1], state[1:])
-        return tuple(
-            x + shift(equations, q, factors, g) for x, g in zip(state, missed, strict=True)
-        )
+        return tuple(x - inverse.driven @ gap for x, gap in zip(state, missed, strict=True))
 
     return jax.lax.fori_loop(0, CORRECTIONS, correct, (q, qd))
 
 
 @project.defjvp
 def _projected(primals, tangents):
-    equations, factors, _, _ = primals
-    d_equations, _, *d_guess = tangents
+    equations, inverse, _, _ = primals
+    d_equations, _, dq, dqd = tangents
     q, qd = project(*primals)
-    mass = crba(equations.mechanism.tree, q)
-
-    _, gap = jax.jvp(lambda e: e(q), (equations,), (d_equations,))
-    dq, _ = solve(equations, q, factors, mass @ d_guess[0], -gap)
+    _, gap = jax.jvp(equations, (q,), (dq,))
+    _, moved = jax.jvp(lambda e: e(q), (equations,), (d_equations,))
+    dq = dq - inverse.driven @ (gap + moved)
     _, rate = jax.jvp(lambda e, q: along(e, q, qd), (equations, q), (d_equations, dq))
-    dqd, _ = solve(equations, q, factors, mass @ d_guess[1], -rate)
-    return (q, qd), (dq, dqd)
-
-
-def shift(
-    equations: Equations, q: Float[Array, " n"], factors: Factors, gap: Float[Array, " rows"]
-) -> Float[Array, " n"]:
-    """Newton's step that closes a gap: the one of least kinetic norm."""
-    return solve(equations, q, factors, jnp.zeros_like(q), -gap)[0]
+    return (q, qd), (dq, dqd - inverse.driven @ (rate + along(equations, q, dqd)))
