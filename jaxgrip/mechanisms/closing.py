@@ -17,7 +17,7 @@ from jaxgrip.mechanisms.equations import (
     Equations,
     along,
     holding,
-    inverse_at,
+    inverse_of,
     weighted_jacobian,
 )
 from jaxgrip.mechanisms.mechanism import Mechanism, jacobian, row_names, seats
@@ -77,7 +77,7 @@ def close(equations: Equations, q: Float[Array, " n"]) -> tuple[Float[Array, " n
 
     def step(carry):
         q, size, _, count = carry
-        newton = -inverse_at(equations, q).driven @ equations(q)
+        newton = -inverse_of(equations, q).driven @ equations(q)
         tried = q[None, :] + parts[:, None] * newton[None, :]
         sizes = jax.vmap(size_of)(tried)
         sizes = jnp.where(jnp.isfinite(sizes), sizes, jnp.inf)
@@ -97,7 +97,7 @@ def _nearest(primals, tangents):
     q, count = close(equations, guess)
     _, missed = jax.jvp(equations, (q,), (d_guess,))
     _, moved = jax.jvp(lambda e: e(q), (equations,), (d_equations,))
-    dq = d_guess - inverse_at(equations, q).driven @ (missed + moved)
+    dq = d_guess - inverse_of(equations, q).driven @ (missed + moved)
     return (q, count), (dq, np.zeros(count.shape, jax.dtypes.float0))
 
 
@@ -153,7 +153,7 @@ def assemble(
 def _velocity(equations: Equations, q: Array, qd: Array) -> Array:
     asked = jnp.concatenate([jnp.zeros(equations.mechanism.m, q.dtype), equations.values])
     missed = along(equations, q, qd) - asked
-    return qd - inverse_at(equations, q).driven @ missed
+    return qd - inverse_of(equations, q).driven @ missed
 
 
 def consistent_velocity(

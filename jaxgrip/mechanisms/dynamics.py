@@ -14,14 +14,14 @@ from jaxgrip.mechanisms.closing import MechanismError, mobility
 from jaxgrip.mechanisms.equations import (
     RANK_TOLERANCE,
     Equations,
-    curvature,
     free,
     holding,
     inverse_at,
     weighted_jacobian,
 )
+from jaxgrip.mechanisms.kinematics import bias, constraint_bend, state
 from jaxgrip.mechanisms.mechanism import Loop, Mechanism, seats
-from jaxgrip.rigid import BodyLoads, Poses, bias_forces, crba, forward_kinematics, rnea_bodies
+from jaxgrip.rigid import BodyLoads, Poses, crba, forward_kinematics, rnea_bodies
 from jaxgrip.spatial import skew
 
 
@@ -64,11 +64,12 @@ def forward_dynamics(
 
 
 def _motion(equations: Equations, q: Array, qd: Array, tau: Array, held: Array) -> tuple:
-    rest = tau - bias_forces(equations.mechanism.tree, q, qd)
-    bend = curvature(equations, q, qd)
-    asked = jnp.concatenate([jnp.zeros(equations.mechanism.m, q.dtype), held]) - bend
-    free, driven, stiff = inverse_at(equations, q)
-    return free @ rest + driven @ asked, stiff @ asked - driven.T @ rest
+    mechanism = equations.mechanism
+    now = state(mechanism.tree, q, qd)
+    rest = tau - bias(mechanism.tree, now)
+    bend = jnp.concatenate([-constraint_bend(mechanism, now), held])
+    free, driven, stiff = inverse_at(equations, now)
+    return free @ rest + driven @ bend, stiff @ bend - driven.T @ rest
 
 
 class Drives(NamedTuple):

@@ -14,8 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from jaxgrip.mechanisms.kinematics import State, constraint_matrix, mass_matrix, state
 from jaxgrip.mechanisms.mechanism import Mechanism, constraints
-from jaxgrip.rigid import crba
 
 # A singular value below this part of the largest is a redundant constraint.
 RANK_TOLERANCE = 1e-9
@@ -100,9 +100,17 @@ def _implicit(primals, tangents):
     return inverse, Inverse(dg, dh, h.T @ dm @ h + bent + bent.T)
 
 
-def inverse_at(equations: Equations, q: Float[Array, " n"]) -> Inverse:
+def inverse_at(equations: Equations, now: State) -> Inverse:
+    """The inverse where the bodies are."""
+    mechanism = equations.mechanism
+    held = jnp.eye(mechanism.n, dtype=now.bend.dtype)[np.array(equations.held, dtype=int)]
+    rows = jnp.concatenate([constraint_matrix(mechanism, now), held])
+    return invert(mass_matrix(mechanism.tree, now), rows)
+
+
+def inverse_of(equations: Equations, q: Float[Array, " n"]) -> Inverse:
     """The inverse at q."""
-    return invert(crba(equations.mechanism.tree, q), jax.jacfwd(equations)(q))
+    return inverse_at(equations, state(equations.mechanism.tree, q, jnp.zeros_like(q)))
 
 
 def along(
@@ -110,13 +118,6 @@ def along(
 ) -> Float[Array, " rows"]:
     """J(q) x."""
     return jax.jvp(equations, (q,), (x,))[1]
-
-
-def curvature(
-    equations: Equations, q: Float[Array, " n"], qd: Float[Array, " n"]
-) -> Float[Array, " rows"]:
-    """J̇ q̇, the acceleration of the constraints at no acceleration of the coordinates."""
-    return jax.jvp(lambda q: along(equations, q, qd), (q,), (qd,))[1]
 
 
 CORRECTIONS = 3

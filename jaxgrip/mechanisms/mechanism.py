@@ -7,7 +7,6 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float
 
 from jaxgrip.checks import numbers
@@ -181,21 +180,32 @@ def constraints(mechanism: Mechanism, q: Float[Array, " n"]) -> Float[Array, " m
 
     **Raises:** `ValueError` for another shape.
     """
-    place = forward_kinematics(mechanism.tree, q)
-    found: list = [None] * len(mechanism.loops)
+    loops = loop_residuals(mechanism, forward_kinematics(mechanism.tree, q))
+    ratios, offsets = coupling_rows(mechanism)
+    return jnp.concatenate([loops, ratios @ q - offsets])
+
+
+def loop_residuals(mechanism: Mechanism, place: Poses) -> Float[Array, " rows"]:
+    """What the joints of the loops miss where the bodies are known."""
+    found: list = [jnp.zeros(0, place.translation.dtype)] * len(mechanism.loops)
     for kind in dict.fromkeys(map(_kind, mechanism.loops)):
         alike = [k for k, loop in enumerate(mechanism.loops) if _kind(loop) == kind]
         joint, first, second = _together(mechanism, alike, place)
         rows = jax.vmap(lambda j, a, b: j.residual(relative(a, b)))(joint, first, second)
         for k, row in zip(alike, rows, strict=True):
             found[k] = row
-    if mechanism.couplings:
-        leaders = np.array([mechanism.coordinate(c.leader) for c in mechanism.couplings])
-        followers = np.array([mechanism.coordinate(c.follower) for c in mechanism.couplings])
-        ratio = jnp.stack([c.ratio for c in mechanism.couplings])
-        offset = jnp.stack([c.offset for c in mechanism.couplings])
-        found.append(q[followers] - ratio * q[leaders] - offset)
-    return jnp.concatenate(found) if found else jnp.zeros(0, q.dtype)
+    return jnp.concatenate([jnp.zeros(0, place.translation.dtype), *found])
+
+
+def coupling_rows(mechanism: Mechanism) -> tuple[Float[Array, "rows n"], Float[Array, " rows"]]:
+    """Matrix and right side of the couplings."""
+    dtype = mechanism.tree.mass.dtype
+    rows, offsets = jnp.zeros((len(mechanism.couplings), mechanism.n), dtype), []
+    for k, coupling in enumerate(mechanism.couplings):
+        leader, follower = map(mechanism.coordinate, (coupling.leader, coupling.follower))
+        rows = rows.at[k, follower].set(1.0).at[k, leader].set(-coupling.ratio)
+        offsets.append(coupling.offset)
+    return rows, jnp.stack(offsets) if offsets else jnp.zeros(0, dtype)
 
 
 @jax.jit

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 from jaxgrip.checks import check_shape, concrete
 from jaxgrip.mechanisms.closing import MechanismError, worst
 from jaxgrip.mechanisms.dynamics import forward_dynamics
-from jaxgrip.mechanisms.equations import along, free, inverse_at, project
+from jaxgrip.mechanisms.equations import along, free, inverse_of, project
 from jaxgrip.mechanisms.mechanism import Mechanism
 from jaxgrip.precision import require_x64
 
@@ -81,7 +81,7 @@ class Projected(diffrax.AbstractAdaptiveSolver, diffrax.AbstractWrappedSolver):
 def _project(mechanism: Mechanism, x: Array) -> Array:
     equations = free(mechanism)
     q, qd = x[: mechanism.n], x[mechanism.n :]
-    return jnp.concatenate(project(equations, inverse_at(equations, q), q, qd))
+    return jnp.concatenate(project(equations, inverse_of(equations, q), q, qd))
 
 
 def _rate(t: Array, x: Array, args: tuple) -> Array:
