@@ -19,3 +19,5 @@ from jaxgrip.mechanisms.mechanism import constraints as constraints
 from jaxgrip.mechanisms.mechanism import jacobian as jacobian
 from jaxgrip.mechanisms.simulation import Motion as Motion
 from jaxgrip.mechanisms.simulation import simulate as simulate
+from jaxgrip.mechanisms.urdf import Robot as Robot
+from jaxgrip.mechanisms.urdf import read_urdf as read_urdf
