@@ -6,6 +6,7 @@ from jaxgrip import fem as fem
 from jaxgrip import fitting as fitting
 from jaxgrip import flexible as flexible
 from jaxgrip import joints as joints
+from jaxgrip import mechanisms as mechanisms
 from jaxgrip import models as models
 from jaxgrip import ocp as ocp
 from jaxgrip import rigid as rigid

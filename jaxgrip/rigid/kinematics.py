@@ -72,17 +72,22 @@ def body_jacobians(tree: Tree, q: Float[Array, " n"]) -> Float[Array, "bodies 6 
 
     Source: by definition; of a turning joint (z, z x arm), of a sliding one (0, z).
     """
-    rotation, position = forward_kinematics(tree, q)
+    return jacobians_at(tree, forward_kinematics(tree, q))
+
+
+def jacobians_at(tree: Tree, pose: Poses) -> Float[Array, "bodies 6 n"]:
+    """`body_jacobians` where the bodies are known."""
+    rotation, position = pose
     moving = np.array(tree.moving, dtype=int)
     related = np.zeros((len(tree.parents),) * 2)
     for j, chain in enumerate(ancestors(tree)):
         related[j, chain] = 1.0
     kinds = np.array(tree.joint_types)[moving]
-    carries = jnp.asarray(related[:, moving, None], q.dtype)
+    carries = jnp.asarray(related[:, moving, None], position.dtype)
     axis = jnp.broadcast_to(rotation[moving, :, 2][None], (len(tree.parents), tree.n, 3))
     arm = position[:, None, :] - position[moving][None, :, :]
-    turns = jnp.asarray(kinds == "revolute", q.dtype)[None, :, None]
-    slides = jnp.asarray(kinds == "prismatic", q.dtype)[None, :, None]
+    turns = jnp.asarray(kinds == "revolute", position.dtype)[None, :, None]
+    slides = jnp.asarray(kinds == "prismatic", position.dtype)[None, :, None]
     angular = turns * axis * carries
     linear = (turns * jnp.cross(axis, arm) + slides * axis) * carries
     return jnp.swapaxes(jnp.concatenate([angular, linear], axis=2), 1, 2)

@@ -1,0 +1,186 @@
+"""Forces and accelerations of mechanisms with closed loops, index 1."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from jaxgrip.checks import check_shape, concrete
+from jaxgrip.joints import Frame, relative
+from jaxgrip.mechanisms.closing import MechanismError, mobility
+from jaxgrip.mechanisms.equations import (
+    RANK_TOLERANCE,
+    Equations,
+    free,
+    holding,
+    inverse_at,
+    weighted_jacobian,
+)
+from jaxgrip.mechanisms.kinematics import bias, constraint_bend, state
+from jaxgrip.mechanisms.mechanism import Loop, Mechanism, seats
+from jaxgrip.rigid import BodyLoads, Poses, crba, forward_kinematics, rnea_bodies
+from jaxgrip.spatial import skew
+
+
+class Reactions(NamedTuple):
+    """Loads that the joints transmit.
+
+    Of the loops, in base axes, exerted by the first on the second body at the origin of the
+    second frame: `force` (loops, 3) [N], `moment` (loops, 3) [N m], and that origin, `point`
+    (loops, 3) [m]. Of the tree, `bodies`: what the parent exerts on each body, `F` and `N` of
+    `BodyLoads`, in body frames.
+    """
+
+    force: Float[Array, "loops 3"]
+    moment: Float[Array, "loops 3"]
+    point: Float[Array, "loops 3"]
+    bodies: BodyLoads
+
+
+@jax.jit
+def forward_dynamics(
+    mechanism: Mechanism, q: Float[Array, " n"], qd: Float[Array, " n"], tau: Float[Array, " n"]
+) -> tuple[Float[Array, " n"], Float[Array, " m"]]:
+    """Accelerations and multipliers of M q̈ + h = τ + Jᵀλ with J q̈ + J̇ q̇ = 0.
+
+    Where constraints are redundant the accelerations are still unique, and the multipliers are
+    the shortest [N and N m]. The derivative, in both modes and to any order, is the implicit one.
+    At a singular position, where a constraint is lost, accelerations are those of the constraints
+    that are left.
+
+    **Arguments:** `mechanism`; `q`, `qd`: (n,) closed coordinates [rad or m] and rates [per s];
+    `tau`: (n,) torques or forces at the joints of the tree [N m or N].
+
+    **Returns:** accelerations (n,) [per s^2]; multipliers (m,), one for each of the `constraints`,
+    [N] for lengths and [N m] for sines.
+
+    **Raises:** `ValueError` for another shape.
+    """
+    check_shape("tau", tau, (mechanism.n,))
+    return _motion(free(mechanism), q, qd, tau, jnp.zeros(0, q.dtype))
+
+
+def _motion(equations: Equations, q: Array, qd: Array, tau: Array, held: Array) -> tuple:
+    mechanism = equations.mechanism
+    now = state(mechanism.tree, q, qd)
+    rest = tau - bias(mechanism.tree, now)
+    bend = jnp.concatenate([-constraint_bend(mechanism, now), held])
+    free, driven, stiff = inverse_at(equations, now)
+    return free @ rest + driven @ bend, stiff @ bend - driven.T @ rest
+
+
+class Drives(NamedTuple):
+    """What drives must do and what follows.
+
+    `torques` (drives,) in the order asked [N m or N]; `qdd` (n,) of all joints [per s^2];
+    `multipliers` (m,) [N and N m].
+    """
+
+    torques: Float[Array, " drives"]
+    qdd: Float[Array, " n"]
+    multipliers: Float[Array, " m"]
+
+
+@jax.jit
+def _drive(equations: Equations, q: Array, qd: Array, tau: Array) -> Drives:
+    qdd, multipliers = _motion(equations, q, qd, tau, equations.values)
+    m = equations.mechanism.m
+    return Drives(multipliers[m:], qdd, multipliers[:m])
+
+
+def inverse_dynamics(
+    mechanism: Mechanism,
+    q: Float[Array, " n"],
+    qd: Float[Array, " n"],
+    accelerations: Mapping[str, Any],
+    tau: Float[Array, " n"] | None = None,
+) -> Drives:
+    """Torques of drives that give their joints the accelerations asked for; the rest follows.
+
+    **Arguments:** `mechanism`; `q`, `qd`: (n,) closed coordinates [rad or m] and rates [per s];
+    `accelerations`: of as many joints as there are freedoms, by the names of their bodies
+    [per s^2]; `tau`: (n,) other torques, as of springs and friction [N m or N].
+
+    **Returns:** `Drives` with `torques`, `qdd` and `multipliers`.
+
+    **Raises:** `ValueError` for another shape or an unknown name; `MechanismError` unless the
+    drives determine the motion, each being needed.
+    """
+    for name, x in (("q", q), ("qd", qd)):
+        check_shape(name, x, (mechanism.n,))
+    equations = holding(mechanism, accelerations)
+    if concrete(q) and all(map(concrete, jax.tree.leaves(equations))):
+        _check_drives(mechanism, equations, q)
+    tau = jnp.zeros_like(q) if tau is None else tau
+    check_shape("tau", tau, (mechanism.n,))
+    return _drive(equations, q, qd, tau)
+
+
+def _check_drives(mechanism: Mechanism, equations: Equations, q: Array) -> None:
+    found = mobility(mechanism, q)
+    names = ", ".join(mechanism.coordinates[k] for k in equations.held) or "none"
+    rows = jax.jacfwd(equations)(q)
+    rank = np.linalg.matrix_rank(
+        weighted_jacobian(crba(mechanism.tree, q), rows)[1], rtol=RANK_TOLERANCE
+    )
+    if rank < mechanism.n or len(equations.held) != found.freedoms:
+        raise MechanismError(
+            f"The mechanism has {found.freedoms} freedom(s) here and the drives {names} do not "
+            f"determine them one to one; drive {', '.join(found.independent) or 'nothing'}, for "
+            "instance."
+        )
+
+
+@jax.jit
+def reaction_forces(
+    mechanism: Mechanism, q: Float[Array, " n"], qd: Float[Array, " n"], tau: Float[Array, " n"]
+) -> Reactions:
+    """Loads in all joints during the motion that the torques cause.
+
+    Where constraints are redundant their share is the shortest vector of multipliers; sums over
+    the redundant ones do not depend on that. About its axis a joint of the tree transmits its
+    torque, and what couplings exert on it.
+
+    **Arguments:** as for `forward_dynamics`.
+
+    **Returns:** `Reactions`.
+
+    **Raises:** `ValueError` for another shape.
+    """
+    qdd, multipliers = forward_dynamics(mechanism, q, qd, tau)
+    tree = mechanism.tree
+    place = forward_kinematics(tree, q)
+    external = jnp.zeros((len(tree.parents), 6), q.dtype)
+    found, k = [], 0
+    for loop in mechanism.loops:
+        count = loop.joint.equations
+        force, moment, point = _wrench(mechanism, loop, place, multipliers[k : k + count])
+        k += count
+        found.append((force, moment, point))
+        for body, sign in ((loop.first, -1.0), (loop.second, 1.0)):
+            if body is not None:
+                i = tree.body(body)
+                arm = point - place.translation[i]
+                load = jnp.stack([force, moment + jnp.cross(arm, force)]) @ place.rotation[i]
+                external = external.at[i].add(sign * load.reshape(6))
+    none = jnp.zeros((0, 3), q.dtype)
+    loads = [jnp.stack(x) for x in zip(*found, strict=True)] if found else [none] * 3
+    return Reactions(*loads, rnea_bodies(tree, q, qd, qdd, external))
+
+
+def _wrench(mechanism: Mechanism, loop: Loop, place: Poses, multipliers: Array) -> tuple:
+    """Force and moment of a loop on its second body in base axes, and where."""
+    first, second = seats(mechanism, loop, place)
+    seen = relative(first, second)
+
+    def missed(way: Array, turn: Array) -> Array:
+        turned = seen.rotation + skew(turn) @ seen.rotation
+        return loop.joint.residual(Frame(seen.origin + way, turned))
+
+    still = jnp.zeros(3, multipliers.dtype)
+    _, pull = jax.vjp(missed, still, still)
+    force, moment = pull(multipliers)
+    return first.rotation @ force, first.rotation @ moment, second.origin

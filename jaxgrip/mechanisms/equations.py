@@ -1,0 +1,151 @@
+"""Equations of motion and constraint together, redundant constraints allowed.
+
+    M(q) x - Jᵀ(q) y = a,    J(q) x = b
+
+x is unique and y the shortest. What depends on the rank of J is a number, not a shape, so that a
+mechanism may have any constraint more than once.
+"""
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from jaxgrip.mechanisms.kinematics import State, constraint_matrix, mass_matrix, state
+from jaxgrip.mechanisms.mechanism import Mechanism, constraints
+
+# A singular value below this part of the largest is a redundant constraint.
+RANK_TOLERANCE = 1e-9
+
+
+class Equations(eqx.Module):
+    """Constraints of a mechanism, and coordinates that are held at values."""
+
+    mechanism: Mechanism
+    values: Float[Array, " held"]
+    held: tuple[int, ...] = eqx.field(static=True)
+
+    def __call__(self, q: Float[Array, " n"]) -> Float[Array, " rows"]:
+        """What the constraints miss, then what the held coordinates miss."""
+        return jnp.concatenate(
+            [constraints(self.mechanism, q), q[np.array(self.held, dtype=int)] - self.values]
+        )
+
+
+def free(mechanism: Mechanism) -> Equations:
+    """The constraints alone."""
+    return Equations(mechanism, jnp.zeros(0, mechanism.tree.mass.dtype), ())
+
+
+def holding(mechanism: Mechanism, hold: dict | None) -> Equations:
+    """The constraints, and coordinates held, by the names of their bodies."""
+    hold = hold or {}
+    dtype = mechanism.tree.mass.dtype
+    values = [jnp.asarray(value, dtype) for value in hold.values()]
+    return Equations(
+        mechanism,
+        jnp.stack(values) if values else jnp.zeros(0, dtype),
+        tuple(mechanism.coordinate(name) for name in hold),
+    )
+
+
+class Inverse(NamedTuple):
+    """Of the equations: x = G a + H b, y = C b - Hᵀ a, in that order G, H and C."""
+
+    free: Float[Array, "n n"]
+    driven: Float[Array, "n rows"]
+    stiff: Float[Array, "rows rows"]
+
+
+def weighted_jacobian(m: Float[Array, "n n"], j: Float[Array, "rows n"]) -> tuple[Array, Array]:
+    """L with M = L Lᵀ, and L⁻¹ Jᵀ, whose singular values tell the rank of J."""
+    lower = jnp.linalg.cholesky(m)
+    return lower, jax.scipy.linalg.solve_triangular(lower, j.T, lower=True)
+
+
+@jax.custom_jvp
+def invert(m: Float[Array, "n n"], j: Float[Array, "rows n"]) -> Inverse:
+    """The inverse, from M = L Lᵀ and L⁻¹ Jᵀ = U Σ Vᵀ cut off at its rank.
+
+    Its derivative is that at constant rank, of the inverse and not of its factors, which have
+    none where singular values are equal.
+    """
+    lower, weighted = weighted_jacobian(m, j)
+    back = jax.scipy.linalg.solve_triangular(lower, jnp.eye(len(m), dtype=m.dtype), lower=True)
+    if not len(j):
+        return Inverse(back.T @ back, j.T, jnp.zeros((0, 0), m.dtype))
+    left, size, right = jnp.linalg.svd(weighted, full_matrices=False)
+    keep = size > RANK_TOLERANCE * size[0]
+    inverse = jnp.where(keep, 1 / jnp.where(keep, size, 1.0), 0.0)[:, None]
+    left = left * keep.astype(m.dtype)[None, :]
+    scaled = inverse * right
+    rest = back - left @ (left.T @ back)
+    return Inverse(rest.T @ rest, back.T @ (left @ scaled), scaled.T @ scaled)
+
+
+@invert.defjvp
+def _implicit(primals, tangents):
+    m, j = primals
+    dm, dj = tangents
+    inverse = invert(m, j)
+    g, h, c = inverse
+    lost = jnp.eye(len(j), dtype=m.dtype) - j @ h
+    turn = lost @ dj @ h
+    dg = -g @ dm @ g - g @ dj.T @ h.T - h @ dj @ g
+    dh = g @ (dj.T @ c - dm @ h) - h @ dj @ h + h @ turn.T
+    bent = c @ (turn.T - dj @ h)
+    return inverse, Inverse(dg, dh, h.T @ dm @ h + bent + bent.T)
+
+
+def inverse_at(equations: Equations, now: State) -> Inverse:
+    """The inverse where the bodies are."""
+    mechanism = equations.mechanism
+    held = jnp.eye(mechanism.n, dtype=now.bend.dtype)[np.array(equations.held, dtype=int)]
+    rows = jnp.concatenate([constraint_matrix(mechanism, now), held])
+    return invert(mass_matrix(mechanism.tree, now), rows)
+
+
+def inverse_of(equations: Equations, q: Float[Array, " n"]) -> Inverse:
+    """The inverse at q."""
+    return inverse_at(equations, state(equations.mechanism.tree, q, jnp.zeros_like(q)))
+
+
+def along(
+    equations: Equations, q: Float[Array, " n"], x: Float[Array, " n"]
+) -> Float[Array, " rows"]:
+    """J(q) x."""
+    return jax.jvp(equations, (q,), (x,))[1]
+
+
+CORRECTIONS = 3
+
+
+@jax.custom_jvp
+def project(
+    equations: Equations, inverse: Inverse, q: Float[Array, " n"], qd: Float[Array, " n"]
+) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+    """Nearest closed position and velocity there, in the kinetic norm, of a state almost closed.
+
+    The inverse at q serves all corrections: what it is wrong by is of the order of the gap.
+    """
+
+    def correct(_, state):
+        missed = jax.jvp(equations, state[:1], state[1:])
+        return tuple(x - inverse.driven @ gap for x, gap in zip(state, missed, strict=True))
+
+    return jax.lax.fori_loop(0, CORRECTIONS, correct, (q, qd))
+
+
+@project.defjvp
+def _projected(primals, tangents):
+    equations, inverse, _, _ = primals
+    d_equations, _, dq, dqd = tangents
+    q, qd = project(*primals)
+    _, gap = jax.jvp(equations, (q,), (dq,))
+    _, moved = jax.jvp(lambda e: e(q), (equations,), (d_equations,))
+    dq = dq - inverse.driven @ (gap + moved)
+    _, rate = jax.jvp(lambda e, q: along(e, q, qd), (equations, q), (d_equations, dq))
+    return (q, qd), (dq, dqd - inverse.driven @ (rate + along(equations, q, dqd)))

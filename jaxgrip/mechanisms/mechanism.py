@@ -1,0 +1,282 @@
+"""A tree of bodies whose loops are closed by joints, and joints that move in a fixed ratio."""
+
+import difflib
+from collections.abc import Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from jaxgrip.checks import numbers
+from jaxgrip.joints import Frame, Joint, Rope, frame, relative
+from jaxgrip.rigid import Poses, Tree, forward_kinematics
+
+BASE = "the base"
+
+
+class Loop(eqx.Module):
+    """A joint between two bodies of a tree, which closes a loop.
+
+    **Arguments:**
+
+    - `name`; `joint`, any of `jaxgrip.joints` but a rope.
+    - `first`, `second`: names of two bodies; None is the base.
+    - `first_frame`, `second_frame`: where the joint sits on either, in the frame of the body of
+      the `Tree`: a `joints.Frame`, or (k, 3) points that make one [m]. `closed_at` finds both.
+
+    **Raises:** `ValueError` when both are the same body, the joint needs more points or holds in
+    one direction only, or a number is not finite.
+    """
+
+    joint: Joint
+    first_frame: Frame
+    second_frame: Frame
+    name: str = eqx.field(static=True)
+    first: str | None = eqx.field(static=True)
+    second: str | None = eqx.field(static=True)
+
+    def __init__(
+        self,
+        name: str,
+        joint: Joint,
+        first: str | None,
+        second: str | None,
+        first_frame: Any,
+        second_frame: Any,
+    ):
+        if first == second:
+            raise ValueError(f"Loop {name!r} joins {first or BASE} to itself.")
+        if isinstance(joint, Rope):
+            raise ValueError(
+                f"Loop {name!r} is closed by a rope, which may hang slack; use a distance, which "
+                "holds both ways."
+            )
+        self.name, self.joint, self.first, self.second = name, joint, first, second
+        self.first_frame = _frame(name, joint, first, first_frame)
+        self.second_frame = _frame(name, joint, second, second_frame)
+
+
+class Coupling(eqx.Module):
+    """Coordinate of the follower = ratio · coordinate of the leader + offset, a mimic joint.
+
+    **Arguments:** `name`; `leader`, `follower`: names of two bodies, whose joints in the tree are
+    meant; `ratio`; `offset` [rad or m].
+
+    **Raises:** `ValueError` when both are the same, or for a number that is none or not finite.
+    """
+
+    ratio: Float[Array, ""]
+    offset: Float[Array, ""]
+    name: str = eqx.field(static=True)
+    leader: str = eqx.field(static=True)
+    follower: str = eqx.field(static=True)
+
+    def __init__(self, name: str, leader: str, follower: str, ratio=1.0, offset=0.0):
+        if leader == follower:
+            raise ValueError(f"Coupling {name!r} couples the joint of {leader!r} to itself.")
+        self.name, self.leader, self.follower = name, leader, follower
+        self.ratio = numbers(f"The ratio of coupling {name!r}", ratio, ())
+        self.offset = numbers(f"The offset of coupling {name!r}", offset, ())
+
+
+class Mechanism(eqx.Module):
+    """A tree of bodies with loops and couplings.
+
+    Coordinates are those of the tree. The constraints g(q) = 0 are the equations of the joints
+    of the loops in their order, lengths [m] first, then sines of angles, then those of the
+    couplings [rad or m]. Redundant ones, as of a planar linkage closed by a hinge, are welcome.
+
+    **Arguments:** `tree`; `loops`; `couplings`.
+
+    **Raises:** `ValueError` when two have the same name, a loop names no body, or a coupling no
+    joint.
+    """
+
+    tree: Tree
+    loops: tuple[Loop, ...]
+    couplings: tuple[Coupling, ...]
+
+    def __init__(self, tree: Tree, loops: Sequence[Loop] = (), couplings: Sequence[Coupling] = ()):
+        self.tree, self.loops, self.couplings = tree, tuple(loops), tuple(couplings)
+        names = [part.name for part in (*self.loops, *self.couplings)]
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f"Two loops or couplings are called {name!r}; names must differ.")
+        for loop in self.loops:
+            for body in (loop.first, loop.second):
+                if body is not None and body not in tree.names:
+                    raise ValueError(f"Loop {loop.name!r} names {_unknown(body, tree.names)}")
+        for coupling in self.couplings:
+            for body in (coupling.leader, coupling.follower):
+                if body not in self.coordinates:
+                    raise ValueError(
+                        f"Coupling {coupling.name!r} names {_unknown(body, self.coordinates)}"
+                    )
+
+    @property
+    def n(self) -> int:
+        """Number of coordinates."""
+        return self.tree.n
+
+    @property
+    def m(self) -> int:
+        """Number of constraints, redundant ones included."""
+        return sum(loop.joint.equations for loop in self.loops) + len(self.couplings)
+
+    @property
+    def coordinates(self) -> tuple[str, ...]:
+        """Names of the bodies whose joints the coordinates are."""
+        return tuple(self.tree.names[i] for i in self.tree.moving)
+
+    def coordinate(self, name: str) -> int:
+        """Index of the coordinate of the joint of the body called `name`.
+
+        **Raises:** `ValueError` when there is no such body or its joint is fixed.
+        """
+        if name not in self.coordinates:
+            raise ValueError(f"There is {_unknown(name, self.coordinates)}")
+        return self.coordinates.index(name)
+
+
+def closed_at(
+    tree: Tree,
+    q: Float[Array, " n"],
+    name: str,
+    joint: Joint,
+    first: str | None,
+    second: str | None,
+    points: Any,
+) -> Loop:
+    """Loop that is closed in a known position, by a joint whose place is known there.
+
+    **Arguments:** `tree`; `q`: (n,) coordinates of the position [rad or m]; `name`, `joint`,
+    `first` and `second` as of `Loop`; `points`: (k, 3) of the joint in the base frame [m].
+
+    **Returns:** the `Loop`, both frames of which are where the points are.
+
+    **Raises:** `ValueError` as `Loop`, and for an unknown body.
+    """
+    at = _frame(name, joint, None, points)
+    place = forward_kinematics(tree, q)
+    seats = []
+    for body in (first, second):
+        if body is None:
+            seats.append(at)
+        else:
+            i = tree.body(body)
+            seats.append(relative(Frame(place.translation[i], place.rotation[i]), at))
+    return Loop(name, joint, first, second, *seats)
+
+
+@jax.jit
+def constraints(mechanism: Mechanism, q: Float[Array, " n"]) -> Float[Array, " m"]:
+    """What the constraints miss.
+
+    **Arguments:** `mechanism`; `q`: (n,) coordinates [rad or m].
+
+    **Returns:** (m,), of every loop the lengths [m], then the sines; of every coupling [rad or m].
+
+    **Raises:** `ValueError` for another shape.
+    """
+    loops = loop_residuals(mechanism, forward_kinematics(mechanism.tree, q))
+    ratios, offsets = coupling_rows(mechanism)
+    return jnp.concatenate([loops, ratios @ q - offsets])
+
+
+def loop_residuals(mechanism: Mechanism, place: Poses) -> Float[Array, " rows"]:
+    """What the joints of the loops miss where the bodies are known."""
+    found: list = [jnp.zeros(0, place.translation.dtype)] * len(mechanism.loops)
+    for kind in dict.fromkeys(map(_kind, mechanism.loops)):
+        alike = [k for k, loop in enumerate(mechanism.loops) if _kind(loop) == kind]
+        joint, first, second = _together(mechanism, alike, place)
+        rows = jax.vmap(lambda j, a, b: j.residual(relative(a, b)))(joint, first, second)
+        for k, row in zip(alike, rows, strict=True):
+            found[k] = row
+    return jnp.concatenate([jnp.zeros(0, place.translation.dtype), *found])
+
+
+def coupling_rows(mechanism: Mechanism) -> tuple[Float[Array, "rows n"], Float[Array, " rows"]]:
+    """Matrix and right side of the couplings."""
+    dtype = mechanism.tree.mass.dtype
+    rows, offsets = jnp.zeros((len(mechanism.couplings), mechanism.n), dtype), []
+    for k, coupling in enumerate(mechanism.couplings):
+        leader, follower = map(mechanism.coordinate, (coupling.leader, coupling.follower))
+        rows = rows.at[k, follower].set(1.0).at[k, leader].set(-coupling.ratio)
+        offsets.append(coupling.offset)
+    return rows, jnp.stack(offsets) if offsets else jnp.zeros(0, dtype)
+
+
+@jax.jit
+def jacobian(mechanism: Mechanism, q: Float[Array, " n"]) -> Float[Array, "m n"]:
+    """Derivative of the constraints with respect to the coordinates.
+
+    **Arguments:** `mechanism`; `q`: (n,) coordinates [rad or m].
+
+    **Returns:** (m, n), in units of a constraint per unit of a coordinate.
+
+    **Raises:** `ValueError` for another shape.
+    """
+    return jax.jacfwd(constraints, argnums=1)(mechanism, q)
+
+
+def seats(mechanism: Mechanism, loop: Loop, place: Poses) -> tuple[Frame, Frame]:
+    """Frames of a loop's joint on either body, in the base frame."""
+    return _seat(mechanism, loop.first, loop.first_frame, place), _seat(
+        mechanism, loop.second, loop.second_frame, place
+    )
+
+
+def row_names(mechanism: Mechanism) -> tuple[tuple[str, str, str], ...]:
+    """Of every constraint: "loop" or "coupling", its name, its unit ("m", "sine" or "rad or m")."""
+    rows = []
+    for loop in mechanism.loops:
+        lengths = loop.joint.lengths
+        units = ["m"] * lengths + ["sine"] * (loop.joint.equations - lengths)
+        rows += [("loop", loop.name, unit) for unit in units]
+    return (*rows, *(("coupling", c.name, "rad or m") for c in mechanism.couplings))
+
+
+def _frame(name: str, joint: Joint, body: str | None, value: Any) -> Frame:
+    where = f"of loop {name!r} on {repr(body) if body else BASE}"
+    if isinstance(value, Frame):
+        return Frame(
+            numbers(f"The origin {where}", value.origin, (3,)),
+            numbers(f"The rotation {where}", value.rotation, (3, 3)),
+        )
+    points = numbers(f"The points {where}", value, (1, 3), (2, 3), (3, 3))
+    if len(points) < joint.points:
+        raise ValueError(
+            f"The joint {where} has {len(points)} point(s); a {type(joint).__name__} needs "
+            f"{joint.points}."
+        )
+    return frame(points)
+
+
+def _kind(loop: Loop) -> Any:
+    return jax.tree.structure(loop.joint)
+
+
+def _together(mechanism: Mechanism, alike: list[int], place: Poses) -> tuple:
+    """Joints and both frames of loops of one kind, along a leading axis."""
+    loops = [mechanism.loops[k] for k in alike]
+    both = [seats(mechanism, loop, place) for loop in loops]
+    return tuple(
+        jax.tree.map(lambda *x: jnp.stack(x), *parts)
+        for parts in ([loop.joint for loop in loops], *zip(*both, strict=True))
+    )
+
+
+def _seat(mechanism: Mechanism, body: str | None, seat: Frame, place: Poses) -> Frame:
+    if body is None:
+        return seat
+    i = mechanism.tree.body(body)
+    r = place.rotation[i]
+    return Frame(r @ seat.origin + place.translation[i], r @ seat.rotation)
+
+
+def _unknown(name: str, known: Sequence[str]) -> str:
+    near = difflib.get_close_matches(name, known, n=1)
+    hint = f"perhaps {near[0]!r}?" if near else f"there are {', '.join(known)}."
+    return f"no body {name!r} that has a joint of its own; {hint}"

@@ -1,0 +1,183 @@
+"""Motion in time with loops that stay closed."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import diffrax
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from jaxgrip.checks import check_shape, concrete
+from jaxgrip.mechanisms.closing import MechanismError, worst
+from jaxgrip.mechanisms.dynamics import forward_dynamics
+from jaxgrip.mechanisms.equations import along, free, inverse_of, project
+from jaxgrip.mechanisms.mechanism import Mechanism
+from jaxgrip.precision import require_x64
+
+# How far an initial state may be from a closed one and still be taken for it.
+SLACK = 1e-9
+
+
+class Motion(NamedTuple):
+    """A motion at given times `t` (k,) [s].
+
+    `q`, `qd` and `qdd` (k, n) [rad or m, per s, per s^2]; `multipliers` (k, m) [N and N m];
+    `gap` (k, m), what the constraints miss [m and sines], and `gap_rate` (k, m) [per s].
+    """
+
+    t: Float[Array, " k"]
+    q: Float[Array, "k n"]
+    qd: Float[Array, "k n"]
+    qdd: Float[Array, "k n"]
+    multipliers: Float[Array, "k m"]
+    gap: Float[Array, "k m"]
+    gap_rate: Float[Array, "k m"]
+
+
+class Projected(diffrax.AbstractAdaptiveSolver, diffrax.AbstractWrappedSolver):
+    """A solver whose every step ends on the closed positions and velocities."""
+
+    solver: diffrax.AbstractSolver
+
+    @property
+    def term_structure(self):
+        """Of the solver."""
+        return self.solver.term_structure
+
+    @property
+    def interpolation_cls(self):
+        """Of the solver."""
+        return self.solver.interpolation_cls
+
+    @property
+    def term_compatible_contr_kwargs(self):
+        """Of the solver."""
+        return self.solver.term_compatible_contr_kwargs
+
+    def order(self, terms):
+        """Of the solver."""
+        return self.solver.order(terms)
+
+    def init(self, terms, t0, t1, y0, args):
+        """State of the solver."""
+        return self.solver.init(terms, t0, t1, y0, args)
+
+    def func(self, terms, t0, y0, args):
+        """Rate of change."""
+        return self.solver.func(terms, t0, y0, args)
+
+    def step(self, terms, t0, t1, y0, args, solver_state, made_jump):
+        """A step of the solver, projected."""
+        # A solver that keeps the last rate of a step would keep that before the projection.
+        y1, error, dense, solver_state, result = self.solver.step(
+            terms, t0, t1, y0, args, solver_state, made_jump=True
+        )
+        return _project(args[0], y1), error, dense, solver_state, result
+
+
+def _project(mechanism: Mechanism, x: Array) -> Array:
+    equations = free(mechanism)
+    q, qd = x[: mechanism.n], x[mechanism.n :]
+    return jnp.concatenate(project(equations, inverse_of(equations, q), q, qd))
+
+
+def _rate(t: Array, x: Array, args: tuple) -> Array:
+    mechanism, torque = args
+    q, qd = x[: mechanism.n], x[mechanism.n :]
+    tau = jnp.zeros_like(q) if torque is None else torque(t, q, qd)
+    return jnp.concatenate([qd, forward_dynamics(mechanism, q, qd, tau)[0]])
+
+
+@eqx.filter_jit
+def _simulate(mechanism, x0, times, torque, rtol, atol, max_steps) -> Motion:
+    solution = diffrax.diffeqsolve(
+        diffrax.ODETerm(_rate),
+        Projected(diffrax.Dopri8()),
+        times[0],
+        times[-1],
+        None,
+        x0,
+        args=(mechanism, torque),
+        saveat=diffrax.SaveAt(ts=times),
+        stepsize_controller=diffrax.PIDController(rtol=rtol, atol=atol),
+        max_steps=max_steps,
+    )
+
+    def look(t, x):
+        x = _project(mechanism, x)
+        q, qd = x[: mechanism.n], x[mechanism.n :]
+        tau = jnp.zeros_like(q) if torque is None else torque(t, q, qd)
+        qdd, multipliers = forward_dynamics(mechanism, q, qd, tau)
+        equations = free(mechanism)
+        return q, qd, qdd, multipliers, equations(q), along(equations, q, qd)
+
+    return Motion(times, *jax.vmap(look)(times, solution.ys))
+
+
+def simulate(
+    mechanism: Mechanism,
+    q0: Float[Array, " n"],
+    qd0: Float[Array, " n"],
+    times: Float[Array, " k"],
+    torque: Callable[..., Any] | None = None,
+    *,
+    rtol: float = 1e-11,
+    atol: float = 1e-11,
+    max_steps: int = 100_000,
+) -> Motion:
+    """Motion of a mechanism from a closed initial state; its loops cannot pull apart.
+
+    Every step ends with a projection to closed positions and velocities, to rounding.
+
+    **Arguments:**
+
+    - `mechanism`.
+    - `q0`, `qd0`: (n,) coordinates [rad or m] and rates [per s] at the first of the times, closed
+      to 1e-9; `assemble` and `consistent_velocity` make them.
+    - `times`: (k,) increasing times at which the motion is wanted [s].
+    - `torque`: function of `(t, q, qd)` giving (n,) torques or forces at the joints of the tree
+      [N m or N]; none when None.
+    - `rtol`, `atol`: relative and absolute tolerance of a step, the latter in units of the state.
+    - `max_steps`: limit on the number of steps.
+
+    **Returns:** `Motion`; differentiable in reverse mode with respect to the numbers of the
+    mechanism and of the torque, and the initial state.
+
+    **Raises:** `ValueError` for another shape and for times not finite or not increasing;
+    `MechanismError` for an initial state that is not closed; an error from diffrax when the step
+    limit is reached or the state stops being finite.
+
+    Source: index-1 equations by Dopri8 with error control, projected after every step (Hairer,
+    Wanner, Solving Ordinary Differential Equations II, section VII.2).
+    """
+    require_x64("Simulating a mechanism")
+    for name, x in (("q0", q0), ("qd0", qd0)):
+        check_shape(name, x, (mechanism.n,))
+    if jnp.ndim(times) != 1 or len(times) < 1:
+        raise ValueError(f"times has the shape {jnp.shape(times)}; it must be (k,), k at least 1.")
+    if concrete(times) and not (np.isfinite(times).all() and (np.diff(times) >= 0).all()):
+        raise ValueError("times must be finite and increasing.")
+    _check_start(mechanism, q0, qd0)
+    return _simulate(mechanism, jnp.concatenate([q0, qd0]), times, torque, rtol, atol, max_steps)
+
+
+def _check_start(mechanism: Mechanism, q0: Array, qd0: Array) -> None:
+    equations = free(mechanism)
+    gap, rate = equations(q0), along(equations, q0, qd0)
+    if not mechanism.m or not (concrete(gap) and concrete(rate)):
+        return
+    gap, rate = np.asarray(gap), np.asarray(rate)
+    if not np.abs(gap).max() <= SLACK:
+        what, amount = worst(mechanism, gap)
+        raise MechanismError(
+            f"The initial position misses {what} by {amount}; close it first, see assemble."
+        )
+    if not np.abs(rate).max() <= SLACK * (1 + float(jnp.max(jnp.abs(qd0)))):
+        what, amount = worst(mechanism, rate)
+        raise MechanismError(
+            f"The initial velocity pulls {what} apart, by {amount} a second; make it consistent "
+            "first, see consistent_velocity."
+        )
