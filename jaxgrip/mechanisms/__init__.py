@@ -17,6 +17,9 @@ from jaxgrip.mechanisms.mechanism import Mechanism as Mechanism
 from jaxgrip.mechanisms.mechanism import closed_at as closed_at
 from jaxgrip.mechanisms.mechanism import constraints as constraints
 from jaxgrip.mechanisms.mechanism import jacobian as jacobian
+from jaxgrip.mechanisms.minimal import Path as Path
+from jaxgrip.mechanisms.minimal import follow as follow
+from jaxgrip.mechanisms.minimal import reduced_motion as reduced_motion
 from jaxgrip.mechanisms.simulation import Motion as Motion
 from jaxgrip.mechanisms.simulation import simulate as simulate
 from jaxgrip.mechanisms.urdf import Robot as Robot

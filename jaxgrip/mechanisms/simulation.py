@@ -8,24 +8,35 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jaxtyping import Array, Float
 
 from jaxgrip.checks import check_shape, concrete
-from jaxgrip.mechanisms.closing import MechanismError, worst
+from jaxgrip.mechanisms.closing import MechanismError, mobility, worst
 from jaxgrip.mechanisms.dynamics import forward_dynamics
-from jaxgrip.mechanisms.equations import along, free, inverse_of, project
+from jaxgrip.mechanisms.equations import (
+    RANK_TOLERANCE,
+    along,
+    free,
+    inverse_of,
+    project,
+    weighted_jacobian,
+)
+from jaxgrip.mechanisms.kinematics import constraint_matrix, mass_matrix, state
 from jaxgrip.mechanisms.mechanism import Mechanism
 from jaxgrip.precision import require_x64
 
 # How far an initial state may be from a closed one and still be taken for it.
 SLACK = 1e-9
+SINGULAR = 1e-4
 
 
 class Motion(NamedTuple):
     """A motion at given times `t` (k,) [s].
 
     `q`, `qd` and `qdd` (k, n) [rad or m, per s, per s^2]; `multipliers` (k, m) [N and N m];
-    `gap` (k, m), what the constraints miss [m and sines], and `gap_rate` (k, m) [per s].
+    `gap` (k, m), what the constraints miss [m and sines], and `gap_rate` (k, m) [per s];
+    `conditioning` (k,), smallest singular value of the constraints over the largest.
     """
 
     t: Float[Array, " k"]
@@ -35,6 +46,18 @@ class Motion(NamedTuple):
     multipliers: Float[Array, "k m"]
     gap: Float[Array, "k m"]
     gap_rate: Float[Array, "k m"]
+    conditioning: Float[Array, " k"]
+
+    def warnings(self) -> tuple[str, ...]:
+        """A sentence where the mechanism comes near to a singular position."""
+        k = int(np.argmin(self.conditioning))
+        if self.conditioning[k] >= SINGULAR:
+            return ()
+        return (
+            f"At t = {float(self.t[k]):g} s the mechanism is near a singular position: its "
+            f"constraints are independent to {float(self.conditioning[k]):.1g} only. There it may "
+            "go on in more than one way, and which it takes is left to rounding.",
+        )
 
 
 class Projected(diffrax.AbstractAdaptiveSolver, diffrax.AbstractWrappedSolver):
@@ -92,7 +115,7 @@ def _rate(t: Array, x: Array, args: tuple) -> Array:
 
 
 @eqx.filter_jit
-def _simulate(mechanism, x0, times, torque, rtol, atol, max_steps) -> Motion:
+def _simulate(mechanism, x0, times, torque, rtol, atol, max_steps) -> tuple:
     solution = diffrax.diffeqsolve(
         diffrax.ODETerm(_rate),
         Projected(diffrax.Dopri8()),
@@ -101,9 +124,10 @@ def _simulate(mechanism, x0, times, torque, rtol, atol, max_steps) -> Motion:
         None,
         x0,
         args=(mechanism, torque),
-        saveat=diffrax.SaveAt(ts=times),
+        saveat=diffrax.SaveAt(subs=[diffrax.SubSaveAt(ts=times), diffrax.SubSaveAt(t1=True)]),
         stepsize_controller=diffrax.PIDController(rtol=rtol, atol=atol),
         max_steps=max_steps,
+        throw=False,
     )
 
     def look(t, x):
@@ -114,7 +138,25 @@ def _simulate(mechanism, x0, times, torque, rtol, atol, max_steps) -> Motion:
         equations = free(mechanism)
         return q, qd, qdd, multipliers, equations(q), along(equations, q, qd)
 
-    return Motion(times, *jax.vmap(look)(times, solution.ys))
+    seen = jax.vmap(look)(times, solution.ys[0])
+    motion = Motion(times, *seen, _conditioning(mechanism, seen[0]))
+    return motion, solution.ts[1][0], solution.ys[1][0], solution.stats["num_steps"]
+
+
+def _conditioning(mechanism: Mechanism, q: Array) -> Array:
+    """Smallest over largest singular value at every position, of as many as ever differ from 0."""
+    if not mechanism.m:
+        return jnp.ones(len(q), q.dtype)
+    now = jax.vmap(lambda x: state(mechanism.tree, x, jnp.zeros_like(x)))(lax.stop_gradient(q))
+
+    def sizes(now):
+        rows = constraint_matrix(mechanism, now)
+        weighted = weighted_jacobian(mass_matrix(mechanism.tree, now), rows)[1]
+        return jnp.linalg.svd(weighted, compute_uv=False)
+
+    size = lax.stop_gradient(jax.vmap(sizes)(now))
+    rank = jnp.max(jnp.sum(size > RANK_TOLERANCE * size[:, :1], axis=1))
+    return size[:, rank - 1] / size[:, 0]
 
 
 def simulate(
@@ -147,8 +189,9 @@ def simulate(
     mechanism and of the torque, and the initial state.
 
     **Raises:** `ValueError` for another shape and for times not finite or not increasing;
-    `MechanismError` for an initial state that is not closed; an error from diffrax when the step
-    limit is reached or the state stops being finite.
+    `MechanismError` for an initial state that is not closed, and when the motion stops: at a
+    singular position, at the step limit, or because it is not finite. Within `jit` and `vmap` a
+    motion that stops is not finite from there on.
 
     Source: index-1 equations by Dopri8 with error control, projected after every step (Hairer,
     Wanner, Solving Ordinary Differential Equations II, section VII.2).
@@ -161,7 +204,24 @@ def simulate(
     if concrete(times) and not (np.isfinite(times).all() and (np.diff(times) >= 0).all()):
         raise ValueError("times must be finite and increasing.")
     _check_start(mechanism, q0, qd0)
-    return _simulate(mechanism, jnp.concatenate([q0, qd0]), times, torque, rtol, atol, max_steps)
+    x0 = jnp.concatenate([q0, qd0])
+    motion, *end = _simulate(mechanism, x0, times, torque, rtol, atol, max_steps)
+    if concrete(motion.q) and not np.isfinite(motion.q).all():
+        raise MechanismError(_stopped(mechanism, *end))
+    return motion
+
+
+def _stopped(mechanism: Mechanism, t: Array, x: Array, steps: Array) -> str:
+    said = f"The motion stopped at t = {float(t):g} s after {int(steps)} steps"
+    if not np.isfinite(x).all():
+        return f"{said}, where it is no longer finite: check the torque and the numbers."
+    found = mobility(mechanism, x[: mechanism.n])
+    if found.conditioning < SINGULAR:
+        return (
+            f"{said}, near a singular position, where the constraints are independent to "
+            f"{found.conditioning:.1g} only and the motion is not determined."
+        )
+    return f"{said}: raise max_steps, loosen rtol and atol, or check the torque."
 
 
 def _check_start(mechanism: Mechanism, q0: Array, qd0: Array) -> None:
