@@ -9,3 +9,5 @@ from jaxgrip.models.mechanisms import four_bar as four_bar
 from jaxgrip.models.mechanisms import slider_crank as slider_crank
 from jaxgrip.models.servo import servo_ax12 as servo_ax12
 from jaxgrip.models.servo import servo_ax12_arm as servo_ax12_arm
+from jaxgrip.models.suspension import Wishbone as Wishbone
+from jaxgrip.models.suspension import double_wishbone as double_wishbone

@@ -24,6 +24,8 @@ class DHRow(NamedTuple):
     the base. `mass` [kg]; `com` (3,) [m] and `inertia` [kg m^2], (3, 3) about the centre of mass
     or its three principal values, are in the body frame. `joint` is "revolute", "prismatic" or
     "fixed".
+    Mass and inertia may both be zero, as of the cross of a universal joint, where the body is
+    fixed or carries one with a mass.
 
     Source: 000a section 2.2.
     """
@@ -48,6 +50,8 @@ class Placement(NamedTuple):
     `parent` is the name of an earlier body or None for the base. `mass` [kg]; `com` (3,) [m] and
     `inertia` [kg m^2], (3, 3) about the centre of mass or its three principal values, are in the
     body frame. `joint` is "revolute", "prismatic" or "fixed".
+    Mass and inertia may both be zero, as of the cross of a universal joint, where the body is
+    fixed or carries one with a mass.
     """
 
     name: str
@@ -144,8 +148,9 @@ def _tree(
     joint_types = tuple(body.joint for body in bodies)
     check_topology(parents, joint_types, names)
     mass = [_mass(body) for body in bodies]
+    _check_carried(names, parents, joint_types, mass)
     com = [_numbers(body, "com", (3,)) for body in bodies]
-    inertia = [_inertia(body) for body in bodies]
+    inertia = [_inertia(body, m) for body, m in zip(bodies, mass, strict=True)]
     if turns is not None:
         com = [q.T @ c for q, c in zip(turns, com, strict=True)]
         inertia = [q.T @ i @ q for q, i in zip(turns, inertia, strict=True)]
@@ -167,13 +172,38 @@ def _numbers(body: DHRow | Placement, key: str, *allowed: tuple[int, ...]) -> ja
 
 
 def _mass(body: DHRow | Placement) -> jax.Array:
-    return positive(f"mass of body {body.name!r}", body.mass, (), unit="kg")
+    name = f"mass of body {body.name!r}"
+    mass = numbers(name, body.mass, ())
+    return mass if _is_zero(mass) else positive(name, mass, (), unit="kg")
 
 
-def _inertia(body: DHRow | Placement) -> jax.Array:
+def _is_zero(x: jax.Array) -> bool:
+    return concrete(x) and not np.any(np.asarray(x))
+
+
+def _check_carried(
+    names: tuple[str, ...], parents: tuple[int, ...], kinds: tuple[str, ...], mass: list
+) -> None:
+    carries = [not _is_zero(m) for m in mass]
+    for i in reversed(range(len(names))):
+        if parents[i] >= 0:
+            carries[parents[i]] |= carries[i]
+    for name, kind, enough in zip(names, kinds, carries, strict=True):
+        if kind != "fixed" and not enough:
+            raise ValueError(
+                f"mass of body {name!r} is 0 kg, and so is that of what it carries; a body that "
+                "moves needs a mass to move."
+            )
+
+
+def _inertia(body: DHRow | Placement, mass: jax.Array) -> jax.Array:
     inertia = _numbers(body, "inertia", (3,), (3, 3))
     if inertia.ndim == 1:
         inertia = jnp.diag(inertia)
+    if _is_zero(mass):
+        if not _is_zero(inertia):
+            raise ValueError(f"mass of body {body.name!r} is 0 kg, but its inertia is not zero.")
+        return inertia
     if concrete(inertia):
         i = np.asarray(inertia)
         if not np.allclose(i, i.T, rtol=0, atol=1e-9 * np.abs(i).max()):

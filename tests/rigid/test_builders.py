@@ -17,7 +17,8 @@ TIP = ROW._replace(name="tip", parent="arm")
     ("change", "message"),
     [
         ({"mass": -1.0}, "mass of body 'arm' is -1 kg; it must be positive"),
-        ({"mass": 0.0}, "mass of body 'arm' is 0 kg"),
+        ({"mass": 0.0}, "mass of body 'arm' is 0 kg, and so is that of what it carries"),
+        ({"mass": 0.0, "joint": "fixed"}, "mass of body 'arm' is 0 kg, but its inertia is not"),
         ({"mass": float("nan")}, "mass of body 'arm' is not finite: nan"),
         ({"mass": "heavy"}, "mass of body 'arm' is no number"),
         ({"com": (0.1, 0.2)}, r"com of body 'arm' has the shape \(2,\)"),
@@ -38,6 +39,29 @@ TIP = ROW._replace(name="tip", parent="arm")
 def test_impossible_rows_name_the_body(change, message):
     with pytest.raises(ValueError, match=message):
         jg.rigid.from_dh([ROW._replace(**change)])
+
+
+def test_bodies_without_mass():
+    """The cross of a universal joint, and a frame at the tip, change nothing but the order."""
+    none = {"mass": 0.0, "inertia": (0.0, 0.0, 0.0)}
+    cross = jg.rigid.Placement("cross", None, (0.0, 0, 0), com=(0.0, 0, 0), **none)
+    turned = jg.rigid.Placement(
+        "rod", "cross", (0.0, 0, 0), 1.0, (0.2, 0, 0), (0.001, 0.014, 0.014), (0.0, 1, 0)
+    )
+    frame = jg.rigid.Placement("tip", "rod", (0.4, 0, 0), com=(0.0, 0, 0), joint="fixed", **none)
+    bare = jg.rigid.from_placements([cross, turned])
+    q, qd, tau = jnp.array([[0.3, 0.4], [1.0, -2.0], [0.1, 0.2]])
+    # Lagrange's equations of a rod on a universal joint, theta downwards.
+    a, across = 0.001, 0.014 + 1.0 * 0.2**2
+    s, c = np.sin(0.4), np.cos(0.4)
+    about = a * s**2 + across * c**2
+    first = (0.1 - 2 * (a - across) * s * c * 1.0 * -2.0) / about
+    second = (0.2 + (a - across) * s * c * 1.0**2 + 9.81 * 0.2 * c) / across
+    for tree in (bare, jg.rigid.from_placements([cross, turned, frame])):
+        for dynamics in (jg.rigid.forward_dynamics, jg.rigid.aba):
+            np.testing.assert_allclose(dynamics(tree, q, qd, tau), [first, second], rtol=1e-12)
+    with pytest.raises(ValueError, match="mass of body 'rod' is 0 kg, and so is that of what it"):
+        jg.rigid.from_placements([cross._replace(joint="fixed"), turned._replace(**none), frame])
 
 
 def test_impossible_trees():
