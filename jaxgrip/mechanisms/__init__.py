@@ -22,3 +22,5 @@ from jaxgrip.mechanisms.minimal import follow as follow
 from jaxgrip.mechanisms.minimal import reduced_motion as reduced_motion
 from jaxgrip.mechanisms.simulation import Motion as Motion
 from jaxgrip.mechanisms.simulation import simulate as simulate
+from jaxgrip.mechanisms.urdf import Robot as Robot
+from jaxgrip.mechanisms.urdf import read_urdf as read_urdf

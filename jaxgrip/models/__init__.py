@@ -1,4 +1,6 @@
 from jaxgrip.models import ocp_problems as ocp_problems
+from jaxgrip.models.finger import LinkageFinger as LinkageFinger
+from jaxgrip.models.finger import linkage_finger as linkage_finger
 from jaxgrip.models.gripper import Finger as Finger
 from jaxgrip.models.gripper import gripper_finger as gripper_finger
 from jaxgrip.models.gripper import two_finger_gripper as two_finger_gripper

@@ -25,3 +25,5 @@ from jaxgrip.rigid.simulation import Motion as Motion
 from jaxgrip.rigid.simulation import simulate as simulate
 from jaxgrip.rigid.state_space import StateSpace as StateSpace
 from jaxgrip.rigid.tree import Tree as Tree
+from jaxgrip.rigid.urdf import Import as Import
+from jaxgrip.rigid.urdf import read_urdf as read_urdf

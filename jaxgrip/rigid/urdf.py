@@ -1,0 +1,444 @@
+"""Trees from URDF files, with everything that is not used named."""
+
+import difflib
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+from xml.etree.ElementTree import Element
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, Float
+
+from jaxgrip.checks import numbers
+from jaxgrip.rigid.builders import GRAVITY, Placement, from_placements
+from jaxgrip.rigid.tree import Tree
+from jaxgrip.spatial.rotations import aligning_z
+
+KINDS = {
+    "revolute": "revolute",
+    "continuous": "revolute",
+    "prismatic": "prismatic",
+    "fixed": "fixed",
+}
+# By the tag around them: what is read, with its attributes, and what is known but not used.
+READ = {
+    "robot": {"link": {"name"}, "joint": {"name", "type"}},
+    "link": {"inertial": set()},
+    "inertial": {
+        "origin": {"xyz", "rpy"},
+        "mass": {"value"},
+        "inertia": {"ixx", "ixy", "ixz", "iyy", "iyz", "izz"},
+    },
+    "joint": {
+        "parent": {"link"},
+        "child": {"link"},
+        "origin": {"xyz", "rpy"},
+        "axis": {"xyz"},
+        "limit": {"lower", "upper", "velocity", "effort"},
+        "dynamics": {"damping", "friction"},
+        "mimic": {"joint", "multiplier", "offset"},
+    },
+}
+UNUSED = {
+    "visual": "how a link looks",
+    "collision": "the shape of a link for contact",
+    "material": "a colour",
+    "transmission": "how a motor drives a joint",
+    "gazebo": "settings of another simulator",
+    "safety_controller": "limits of a controller",
+    "calibration": "a reference position of a sensor",
+}
+
+
+class Mimic(eqx.Module):
+    """Coordinate of the joint `follower` = ratio · coordinate of the joint `leader` + offset.
+
+    `ratio`; `offset` [rad or m].
+    """
+
+    ratio: Float[Array, ""]
+    offset: Float[Array, ""]
+    follower: str = eqx.field(static=True)
+    leader: str = eqx.field(static=True)
+
+
+class Import(eqx.Module):
+    """What a robot's file says; numbers of joints are (n,), in the order of the coordinates.
+
+    **Fields:**
+
+    - `tree`: a body for every link but the base, which stands on the ground; names are the links'.
+    - `joints`: names of the joints that have a coordinate, in the order of the coordinates.
+    - `lower`, `upper`: limits [rad or m], `velocity` [per s] and `effort` [N m or N]; infinite
+      where the file has none.
+    - `damping` [N m s or N s/m]; `friction` [N m or N].
+    - `mimics`: joints that follow others; `mechanisms.read_urdf` couples them, the tree alone
+      leaves them free.
+    - `axes` (bodies, 3, 3): axes of each body's frame in the frame of its link, and `origin`
+      (bodies, 3), where it is [m]; see `in_body`.
+    - `base`: name of the base link.
+    - `ignored`: a sentence for everything in the file that is not used.
+    """
+
+    tree: Tree
+    lower: Float[Array, " n"]
+    upper: Float[Array, " n"]
+    velocity: Float[Array, " n"]
+    effort: Float[Array, " n"]
+    damping: Float[Array, " n"]
+    friction: Float[Array, " n"]
+    mimics: tuple[Mimic, ...]
+    axes: Float[Array, "bodies 3 3"]
+    origin: Float[Array, "bodies 3"]
+    joints: tuple[str, ...] = eqx.field(static=True)
+    base: str = eqx.field(static=True)
+    ignored: tuple[str, ...] = eqx.field(static=True)
+
+    def body(self, link: str) -> str | None:
+        """Name of the body of a link, None for the base; `ValueError` for an unknown link."""
+        if link == self.base:
+            return None
+        if link not in self.tree.names:
+            raise ValueError(f"There is {_unknown('link', link, (self.base, *self.tree.names))}")
+        return link
+
+    def in_body(self, link: str, points: ArrayLike | Sequence) -> Float[Array, "k 3"]:
+        """Points (k, 3) of the frame of a link in the frame of its body in the tree [m].
+
+        They differ because the tree has every joint axis along z.
+        """
+        points = numbers(f"points of link {link!r}", points)
+        if points.ndim != 2 or points.shape[1] != 3:
+            raise ValueError(f"points of link {link!r} have the shape {points.shape}, not (k, 3).")
+        if self.body(link) is None:
+            return points
+        i = self.tree.body(link)
+        return (points - self.origin[i][None]) @ self.axes[i]
+
+
+def read_urdf(path: str | Path, *, gravity: ArrayLike | Sequence[float] = GRAVITY) -> Import:
+    """Tree, limits, damping, friction and mimic joints of a URDF file.
+
+    **Arguments:** `path`; `gravity`: (3,) in the frame of the base link [m/s^2].
+
+    **Returns:** `Import`. A link without `inertial` is a body without mass.
+
+    **Raises:** `FileNotFoundError`; `ValueError` that names file, link or joint, and tag, for
+    anything missing, ill-formed or impossible, joints that are floating, planar or ball, links
+    that make no tree, and macros that are not expanded.
+
+    Source: https://wiki.ros.org/urdf/XML.
+    """
+    path = Path(path)
+    reader = _Reader(path)
+    robot = _root(path)
+    reader.look(robot, "robot", f"the robot {robot.get('name', '')!r}")
+    links = reader.named(robot, "link")
+    joints = reader.named(robot, "joint")
+    order, base = _order(path, links, joints)
+    masses = {name: _inertial(reader, name, link) for name, link in links.items()}
+    if masses[base][0] != 0.0:
+        reader.ignored.append(
+            f"The inertia of the base link {base!r} is not used: it stands on the ground."
+        )
+    bodies, moving = [], []
+    for name in order:
+        joint = joints[name]
+        where = f"joint {name!r}"
+        kind = joint.get("type")
+        if kind not in KINDS:
+            raise ValueError(f"{path}: {where} is {_kind_words(kind)}")
+        parent, child = (reader.text(joint, where, end, "link") for end in ("parent", "child"))
+        place, turn = reader.origin(joint, where)
+        axis = joint.find("axis")
+        bodies.append(
+            Placement(
+                child,
+                None if parent == base else parent,
+                place,
+                *masses[child],
+                axis=(1.0, 0.0, 0.0)
+                if axis is None or KINDS[kind] == "fixed"
+                else reader.triple(axis, where, "xyz", (1.0, 0.0, 0.0)),
+                rotation=turn,
+                joint=KINDS[kind],
+            )
+        )
+        if KINDS[kind] != "fixed":
+            moving.append((name, joint, where))
+        else:
+            for tag in ("axis", "limit", "dynamics"):
+                if joint.find(tag) is not None:
+                    reader.note(f"<{tag}> (the joint is fixed) is not used: ", where)
+            if joint.find("mimic") is not None:
+                raise ValueError(f"{path}: {where} is fixed and cannot mimic another.")
+    reader.look_inside(links, joints)
+    try:
+        tree = from_placements(bodies, gravity)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+    names = tuple(name for name, _, _ in moving)
+    mimics = [_mimic(reader, *item, names) for item in moving if item[1].find("mimic") is not None]
+    limits = [_limits(reader, joint, where) for _, joint, where in moving]
+    columns = [jnp.asarray(np.array(x, dtype=float)) for x in np.reshape(limits, (-1, 6)).T]
+    return Import(
+        tree,
+        *columns,
+        tuple(mimics),
+        axes=jnp.stack([aligning_z(jnp.asarray(b.axis)) for b in bodies]),
+        origin=jnp.zeros((len(bodies), 3)),
+        joints=names,
+        base=base,
+        ignored=reader.sentences(),
+    )
+
+
+class _Reader:
+    """Numbers of elements with sentences for what is wrong, and a list of what is not used."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        self.ignored: list[str] = []
+        self.places: dict[str, list[str]] = {}
+
+    def fail(self, where: str, what: str) -> ValueError:
+        return ValueError(f"{self.path}: {where}: {what}")
+
+    def note(self, what: str, where: str) -> None:
+        self.places.setdefault(what, []).append(where)
+
+    def sentences(self) -> tuple[str, ...]:
+        grouped = [
+            f"{what}{', '.join(dict.fromkeys(where))}." for what, where in self.places.items()
+        ]
+        return (*grouped, *self.ignored)
+
+    def look(self, element: Element, tag: str, where: str) -> None:
+        """Note the tags below an element that are not read, and attributes that are unknown."""
+        known = READ[tag]
+        for below in element:
+            if below.tag in known:
+                extra = set(below.attrib) - known[below.tag]
+                for name in sorted(extra):
+                    place = f"{below.tag} {below.get('name')!r}" if tag == "robot" else where
+                    self.note(f"The attribute {name!r} of <{below.tag}> is not used: ", place)
+            elif below.tag in UNUSED:
+                self.note(f"<{below.tag}> ({UNUSED[below.tag]}) is not used: ", where)
+            else:
+                near = difflib.get_close_matches(str(below.tag), (*known, *UNUSED), n=1)
+                hint = f", perhaps <{near[0]}>?" if near else ""
+                self.note(f"<{below.tag}> (unknown{hint}) is not used: ", where)
+        counts = [below.tag for below in element]
+        for name in known:
+            if tag != "robot" and counts.count(name) > 1:
+                raise self.fail(where, f"has <{name}> {counts.count(name)} times.")
+
+    def look_inside(self, links: dict[str, Element], joints: dict[str, Element]) -> None:
+        for name, link in links.items():
+            self.look(link, "link", f"link {name!r}")
+            inertial = link.find("inertial")
+            if inertial is not None:
+                self.look(inertial, "inertial", f"link {name!r}")
+        for name, joint in joints.items():
+            self.look(joint, "joint", f"joint {name!r}")
+
+    def named(self, robot: Element, tag: str) -> dict[str, Element]:
+        found: dict[str, Element] = {}
+        for element in robot.findall(tag):
+            name = element.get("name")
+            if not name:
+                raise self.fail(f"a <{tag}>", "has no name.")
+            if name in found:
+                raise self.fail(f"{tag} {name!r}", "there are two of this name.")
+            found[name] = element
+        return found
+
+    def text(self, element: Element, where: str, tag: str, attribute: str) -> str:
+        below = element.find(tag)
+        value = None if below is None else below.get(attribute)
+        if not value:
+            raise self.fail(where, f'needs <{tag} {attribute}="...">.')
+        return value
+
+    def number(self, element: Element, where: str, name: str, default: float | None) -> float:
+        value = element.get(name)
+        if value is None:
+            if default is None:
+                raise self.fail(where, f"<{element.tag}> needs {name!r}.")
+            return default
+        return self._floats(value, where, element.tag, name, 1)[0]
+
+    def triple(self, element: Element, where: str, name: str, default: tuple) -> tuple:
+        value = element.get(name)
+        if value is None:
+            return default
+        return self._floats(value, where, element.tag, name, 3)
+
+    def _floats(self, value: str, where: str, tag: str, name: str, count: int) -> tuple:
+        try:
+            found = tuple(float(x) for x in value.split())
+        except ValueError:
+            found = ()
+        if len(found) != count or not np.all(np.isfinite(found)):
+            need = "a number" if count == 1 else f"{count} numbers"
+            raise self.fail(where, f"{name!r} of <{tag}> is {value!r}; it must be {need}.")
+        return found
+
+    def origin(self, element: Element, where: str) -> tuple[np.ndarray, np.ndarray]:
+        """Translation and rotation matrix of an element's `origin`."""
+        at = element.find("origin")
+        if at is None:
+            return np.zeros(3), np.eye(3)
+        zero = (0.0, 0.0, 0.0)
+        place = np.array(self.triple(at, where, "xyz", zero))
+        return place, _roll_pitch_yaw(self.triple(at, where, "rpy", zero))
+
+
+def _root(path: Path) -> Element:
+    text = path.read_text(encoding="utf-8")
+    try:
+        robot = ElementTree.fromstring(text)
+    except ElementTree.ParseError as error:
+        raise ValueError(f"{path}: is not valid XML: {error}.") from None
+    if robot.tag != "robot":
+        raise ValueError(f"{path}: a URDF file has the root <robot>, this one has <{robot.tag}>.")
+    if any("xacro" in str(element.tag) for element in robot.iter()) or "${" in text:
+        raise ValueError(f"{path}: has macros; expand them first, with xacro.")
+    return robot
+
+
+def _order(
+    path: Path, links: dict[str, Element], joints: dict[str, Element]
+) -> tuple[list[str], str]:
+    """Joints from the base outwards, a branch after the other as in the file; and the base."""
+    above: dict[str, str] = {}
+    below: dict[str, list[str]] = {name: [] for name in links}
+    for name, joint in joints.items():
+        ends = {}
+        for end in ("parent", "child"):
+            element = joint.find(end)
+            link = None if element is None else element.get("link")
+            if link is None:
+                raise ValueError(f'{path}: joint {name!r}: needs <{end} link="...">.')
+            if link not in links:
+                raise ValueError(f"{path}: joint {name!r} has {_unknown('link', link, links)}")
+            ends[end] = link
+        if ends["child"] in above:
+            raise ValueError(
+                f"{path}: link {ends['child']!r} hangs on joint {above[ends['child']]!r} and on "
+                f"joint {name!r}; URDF describes trees. Close a loop by a [[loop]] in a TOML file "
+                "beside it, see mechanisms.read_urdf."
+            )
+        above[ends["child"]] = name
+        below[ends["parent"]].append(name)
+    bases = [name for name in links if name not in above]
+    if len(bases) != 1:
+        what = f"has the bases {', '.join(bases)}" if bases else "has no base"
+        raise ValueError(f"{path}: {what}; all links but one must be the child of a joint.")
+    order: list[str] = []
+    waiting = list(reversed(below[bases[0]]))
+    while waiting:
+        name = waiting.pop()
+        order.append(name)
+        waiting.extend(reversed(below[joints[name].find("child").get("link")]))
+    lost = [name for name in joints if name not in order]
+    if lost:
+        raise ValueError(f"{path}: the joints {', '.join(lost)} hang on each other, not on a base.")
+    if not order:
+        raise ValueError(f"{path}: has no joint; the base {bases[0]!r} stands on the ground.")
+    return order, bases[0]
+
+
+def _inertial(reader: _Reader, name: str, link: Element) -> tuple[float, np.ndarray, np.ndarray]:
+    """Mass, mass centre and inertia of a link in its frame."""
+    inertial = link.find("inertial")
+    if inertial is None:
+        return 0.0, np.zeros(3), np.zeros((3, 3))
+    where = f"link {name!r}"
+    mass, inertia = inertial.find("mass"), inertial.find("inertia")
+    for tag, element in (("mass", mass), ("inertia", inertia)):
+        if element is None:
+            raise reader.fail(where, f"<inertial> needs <{tag}>.")
+    com, turn = reader.origin(inertial, where)
+    x, y, z = (reader.number(inertia, where, key, None) for key in ("ixx", "iyy", "izz"))
+    xy, xz, yz = (reader.number(inertia, where, key, 0.0) for key in ("ixy", "ixz", "iyz"))
+    matrix = np.array([[x, xy, xz], [xy, y, yz], [xz, yz, z]])
+    return reader.number(mass, where, "value", None), com, turn @ matrix @ turn.T
+
+
+def _limits(reader: _Reader, joint: Element, where: str) -> tuple[float, ...]:
+    """Lower, upper, velocity, effort, damping, friction."""
+    infinite = float("inf")
+    limit, dynamics = joint.find("limit"), joint.find("dynamics")
+    turns = joint.get("type") == "continuous"
+    lower, upper, velocity, effort = -infinite, infinite, infinite, infinite
+    if limit is None and not turns:
+        raise reader.fail(where, "needs <limit>; a joint that turns without limit is continuous.")
+    if limit is not None:
+        if turns and {"lower", "upper"} & set(limit.attrib):
+            reader.note("Limits of a continuous joint are not used: ", where)
+        if not turns:
+            lower, upper = (reader.number(limit, where, key, 0.0) for key in ("lower", "upper"))
+        velocity, effort = (
+            reader.number(limit, where, key, infinite) for key in ("velocity", "effort")
+        )
+        if lower > upper:
+            raise reader.fail(where, f"its lower limit {lower:g} is above its upper one {upper:g}.")
+    damping, friction = (
+        0.0 if dynamics is None else reader.number(dynamics, where, key, 0.0)
+        for key in ("damping", "friction")
+    )
+    for key, value in {
+        "velocity": velocity,
+        "effort": effort,
+        "damping": damping,
+        "friction": friction,
+    }.items():
+        if value < 0:
+            raise reader.fail(where, f"{key!r} is {value:g}; it must not be negative.")
+    return lower, upper, velocity, effort, damping, friction
+
+
+def _mimic(reader: _Reader, name: str, joint: Element, where: str, names: Iterable[str]) -> Mimic:
+    leader = reader.text(joint, where, "mimic", "joint")
+    if leader == name:
+        raise reader.fail(where, "mimics itself.")
+    if leader not in names:
+        raise reader.fail(where, f"mimics {_unknown('joint that moves', leader, names)}")
+    mimic = joint.find("mimic")
+    ratio, offset = (
+        jnp.asarray(reader.number(mimic, where, key, default))
+        for key, default in (("multiplier", 1.0), ("offset", 0.0))
+    )
+    return Mimic(ratio, offset, name, leader)
+
+
+def _kind_words(kind: Any) -> str:
+    if kind in ("floating", "planar"):
+        return (
+            f"{kind}; trees stand on the ground and have revolute, prismatic and fixed joints. "
+            "Make a floating or planar one of these, with links without mass between them."
+        )
+    return f"of the unknown type {kind!r}; allowed are {', '.join(KINDS)}."
+
+
+def _unknown(what: str, name: str, known: Iterable[str]) -> str:
+    known = list(known)
+    near = difflib.get_close_matches(name, known, n=1)
+    hint = f"perhaps {near[0]!r}?" if near else f"there are {', '.join(known)}."
+    return f"no {what} {name!r}; {hint}"
+
+
+def _roll_pitch_yaw(angles: tuple) -> np.ndarray:
+    """Turns about the fixed axes x, then y, then z."""
+    (sr, sp, sy), (cr, cp, cy) = np.sin(angles), np.cos(angles)
+    return np.array(
+        [
+            [cy * cp, cy * sp * sr - sy * cr, cy * sp * cr + sy * sr],
+            [sy * cp, sy * sp * sr + cy * cr, sy * sp * cr - cy * sr],
+            [-sp, cp * sr, cp * cr],
+        ]
+    )
