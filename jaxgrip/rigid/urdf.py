@@ -153,16 +153,13 @@ def read_urdf(path: str | Path, *, gravity: ArrayLike | Sequence[float] = GRAVIT
             raise ValueError(f"{path}: {where} is {_kind_words(kind)}")
         parent, child = (reader.text(joint, where, end, "link") for end in ("parent", "child"))
         place, turn = reader.origin(joint, where)
-        axis = joint.find("axis")
         bodies.append(
             Placement(
                 child,
                 None if parent == base else parent,
                 place,
                 *masses[child],
-                axis=(1.0, 0.0, 0.0)
-                if axis is None or KINDS[kind] == "fixed"
-                else reader.triple(axis, where, "xyz", (1.0, 0.0, 0.0)),
+                axis=_axis(reader, joint, where),
                 rotation=turn,
                 joint=KINDS[kind],
             )
@@ -225,6 +222,8 @@ class _Reader:
                 for name in sorted(extra):
                     place = f"{below.tag} {below.get('name')!r}" if tag == "robot" else where
                     self.note(f"The attribute {name!r} of <{below.tag}> is not used: ", place)
+                for deeper in () if below.tag in READ else below:
+                    self.note(f"<{deeper.tag}> in <{below.tag}> is not used: ", where)
             elif below.tag in UNUSED:
                 self.note(f"<{below.tag}> ({UNUSED[below.tag]}) is not used: ", where)
             else:
@@ -363,10 +362,19 @@ def _inertial(reader: _Reader, name: str, link: Element) -> tuple[float, np.ndar
         if element is None:
             raise reader.fail(where, f"<inertial> needs <{tag}>.")
     com, turn = reader.origin(inertial, where)
-    x, y, z = (reader.number(inertia, where, key, None) for key in ("ixx", "iyy", "izz"))
-    xy, xz, yz = (reader.number(inertia, where, key, 0.0) for key in ("ixy", "ixz", "iyz"))
+    x, xy, xz, y, yz, z = (
+        reader.number(inertia, where, key, None)
+        for key in ("ixx", "ixy", "ixz", "iyy", "iyz", "izz")
+    )
     matrix = np.array([[x, xy, xz], [xy, y, yz], [xz, yz, z]])
     return reader.number(mass, where, "value", None), com, turn @ matrix @ turn.T
+
+
+def _axis(reader: _Reader, joint: Element, where: str) -> tuple:
+    if joint.get("type") == "fixed":
+        return (0.0, 0.0, 1.0)
+    axis, default = joint.find("axis"), (1.0, 0.0, 0.0)
+    return default if axis is None else reader.triple(axis, where, "xyz", default)
 
 
 def _limits(reader: _Reader, joint: Element, where: str) -> tuple[float, ...]:

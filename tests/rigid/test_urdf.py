@@ -1,0 +1,138 @@
+"""URDF files: against Pinocchio (tests/reference/urdf_pinocchio.py), and what they may not be."""
+
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxgrip as jg
+
+PATH = Path(__file__).parent / "data" / "arm.urdf"
+ARM = jg.rigid.read_urdf(PATH)
+Q = jnp.array([0.3, -2.0, 0.5, 0.1])
+QD = jnp.array([0.7, -0.4, 1.1, 0.2])
+QDD = jnp.array([0.5, 0.9, -0.3, 1.5])
+
+
+def test_dynamics_of_pinocchio():
+    tau = [-0.579105357359, 3.916660707165, -1.91949596361, 6.605867575069]
+    np.testing.assert_allclose(jg.rigid.rnea(ARM.tree, Q, QD, QDD), tau, rtol=0, atol=6e-13)
+    upper = np.array(
+        [
+            [5.022490267852e-02, -4.409849047833e-03, -8.060296316489e-03, -3.709535792217e-02],
+            [0, 8.618070744421e-02, 5.113482712888e-04, 1.387447011024e-01],
+            [0, 0, 1.057483030607e-01, -1.070779062198e-02],
+            [0, 0, 0, 9.000000000000e-01],
+        ]
+    )
+    np.testing.assert_allclose(jnp.triu(jg.rigid.crba(ARM.tree, Q)), upper, rtol=0, atol=6e-13)
+    # Forward dynamics, with a cross and a tool that have no mass.
+    for dynamics in (jg.rigid.forward_dynamics, jg.rigid.aba):
+        np.testing.assert_allclose(
+            dynamics(ARM.tree, Q, QD, jnp.array(tau)), QDD, rtol=0, atol=1e-9
+        )
+
+
+def test_frames_of_links():
+    """Points of a link in the turned frame of its body."""
+    corners = np.array([[0.0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1]])
+    place = np.array([0.319917781371, 0.186629089548, 0.52560822265])
+    turn = np.array(
+        [
+            [-0.906079758714, -0.235491404612, 0.351515674191],
+            [0.012328606222, 0.815749035819, 0.578274602615],
+            [-0.422927270718, 0.528296610736, -0.73623040875],
+        ]
+    )
+    for link in ("tool", "slide"):
+        points = ARM.in_body(link, corners)
+        found = jax.vmap(lambda p, b=link: jg.rigid.body_point(ARM.tree, Q, b, p))(points)
+        axes = (found[1:] - found[0][None]).T
+        np.testing.assert_allclose(axes.T @ axes, np.eye(3), rtol=0, atol=1e-12)
+        if link == "tool":
+            np.testing.assert_allclose(found[0], place, rtol=0, atol=6e-12)
+            np.testing.assert_allclose(axes, turn, rtol=0, atol=2e-12)
+    np.testing.assert_array_equal(ARM.in_body("stand", corners), corners)
+    with pytest.raises(ValueError, match="There is no link 'tol'; perhaps 'tool'"):
+        ARM.in_body("tol", corners)
+
+
+def test_numbers_of_joints():
+    assert ARM.joints == ("shoulder", "elbow_yaw", "elbow_pitch", "extend")
+    infinite = np.inf
+    np.testing.assert_array_equal(ARM.lower, [-1.2, -infinite, -1, 0])
+    np.testing.assert_array_equal(ARM.upper, [2.1, infinite, 1, 0.2])
+    np.testing.assert_array_equal(ARM.velocity, [3, infinite, 4, 0.5])
+    np.testing.assert_array_equal(ARM.effort, [30, infinite, 20, 50])
+    np.testing.assert_array_equal(ARM.damping, [0.4, 0, 0, 0])
+    np.testing.assert_array_equal(ARM.friction, [0.1, 0, 0, 0])
+    (mimic,) = ARM.mimics
+    assert (mimic.follower, mimic.leader) == ("extend", "elbow_pitch")
+    assert (float(mimic.ratio), float(mimic.offset)) == (0.1, 0.05)
+
+
+def test_mimic_couples():
+    mechanism = jg.mechanisms.read_urdf(PATH).mechanism
+    missed = jg.mechanisms.constraints(mechanism, Q)
+    np.testing.assert_allclose(missed, [0.1 - 0.1 * 0.5 - 0.05], rtol=0, atol=1e-15)
+    assert mechanism.couplings[0].name == "extend"
+
+
+def test_everything_that_is_not_used_is_named():
+    assert set(ARM.ignored) == {
+        "<material> (a colour) is not used: the robot 'arm'.",
+        "<gazebo> (settings of another simulator) is not used: the robot 'arm'.",
+        "<axis> (the joint is fixed) is not used: joint 'flange'.",
+        "<visual> (how a link looks) is not used: link 'stand', link 'upper'.",
+        "<collision> (the shape of a link for contact) is not used: link 'upper'.",
+        "<sensor> (unknown) is not used: link 'slide'.",
+        "The attribute 'stiffness' of <dynamics> is not used: joint 'shoulder'.",
+        "<safety_controller> (limits of a controller) is not used: joint 'elbow_pitch'.",
+        "<dinamics> (unknown, perhaps <dynamics>?) is not used: joint 'tip'.",
+        "The inertia of the base link 'stand' is not used: it stands on the ground.",
+    }
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('type="continuous"', 'type="floating"', "joint 'elbow_yaw' is floating; trees stand on"),
+        ('type="continuous"', 'type="ball"', "joint 'elbow_yaw' is of the unknown type 'ball'"),
+        ('type="continuous"', 'type="revolute"', "joint 'elbow_yaw': needs <limit>"),
+        ('lower="-1.2"', 'lower="3"', "joint 'shoulder': its lower limit 3 is above its upper one"),
+        ('damping="0.4"', 'damping="-1"', "joint 'shoulder': 'damping' is -1; it must not be neg"),
+        ('xyz="0.1 0.2 0.3"', 'xyz="0.1 0.2"', "joint 'shoulder': 'xyz' of <origin> is '0.1 0.2'"),
+        ('value="2.5"', 'value="heavy"', "link 'upper': 'value' of <mass> is 'heavy'; it must be"),
+        ('value="2.5"', 'value="-1"', "mass of body 'upper' is -1 kg"),
+        ('value="2.5"', "", "link 'upper': <mass> needs 'value'"),
+        ('ixy="0.001"', "", "link 'upper': <inertia> needs 'ixy'"),
+        ('<mass value="2.5"/>', "", "link 'upper': <inertial> needs <mass>"),
+        ('ixx="0.02"', 'ixx="0.2"', "'upper' has an inertia that no body can have"),
+        ('<child link="fore"/>', '<child link="four"/>', "joint 'elbow_pitch' has no link 'four'"),
+        ('<child link="fore"/>', "", "joint 'elbow_pitch': needs <child link="),
+        ('<child link="fore"/>', '<child link="upper"/>', "link 'upper' hangs on joint 'shoulder'"),
+        ('parent link="stand"', 'parent link="fore"', "has the bases stand, upper|hang on each"),
+        ('mimic joint="elbow_pitch"', 'mimic joint="extend"', "joint 'extend': mimics itself"),
+        ('mimic joint="elbow_pitch"', 'mimic joint="tip"', "mimics no joint that moves 'tip'"),
+        ('axis xyz="0 -1 0"', 'axis xyz="0 0 0"', "Body 'cross' has a joint axis of length zero"),
+        ('<link name="tool"/>', '<link name="fore"/>', "link 'fore': there are two of this name"),
+        ('<link name="tool"/>', "<link/>", "a <link>: has no name"),
+        ('<robot name="arm">', '<robot name="${arm}">', "has macros; expand them first"),
+        ("</robot>", "", "is not valid XML"),
+        ("robot", "sdf", "has the root <robot>, this one has <sdf>"),
+    ],
+)
+def test_files_that_cannot_be_read(tmp_path, old, new, message):
+    text = PATH.read_text()
+    assert old in text
+    path = tmp_path / "bad.urdf"
+    path.write_text(text.replace(old, new) if old == "robot" else text.replace(old, new, 1))
+    with pytest.raises(ValueError, match=rf"bad\.urdf: .*({message})"):
+        jg.rigid.read_urdf(path)
+
+
+def test_no_file():
+    with pytest.raises(FileNotFoundError):
+        jg.rigid.read_urdf("nowhere.urdf")
