@@ -20,6 +20,7 @@ from jaxgrip.mechanisms.mechanism import jacobian as jacobian
 from jaxgrip.mechanisms.minimal import Path as Path
 from jaxgrip.mechanisms.minimal import follow as follow
 from jaxgrip.mechanisms.minimal import reduced_motion as reduced_motion
+from jaxgrip.mechanisms.mjcf import read_mjcf as read_mjcf
 from jaxgrip.mechanisms.simulation import Motion as Motion
 from jaxgrip.mechanisms.simulation import simulate as simulate
 from jaxgrip.mechanisms.urdf import Robot as Robot
