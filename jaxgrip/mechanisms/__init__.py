@@ -1,3 +1,4 @@
+from jaxgrip.mechanisms.closing import RESULTS as RESULTS
 from jaxgrip.mechanisms.closing import Closed as Closed
 from jaxgrip.mechanisms.closing import MechanismError as MechanismError
 from jaxgrip.mechanisms.closing import Mobility as Mobility
