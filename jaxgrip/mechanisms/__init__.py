@@ -1,5 +1,6 @@
 from jaxgrip.mechanisms import planar as planar
 from jaxgrip.mechanisms import rod as rod
+from jaxgrip.mechanisms.closing import RESULTS as RESULTS
 from jaxgrip.mechanisms.closing import Closed as Closed
 from jaxgrip.mechanisms.closing import MechanismError as MechanismError
 from jaxgrip.mechanisms.closing import Mobility as Mobility
