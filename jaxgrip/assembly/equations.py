@@ -5,6 +5,7 @@ that frame comes from automatic differentiation, for all joints of a kind at onc
 the chain is the same for all joints.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -32,8 +33,11 @@ class Joined(NamedTuple):
     by: Float[Array, "j 6 2 6"]
 
 
-def joined(system: System, poses: Poses) -> Joined:
-    """Where the frames of all joints but gears are to each other."""
+def frames(system: System) -> tuple[np.ndarray, Frame]:
+    """Bodies (j, 2) of all joints but gears, the ground being the last, and frames (j, 2) in them.
+
+    A clamp holds the start of its part.
+    """
     ends, bodies = [], []
     for connection in pairs(system):
         if isinstance(connection.joint, Clamp):
@@ -47,7 +51,12 @@ def joined(system: System, poses: Poses) -> Joined:
             bodies.append(tuple(k % (len(system.parts) + 1) for k in owners))
             ends.append(points)
     bodies = np.array(bodies, dtype=int).reshape(-1, 2)
-    fixed = _frames(system, bodies, ends)
+    return bodies, _frames(system, bodies, ends)
+
+
+def joined(system: System, poses: Poses) -> Joined:
+    """Where the frames of all joints but gears are to each other."""
+    bodies, fixed = frames(system)
     zero, unit = jnp.zeros((1, 3)), jnp.array([[1.0, 0.0, 0.0, 0.0]])
     position = jnp.concatenate([poses.position, zero])[bodies]
     quaternion = jnp.concatenate([poses.quaternion, unit])[bodies]
@@ -107,7 +116,7 @@ def equations(
     jacobian = jnp.zeros((count, bodies, 6))
     for kind in kinds(system):
         joint, place = kind.of(at.place)
-        value, local = jax.vmap(_with_derivative)(joint, place)
+        value, local = jax.vmap(lambda j, p: _with_derivative(j.residual, p))(joint, place)
         full = jnp.einsum("jek,jkbl->jebl", local, at.by[kind.places])
         numbers = np.stack([where[name] for name in kind.names])
         residual = residual.at[numbers].set(value)
@@ -137,11 +146,18 @@ def coordinates(system: System, at: Joined) -> tuple[Float[Array, " j"], Float[A
         if kind.joint.coordinate.__func__ is Joint.coordinate:
             continue
         joint, place = kind.of(at.place)
-        value, local = jax.vmap(_coordinate)(joint, place)
+        value, local = jax.vmap(lambda j, p: _with_derivative(j.coordinate, p))(joint, place)
         values = values.at[kind.places].set(value)
         full = jnp.einsum("jk,jkbl->jbl", local, at.by[kind.places])
         slopes = slopes.at[kind.places].set(full)
     return values, slopes
+
+
+def turns(system: System, poses: Poses) -> Float[Array, " pairs"]:
+    """Coordinates of the joints, by which gears count full turns; zeros without gears."""
+    if not gears(system):
+        return jnp.zeros(len(pairs(system)))
+    return coordinates(system, joined(system, poses))[0]
 
 
 def angular(system: System) -> np.ndarray:
@@ -188,12 +204,21 @@ def kinds(system: System) -> list[Kind]:
     ]
 
 
+def size(system: System) -> float:
+    """Length that compares ways with angles: the largest extent of a part [m], 1 without any."""
+    extents = [
+        np.ptp(np.concatenate([np.asarray(x) for x in part.attachments.values()]), axis=0).max()
+        for part in system.parts
+        if part.attachments
+    ]
+    return max(extents, default=0.0) or 1.0
+
+
 def _place(system: System, name: str) -> int:
     return [connection.name for connection in pairs(system)].index(name)
 
 
 def _frames(system: System, bodies: np.ndarray, ends: list) -> Frame:
-    """Frames (j, 2) in the axes of their bodies; a clamp holds the start of its part."""
     flat = [points for pair in ends for points in pair]
     origins, rotations = jnp.zeros((len(flat), 3)), jnp.zeros((len(flat), 3, 3))
     for count in (1, 2, 3):
@@ -211,22 +236,10 @@ def _frames(system: System, bodies: np.ndarray, ends: list) -> Frame:
     return Frame(origins.reshape(-1, 2, 3), rotations.reshape(-1, 2, 3, 3))
 
 
-def _shifted(place: Frame, step: Float[Array, "6"]) -> Frame:
-    turn = quaternions.to_matrix(quaternions.exponential(step[3:]))
-    return Frame(place.origin + step[:3], turn @ place.rotation)
-
-
-def _with_derivative(joint: Joint, place: Frame) -> tuple[Array, Array]:
-    def residual(step: Array) -> Array:
-        return joint.residual(_shifted(place, step))
-
-    zero = jnp.zeros(6)
-    return residual(zero), jax.jacfwd(residual)(zero)
-
-
-def _coordinate(joint: Joint, place: Frame) -> tuple[Array, Array]:
-    def value(step: Array) -> Array:
-        return joint.coordinate(_shifted(place, step))
-
-    zero = jnp.zeros(6)
-    return value(zero), jax.jacfwd(value)(zero)
+def _with_derivative(function: Callable[[Frame], Array], place: Frame) -> tuple[Array, Array]:
+    """A function of a place, and its derivative by the six small motions of the second frame."""
+    value, slope = jax.linearize(function, place)
+    unit, still = jnp.eye(3), jnp.zeros((3, 3, 3))
+    turned = jnp.einsum("kij,jl->kil", jax.vmap(skew)(unit), place.rotation)
+    motions = Frame(jnp.concatenate([unit, still[0]]), jnp.concatenate([still, turned]))
+    return value, jnp.moveaxis(jax.vmap(slope)(motions), 0, -1)
