@@ -13,15 +13,16 @@ from jaxgrip.assembly import poses as pose
 from jaxgrip.assembly.equations import (
     equations,
     facings,
-    joined,
     pairs,
+    places,
     rows,
-    turns,
+    size,
 )
+from jaxgrip.assembly.equations import turns as turns_of
 from jaxgrip.assembly.poses import Poses, moved
 from jaxgrip.assembly.system import System
 from jaxgrip.checks import check_shape, concrete
-from jaxgrip.joints import Clamp, Fixed, Hinge
+from jaxgrip.joints import Clamp, Fixed, Hinge, Rope
 from jaxgrip.spatial import quaternions
 
 # Below this a step of Newton's method leaves rounding; it is then taken once more.
@@ -49,6 +50,13 @@ class RESULTS(eqx.Enumeration):
     flipped = (
         "The parts fit together, but a joint holds turned by half a turn: give start poses that "
         "are closer to what is meant."
+    )
+    stuck = (
+        "The way there ends early, out of reach or in a dead point: this is the last position "
+        "before."
+    )
+    other_branch = (
+        "The parts fit together, but on the other side of a dead point: go there in steps."
     )
     not_finite = "Poses became infinite or NaN: check the numbers of parts and drives."
 
@@ -79,6 +87,7 @@ class Assembly(eqx.Module):
     - `orientation`: sign of its determinant, which changes where a branch ends; 0 when there
       are more or fewer equations than freedoms.
     - `result`.
+    - `least_squares`: whether equations may be dependent or fewer than the freedoms.
     """
 
     system: System
@@ -90,6 +99,7 @@ class Assembly(eqx.Module):
     condition: Float[Array, ""]
     orientation: Float[Array, ""]
     result: RESULTS
+    least_squares: bool = eqx.field(static=True)
 
     @property
     def succeeded(self) -> Bool[Array, ""]:
@@ -108,7 +118,7 @@ class Assembly(eqx.Module):
             self.system.connection(name)
             raise ValueError(f"Connection {name!r} is a gear, which has no coordinate.")
         joint = self.system.connections[self.system.connection(name)].joint
-        place = jax.tree.map(lambda x: x[names.index(name)], joined(self.system, self.poses).place)
+        place = jax.tree.map(lambda x: x[names.index(name)], places(self.system, self.poses))
         return joint.coordinate(place)
 
     def warnings(self) -> list[str]:
@@ -154,43 +164,46 @@ def assemble(
     """
     if parameters is not None:
         system = system.with_parameters(parameters)
-    counted = None
+    turns = None
     if isinstance(start, Assembly):
-        start, counted = start.poses, start.turns
+        start, turns = start.poses, start.turns
     if start is None:
         start = pose.start(system)
     n = len(system.parts)
     check_shape("The position of start", start.position, (n, 3))
     check_shape("The quaternion of start", start.quaternion, (n, 4))
-    if counted is None:
-        counted = turns(system, start)
     square = _is_square(system)
-    assembly = _solve(system, start, counted, not square)
+    assembly = _solve(system, start, turns, not square)
     if not all(map(concrete, jax.tree.leaves(assembly))):
         return assembly
     if square and not bool(assembly.succeeded):
         # As many equations as freedoms, but perhaps not independent ones.
-        other = _solve(system, start, counted, True)
+        other = _solve(system, start, turns, True)
         assembly = other if bool(other.succeeded) else assembly
     if throw and not bool(assembly.succeeded):
-        raise AssemblyError(explain(assembly), assembly)
+        raise AssemblyError(explain(assembly, start), assembly)
     return assembly
 
 
 def solve(
-    system: System, start: Poses, counted: Float[Array, " j"], least_squares: bool = False
+    system: System,
+    start: Poses,
+    turns: Float[Array, " j"] | None = None,
+    least_squares: bool = False,
 ) -> Assembly:
     """What `assemble` does, without looking at the numbers: for use within `jit` and `vmap`.
 
-    **Arguments:** `system`; `start`; `counted`, its `turns`; `least_squares`:
-    whether the equations may be dependent or fewer than the freedoms, which takes longer.
+    **Arguments:** `system`; `start`; `turns`, coordinates of the joints near by, those of the start
+    if None; `least_squares`: whether the equations may be dependent or fewer than the freedoms,
+    which takes longer.
     """
+    turns = turns_of(system, start) if turns is None else turns
     least_squares = least_squares or not _is_square(system)
-    end, counted, iterations, norm = _newton(
-        *jax.lax.stop_gradient((system, start, counted)), least_squares
+    end, turns, iterations, norm = _newton(
+        *jax.lax.stop_gradient((system, start, turns)), least_squares
     )
-    poses = _attached(system, end, counted, least_squares)
-    residual, jacobian = jax.lax.stop_gradient(equations(system, poses, counted))
+    poses = attached(system, end, turns, least_squares)
+    residual, jacobian = jax.lax.stop_gradient(equations(system, poses, turns))
     smallest, largest, orientation = _singular_values(jacobian, least_squares)
     facing = jax.lax.stop_gradient(facings(system, end))
     finite = jnp.isfinite(norm) & jnp.all(jnp.isfinite(end.position))
@@ -207,12 +220,13 @@ def solve(
         system,
         poses,
         residual,
-        counted,
+        turns,
         iterations,
         smallest,
         largest / smallest,
         orientation,
         result,
+        least_squares,
     )
 
 
@@ -220,24 +234,26 @@ _solve = eqx.filter_jit(solve)
 
 
 def sensitivity(
-    system: System, poses: Poses, counted: Array, change: Array, least_squares: bool
+    system: System, poses: Poses, turns: Array, change: Array, least_squares: bool
 ) -> Float[Array, "n 6"]:
     """Small motions of all parts that make up for a change (m,) of the equations."""
-    _, jacobian = equations(system, poses, counted)
+    _, jacobian = equations(system, poses, turns)
     return _step(jacobian, change, least_squares)
 
 
 def _is_square(system: System) -> bool:
-    return sum(map(len, rows(system).values())) == 6 * len(system.parts)
+    # A slack rope is no equation.
+    ropes = any(isinstance(connection.joint, Rope) for connection in system.connections)
+    return not ropes and sum(map(len, rows(system).values())) == 6 * len(system.parts)
 
 
-def _newton(system: System, start: Poses, counted: Array, least_squares: bool) -> tuple:
-    """Poses, their turns, number of steps, and the largest miss."""
+def _newton(system: System, start: Poses, turns: Array, least_squares: bool) -> tuple:
+    """Poses, turns, number of steps, and the largest miss."""
 
     def body(state: tuple) -> tuple:
-        poses, counted, step, fraction, norm, halvings, steps, near, _ = state
+        poses, turns, step, fraction, norm, halvings, steps, near, _ = state
         trial = moved(poses, fraction * step)
-        residual, jacobian = equations(system, trial, counted)
+        residual, jacobian = equations(system, trial, turns)
         missed = jnp.max(jnp.abs(residual), initial=0.0)
         # Rounding may make a point that is already exact a little worse.
         worse = ~(missed <= jnp.maximum(norm, _NEAR)) & (halvings < _HALVINGS)
@@ -245,7 +261,7 @@ def _newton(system: System, start: Poses, counted: Array, least_squares: bool) -
         near_now = missed < _NEAR
         accepted = (
             trial,
-            turns(system, trial),
+            turns_of(system, trial),
             following,
             jnp.ones(()),
             missed,
@@ -255,12 +271,12 @@ def _newton(system: System, start: Poses, counted: Array, least_squares: bool) -
             # Once near, one more step is taken; where it fails to help, no other will.
             near & near_now | ~jnp.isfinite(missed),
         )
-        retry = (poses, counted, step, fraction / 2, norm, halvings + 1, steps, near, False)
+        retry = (poses, turns, step, fraction / 2, norm, halvings + 1, steps, near, False)
         return jax.tree.map(lambda a, b: jnp.where(worse, a, b), retry, accepted)
 
     state = (
         start,
-        counted,
+        turns,
         jnp.zeros((len(system.parts), 6)),
         jnp.ones(()),
         jnp.asarray(jnp.inf),
@@ -273,8 +289,8 @@ def _newton(system: System, start: Poses, counted: Array, least_squares: bool) -
     def going(state: tuple) -> Array:
         return ~state[-1] & (state[6] <= STEPS)
 
-    poses, counted, _, _, norm, _, steps, *_ = jax.lax.while_loop(going, body, state)
-    return poses, counted, steps - 1, norm
+    poses, turns, _, _, norm, _, steps, *_ = jax.lax.while_loop(going, body, state)
+    return poses, turns, steps - 1, norm
 
 
 def _step(jacobian: Array, residual: Array, least_squares: bool) -> Float[Array, "n 6"]:
@@ -291,27 +307,27 @@ def _limited(step: Array) -> Array:
     return step * (_LARGEST_TURN / jnp.maximum(turn, _LARGEST_TURN))
 
 
-def _attached(system: System, poses: Poses, counted: Array, least_squares: bool) -> Poses:
+def attached(system: System, poses: Poses, turns: Array, least_squares: bool) -> Poses:
     """The poses, with the derivative of the solution by the numbers of the system."""
-    return (_attached_redundant if least_squares else _attached_regular)(system, poses, counted)
+    return (_attached_redundant if least_squares else _attached_regular)(system, poses, turns)
 
 
 def _attach(least_squares: bool) -> Any:
     @jax.custom_jvp
-    def attached(system: System, poses: Poses, counted: Array) -> Poses:
+    def same(system: System, poses: Poses, turns: Array) -> Poses:
         return poses
 
-    @attached.defjvp
+    @same.defjvp
     def derivative(primals: tuple, tangents: tuple) -> tuple:
-        system, poses, counted = primals
-        poses = attached(system, poses, counted)
-        _, change = jax.jvp(lambda s: equations(s, poses, counted)[0], (system,), (tangents[0],))
-        step = sensitivity(system, poses, counted, change, least_squares)
+        system, poses, turns = primals
+        poses = same(system, poses, turns)
+        _, change = jax.jvp(lambda s: equations(s, poses, turns)[0], (system,), (tangents[0],))
+        step = sensitivity(system, poses, turns, change, least_squares)
         turn = jnp.concatenate([jnp.zeros((len(step), 1)), step[:, 3:] / 2], axis=1)
         quaternion = jax.vmap(quaternions.product)(turn, poses.quaternion)
         return poses, Poses(step[:, :3], quaternion)
 
-    return attached
+    return same
 
 
 _attached_regular, _attached_redundant = _attach(False), _attach(True)
@@ -328,7 +344,7 @@ def _singular_values(jacobian: Array, least_squares: bool) -> tuple[Array, Array
         kept = size > RANK_TOLERANCE * size[0]
         return jnp.min(jnp.where(kept, size, size[0])), size[0], jnp.zeros(())
     lu, pivots = jax.scipy.linalg.lu_factor(jacobian)
-    swaps = jnp.sum(pivots != jnp.arange(len(pivots)))
+    swaps = jnp.sum(pivots != jnp.arange(len(pivots), dtype=pivots.dtype))
     orientation = jnp.prod(jnp.sign(jnp.diagonal(lu))) * jnp.where(swaps % 2 == 0, 1.0, -1.0)
     count = len(jacobian)
     seed = jnp.asarray(np.random.default_rng(0).normal(size=(2, count)))
@@ -350,8 +366,8 @@ def _singular_values(jacobian: Array, least_squares: bool) -> tuple[Array, Array
     )
 
 
-def explain(assembly: Assembly) -> str:
-    """Why the parts do not fit: which joint misses what it asks for, and by how much."""
+def explain(assembly: Assembly, start: Poses) -> str:
+    """Why the parts do not fit from a start: which joint fails, and by how much."""
     system = assembly.system
     if assembly.result == RESULTS.not_finite:
         return str(RESULTS[assembly.result])
@@ -359,14 +375,14 @@ def explain(assembly: Assembly) -> str:
         facing = np.asarray(facings(system, assembly.poses))
         names = [c.name for c, f in zip(pairs(system), facing, strict=True) if not f > 0]
         return f"Flipped root at {_listed(names)}. {RESULTS[assembly.result]}"
-    poses, residual = _closest(system, assembly.poses, assembly.turns)
+    poses, residual = _closest(system, start)
     misses = {name: np.abs(residual[k]).max() for name, k in rows(system).items()}
     drives = [name for name in system.parameters if misses[name] > 1e3 * TOLERANCE]
     others = [name for name in misses if name not in system.parameters and misses[name] > 1e-4]
     if drives and not others:
         worst = max(drives, key=misses.get)
         joint = system.connections[system.connection(worst)].joint
-        place = joined(system, poses).place
+        place = places(system, poses)
         names = [connection.name for connection in pairs(system)]
         if worst in names:
             reached = joint.coordinate(jax.tree.map(lambda x: x[names.index(worst)], place))
@@ -385,19 +401,24 @@ def explain(assembly: Assembly) -> str:
     )
 
 
-def _closest(system: System, poses: Poses, counted: Array) -> tuple[Poses, np.ndarray]:
+def _closest(system: System, start: Poses) -> tuple[Poses, np.ndarray]:
     """Poses that satisfy the joints and come as close to the drives as they can."""
     where = rows(system)
-    weight = np.ones(sum(map(len, where.values())))
+    # All in metres: a small turn of a long part is no way to serve a drive.
+    weight = np.full(sum(map(len, where.values())), size(system))
+    for connection in pairs(system):
+        weight[where[connection.name][: connection.joint.lengths]] = 1.0
     for name in system.parameters:
-        weight[where[name]] = 1e-3
-    return _levenberg(system, poses, counted, jnp.asarray(weight))
+        weight[where[name]] *= 1e-3
+    return _levenberg(system, start, jnp.asarray(weight))
 
 
 @eqx.filter_jit
-def _levenberg(system: System, poses: Poses, counted: Array, weight: Array) -> tuple:
+def _levenberg(system: System, poses: Poses, weight: Array) -> tuple:
+    turns = turns_of(system, poses)
+
     def value(at: Poses) -> tuple[Array, Array]:
-        residual, jacobian = equations(system, at, counted)
+        residual, jacobian = equations(system, at, turns)
         return weight * residual, weight[:, None] * jacobian
 
     def body(_: int, state: tuple) -> tuple:
@@ -411,7 +432,7 @@ def _levenberg(system: System, poses: Poses, counted: Array, weight: Array) -> t
         return at, jnp.clip(jnp.where(better, damping / 5, damping * 4), 1e-14, 1e6)
 
     poses, _ = jax.lax.fori_loop(0, 200, body, (poses, jnp.asarray(1e-3)))
-    return poses, equations(system, poses, counted)[0]
+    return poses, equations(system, poses, turns)[0]
 
 
 def gaps(system: System, poses: Poses) -> list[str]:

@@ -15,33 +15,49 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxgrip.assembly.poses import Poses, placed
-from jaxgrip.assembly.system import GROUND, Connection, System
+from jaxgrip.assembly.system import Connection, System
 from jaxgrip.joints import Clamp, Frame, Gear, Joint, frame, relative
 from jaxgrip.joints.gear import nearest
 from jaxgrip.spatial import quaternions
 from jaxgrip.spatial.rotations import skew
 
-# The six small motions of a frame: ways along the axes, then turns about them.
-_WAYS = np.concatenate([np.eye(3), np.zeros((3, 3))])
-_TURNS = np.concatenate([np.zeros((3, 3, 3)), -np.cross(np.eye(3)[:, None, :], np.eye(3)[None])])
-
 
 class Joined(NamedTuple):
     """Joints of all pairs of frames, in the order of the system without its gears.
 
-    `place` is the second frame seen from the first; `by` (j, 6, 2, 6), its small motion in axes
-    of the first by those of the two bodies.
+    `bodies` (j, 2), the ground being the last; `place` is the second frame seen from the first;
+    `by` (j, 6, 2, 6), its small motion in axes of the first by those of the two bodies.
     """
 
+    bodies: np.ndarray
     place: Frame
     by: Float[Array, "j 6 2 6"]
 
 
-@eqx.filter_jit
+def frames(system: System) -> tuple[np.ndarray, Frame]:
+    """Bodies (j, 2) of all joints but gears, the ground being the last, and frames (j, 2) in them.
+
+    A clamp holds the start of its part.
+    """
+    ends, bodies = [], []
+    for connection in pairs(system):
+        if isinstance(connection.joint, Clamp):
+            k = system.part(connection.first)
+            bodies.append((len(system.parts), k))
+            ends.append((None, None))
+        else:
+            owners, points = zip(
+                *(system.attachment(p) for p in (connection.first, connection.second)), strict=True
+            )
+            bodies.append(tuple(k % (len(system.parts) + 1) for k in owners))
+            ends.append(points)
+    bodies = np.array(bodies, dtype=int).reshape(-1, 2)
+    return bodies, _frames(system, bodies, ends)
+
+
 def joined(system: System, poses: Poses) -> Joined:
     """Where the frames of all joints but gears are to each other."""
-    bodies = owners(system)
-    fixed = _frames(system)
+    bodies, fixed = frames(system)
     zero, unit = jnp.zeros((1, 3)), jnp.array([[1.0, 0.0, 0.0, 0.0]])
     position = jnp.concatenate([poses.position, zero])[bodies]
     quaternion = jnp.concatenate([poses.quaternion, unit])[bodies]
@@ -60,18 +76,14 @@ def joined(system: System, poses: Poses) -> Joined:
         by = jnp.swapaxes(jnp.concatenate([upper, lower], axis=1), 0, 1)
         return relative(first, second), by
 
-    return Joined(*jax.vmap(one)(fixed, position, quaternion))
+    place, by = jax.vmap(one)(fixed, position, quaternion)
+    return Joined(bodies, place, by)
 
 
-def owners(system: System) -> np.ndarray:
-    """Bodies (j, 2) of all joints but gears; the ground comes after all parts."""
-    found = [
-        (GROUND, c.first) if isinstance(c.joint, Clamp) else (c.first, c.second)
-        for c in pairs(system)
-    ]
-    names = [*system.names, GROUND]
-    places = [[names.index(place.partition(".")[0]) for place in pair] for pair in found]
-    return np.array(places, dtype=int).reshape(-1, 2)
+@eqx.filter_jit
+def places(system: System, poses: Poses) -> Frame:
+    """The second frame of every joint but gears, seen from the first."""
+    return joined(system, poses).place
 
 
 def pairs(system: System) -> list[Connection]:
@@ -94,7 +106,7 @@ def rows(system: System) -> dict[str, np.ndarray]:
 
 
 def equations(
-    system: System, poses: Poses, turns: Float[Array, " j"]
+    system: System, poses: Poses, turns: Float[Array, " pairs"]
 ) -> tuple[Float[Array, " m"], Float[Array, "m 6n"]]:
     """What all equations miss, and the derivative by the small motions of all parts.
 
@@ -103,11 +115,12 @@ def equations(
 
     **Returns:** (m,) lengths [m] and sines, rows as `rows` has them; (m, 6 n).
     """
-    at, bodies = joined(system, poses), owners(system)
+    at = joined(system, poses)
+    bodies = len(system.parts) + 1
     where = rows(system)
     count = sum(map(len, where.values()))
     residual = jnp.zeros(count)
-    jacobian = jnp.zeros((count, len(system.parts) + 1, 6))
+    jacobian = jnp.zeros((count, bodies, 6))
     for kind in kinds(system):
         joint, place = kind.of(at.place)
         value, local = jax.vmap(lambda j, p: _with_derivative(j.residual, p))(joint, place)
@@ -115,7 +128,9 @@ def equations(
         numbers = np.stack([where[name] for name in kind.names])
         residual = residual.at[numbers].set(value)
         for end in range(2):
-            jacobian = jacobian.at[numbers, bodies[kind.places, end][:, None]].set(full[:, :, end])
+            jacobian = jacobian.at[numbers, at.bodies[kind.places, end][:, None]].set(
+                full[:, :, end]
+            )
     if gears(system):
         values, slopes = coordinates(system, at)
         values = jnp.where(angular(system), nearest(values, turns), values)
@@ -126,20 +141,14 @@ def equations(
             factors = (-connection.joint.ratio, jnp.ones(()))
             for k, factor in zip(couple, factors, strict=True):
                 for end in range(2):
-                    jacobian = jacobian.at[row[0], bodies[k, end]].add(factor * slopes[k, end])
+                    body = at.bodies[k, end]
+                    jacobian = jacobian.at[row[0], body].add(factor * slopes[k, end])
     return residual, jacobian[:, :-1].reshape(count, -1)
-
-
-@eqx.filter_jit
-def turns(system: System, poses: Poses) -> Float[Array, " j"]:
-    """Coordinates of the joints, by which gears count full turns; none without gears."""
-    return coordinates(system, joined(system, poses))[0] if gears(system) else jnp.zeros(0)
 
 
 def coordinates(system: System, at: Joined) -> tuple[Float[Array, " j"], Float[Array, "j 2 6"]]:
     """Coordinates of all joints that have one, else 0, and their derivatives."""
-    count = len(pairs(system))
-    values, slopes = jnp.zeros(count), jnp.zeros((count, 2, 6))
+    values, slopes = jnp.zeros(len(at.bodies)), jnp.zeros((len(at.bodies), 2, 6))
     for kind in kinds(system):
         if kind.joint.coordinate.__func__ is Joint.coordinate:
             continue
@@ -149,6 +158,13 @@ def coordinates(system: System, at: Joined) -> tuple[Float[Array, " j"], Float[A
         full = jnp.einsum("jk,jkbl->jbl", local, at.by[kind.places])
         slopes = slopes.at[kind.places].set(full)
     return values, slopes
+
+
+def turns(system: System, poses: Poses) -> Float[Array, " pairs"]:
+    """Coordinates of the joints, by which gears count full turns; zeros without gears."""
+    if not gears(system):
+        return jnp.zeros(len(pairs(system)))
+    return coordinates(system, joined(system, poses))[0]
 
 
 def angular(system: System) -> np.ndarray:
@@ -161,7 +177,7 @@ def angular(system: System) -> np.ndarray:
 def facings(system: System, poses: Poses) -> Float[Array, " j"]:
     """Of all joints but gears, positive where they hold as meant."""
     at = joined(system, poses)
-    values = jnp.ones(len(pairs(system)))
+    values = jnp.ones(len(at.bodies))
     for kind in kinds(system):
         joint, place = kind.of(at.place)
         values = values.at[kind.places].set(jax.vmap(lambda j, p: j.facing(p))(joint, place))
@@ -196,20 +212,22 @@ def kinds(system: System) -> list[Kind]:
     ]
 
 
+def size(system: System) -> float:
+    """Length that compares ways with angles: the largest extent of a part [m], 1 without any."""
+    extents = [
+        np.ptp(np.concatenate([np.asarray(x) for x in part.attachments.values()]), axis=0).max()
+        for part in system.parts
+        if part.attachments
+    ]
+    return max(extents, default=0.0) or 1.0
+
+
 def _place(system: System, name: str) -> int:
     return [connection.name for connection in pairs(system)].index(name)
 
 
-def _frames(system: System) -> Frame:
-    """Frames (j, 2) in the axes of their bodies; a clamp holds the start of its part."""
-    flat, held, clamped = [], [], []
-    for k, connection in enumerate(pairs(system)):
-        if isinstance(connection.joint, Clamp):
-            clamped.append(k)
-            held.append(system.parts[system.part(connection.first)])
-            flat += [None, None]
-        else:
-            flat += [system.attachment(p)[1] for p in (connection.first, connection.second)]
+def _frames(system: System, bodies: np.ndarray, ends: list) -> Frame:
+    flat = [points for pair in ends for points in pair]
     origins, rotations = jnp.zeros((len(flat), 3)), jnp.zeros((len(flat), 3, 3))
     for count in (1, 2, 3):
         places = [k for k, points in enumerate(flat) if points is not None and len(points) == count]
@@ -217,8 +235,9 @@ def _frames(system: System) -> Frame:
             found = jax.vmap(frame)(jnp.stack([flat[k] for k in places]))
             origins = origins.at[np.array(places)].set(found.origin)
             rotations = rotations.at[np.array(places)].set(found.rotation)
-    clamped = np.array(clamped, dtype=int)
-    if held:
+    clamped = np.array([k for k, pair in enumerate(ends) if pair[0] is None], dtype=int)
+    if len(clamped):
+        held = [system.parts[k] for k in bodies[clamped, 1]]
         origins = origins.at[2 * clamped].set(jnp.stack([part.position for part in held]))
         turn = jax.vmap(quaternions.to_matrix)(jnp.stack([part.quaternion for part in held]))
         rotations = rotations.at[2 * clamped].set(turn).at[2 * clamped + 1].set(jnp.eye(3)[None])
@@ -226,9 +245,9 @@ def _frames(system: System) -> Frame:
 
 
 def _with_derivative(function: Callable[[Frame], Array], place: Frame) -> tuple[Array, Array]:
-    """Value at a place, and its derivatives by the six small motions of the frame, last."""
-
-    def along(way: Array, turn: Array) -> Array:
-        return jax.jvp(function, (place,), (Frame(way, turn @ place.rotation),))[1]
-
-    return function(place), jax.vmap(along, out_axes=-1)(_WAYS, _TURNS)
+    """A function of a place, and its derivative by the six small motions of the second frame."""
+    value, slope = jax.linearize(function, place)
+    unit, still = jnp.eye(3), jnp.zeros((3, 3, 3))
+    turned = jnp.einsum("kij,jl->kil", jax.vmap(skew)(unit), place.rotation)
+    motions = Frame(jnp.concatenate([unit, still[0]]), jnp.concatenate([still, turned]))
+    return value, jnp.moveaxis(jax.vmap(slope)(motions), 0, -1)
