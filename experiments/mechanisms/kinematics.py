@@ -178,7 +178,7 @@ def _slider_crank(run: Run) -> None:
 
 def _double(run: Run) -> None:
     feet = [((0.0, 0.0), (3.5, 0.0)), ((3.5, 0.0), (7.0, 0.0))]
-    sizes = [(1.0, 3.0, 2.5), (2.5, 3.4, 2.2)]
+    sizes = [(1.0, 3.0, 2.5), (2.5, 3.6, 2.6)]
     system = chain(feet, sizes)
     cranks = jnp.linspace(np.pi / 3, np.pi / 3 + 2 * np.pi, 181)
     here, lines = turned(system, cranks)
