@@ -70,7 +70,7 @@ def linkage_finger(
     direction = numbers("direction of the finger", direction, ())
     crank_start = numbers("crank_start of the finger", crank_start, ())
     linkage = FourBar(*sizes, point=tip, origin=pivot, direction=direction)
-    # Right-handed from crank to tip link: the rocker is on the outside.
+    # The branch whose rocker stays outside of the crank.
     theta, psi = position(linkage, crank_start, -1)
     zero = jnp.zeros_like(direction)
     foot = pivot + sizes[3] * jnp.stack([jnp.cos(direction), jnp.sin(direction)])

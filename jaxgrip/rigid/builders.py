@@ -23,9 +23,8 @@ class DHRow(NamedTuple):
     `d` are the values at joint coordinate zero. `parent` is the name of an earlier row or None for
     the base. `mass` [kg]; `com` (3,) [m] and `inertia` [kg m^2], (3, 3) about the centre of mass
     or its three principal values, are in the body frame. `joint` is "revolute", "prismatic" or
-    "fixed".
-    Mass and inertia may both be zero, as of the cross of a universal joint, where the body is
-    fixed or carries one with a mass.
+    "fixed". Mass and inertia may both be zero, as of the cross of a universal joint, where the body
+    is fixed or carries one with a mass.
 
     Source: 000a section 2.2.
     """
@@ -49,9 +48,9 @@ class Placement(NamedTuple):
     at joint coordinate zero; `axis` (3,) is the joint axis in the body frame, of any length.
     `parent` is the name of an earlier body or None for the base. `mass` [kg]; `com` (3,) [m] and
     `inertia` [kg m^2], (3, 3) about the centre of mass or its three principal values, are in the
-    body frame. `joint` is "revolute", "prismatic" or "fixed".
-    Mass and inertia may both be zero, as of the cross of a universal joint, where the body is
-    fixed or carries one with a mass.
+    body frame. `joint` is "revolute", "prismatic" or "fixed". Mass and inertia may
+    both be zero, as of the cross of a universal joint, where the body is fixed or carries one with
+    a mass.
     """
 
     name: str

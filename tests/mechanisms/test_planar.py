@@ -244,8 +244,9 @@ def test_gradients():
         linkage = planar.FourBar(*lengths, point=(70.0, 50.0))
         return planar.joints(linkage, phi).C / 100
 
-    check_grads(path, (lengths, jnp.asarray(1.1)), order=2, modes=("fwd", "rev"), rtol=1e-5)
+    check_grads(path, (lengths, jnp.asarray(1.1)), order=1, modes=("fwd", "rev"), rtol=1e-5)
 
+    @jax.jit
     def synthesis(phi, psi):
         return jnp.stack(planar.freudenstein(phi, psi, 2.0).linkage.lengths)
 
@@ -253,7 +254,7 @@ def test_gradients():
     psi = jnp.deg2rad(jnp.array([125.0, 128.0, 142.0]))
     check_grads(synthesis, (phi, psi), order=1, modes=("fwd", "rev"), rtol=1e-6, eps=1e-6)
     check_grads(
-        lambda phi, swing: jnp.stack(planar.volmer(phi, swing, 1.0, 2.0).linkage.lengths),
+        jax.jit(lambda phi, swing: jnp.stack(planar.volmer(phi, swing, 1.0, 2.0).linkage.lengths)),
         (phi, psi[1:] - psi[0]),
         order=1,
         modes=("fwd", "rev"),
@@ -261,7 +262,7 @@ def test_gradients():
         eps=1e-6,
     )
     check_grads(
-        lambda n: jnp.concatenate(planar.inflection(planar.FourBar(*n), SIXTY)) / 100,
+        jax.jit(lambda n: jnp.concatenate(planar.inflection(planar.FourBar(*n), SIXTY)) / 100),
         (lengths,),
         order=1,
         modes=("fwd", "rev"),
