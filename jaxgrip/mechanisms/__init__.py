@@ -12,12 +12,12 @@ from jaxgrip.mechanisms.dynamics import Reactions as Reactions
 from jaxgrip.mechanisms.dynamics import forward_dynamics as forward_dynamics
 from jaxgrip.mechanisms.dynamics import inverse_dynamics as inverse_dynamics
 from jaxgrip.mechanisms.dynamics import reaction_forces as reaction_forces
+from jaxgrip.mechanisms.kinematics import jacobian as jacobian
 from jaxgrip.mechanisms.mechanism import Coupling as Coupling
 from jaxgrip.mechanisms.mechanism import Loop as Loop
 from jaxgrip.mechanisms.mechanism import Mechanism as Mechanism
 from jaxgrip.mechanisms.mechanism import closed_at as closed_at
 from jaxgrip.mechanisms.mechanism import constraints as constraints
-from jaxgrip.mechanisms.mechanism import jacobian as jacobian
 from jaxgrip.mechanisms.minimal import Path as Path
 from jaxgrip.mechanisms.minimal import follow as follow
 from jaxgrip.mechanisms.minimal import reduced_motion as reduced_motion

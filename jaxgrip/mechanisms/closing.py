@@ -20,7 +20,8 @@ from jaxgrip.mechanisms.equations import (
     inverse_of,
     weighted_jacobian,
 )
-from jaxgrip.mechanisms.mechanism import Mechanism, jacobian, row_names, seats
+from jaxgrip.mechanisms.kinematics import jacobian
+from jaxgrip.mechanisms.mechanism import Mechanism, row_names, seats
 from jaxgrip.precision import require_x64
 from jaxgrip.rigid import crba, forward_kinematics
 

@@ -75,6 +75,19 @@ def constraint_matrix(mechanism: Mechanism, now: State) -> Float[Array, "m n"]:
     return jnp.concatenate([loops, coupling_rows(mechanism)[0]])
 
 
+@jax.jit
+def jacobian(mechanism: Mechanism, q: Float[Array, " n"]) -> Float[Array, "m n"]:
+    """Derivative of the constraints with respect to the coordinates.
+
+    **Arguments:** `mechanism`; `q`: (n,) coordinates [rad or m].
+
+    **Returns:** (m, n), in units of a constraint per unit of a coordinate.
+
+    **Raises:** `ValueError` for another shape.
+    """
+    return constraint_matrix(mechanism, state(mechanism.tree, q, jnp.zeros_like(q)))
+
+
 def constraint_bend(mechanism: Mechanism, now: State) -> Float[Array, " m"]:
     """J̇ q̇, the acceleration of the constraints where no coordinate accelerates."""
     first = moved(now.place, now.velocity)

@@ -208,19 +208,6 @@ def coupling_rows(mechanism: Mechanism) -> tuple[Float[Array, "rows n"], Float[A
     return rows, jnp.stack(offsets) if offsets else jnp.zeros(0, dtype)
 
 
-@jax.jit
-def jacobian(mechanism: Mechanism, q: Float[Array, " n"]) -> Float[Array, "m n"]:
-    """Derivative of the constraints with respect to the coordinates.
-
-    **Arguments:** `mechanism`; `q`: (n,) coordinates [rad or m].
-
-    **Returns:** (m, n), in units of a constraint per unit of a coordinate.
-
-    **Raises:** `ValueError` for another shape.
-    """
-    return jax.jacfwd(constraints, argnums=1)(mechanism, q)
-
-
 def seats(mechanism: Mechanism, loop: Loop, place: Poses) -> tuple[Frame, Frame]:
     """Frames of a loop's joint on either body, in the base frame."""
     return _seat(mechanism, loop.first, loop.first_frame, place), _seat(

@@ -1,5 +1,6 @@
 """Mechanisms with closed loops, SI units."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import equinox as eqx
@@ -102,11 +103,11 @@ class Linkage(NamedTuple):
 
 def four_bar(
     *,
-    lengths: ArrayLike = (0.4, 0.1, 0.35, 0.3),
-    masses: ArrayLike = (0.5, 1.0, 0.8),
+    lengths: ArrayLike | Sequence = (0.4, 0.1, 0.35, 0.3),
+    masses: ArrayLike | Sequence = (0.5, 1.0, 0.8),
     angle: ArrayLike = 1.0,
     closure: Joint | None = None,
-    gravity: ArrayLike = (0.0, -9.81, 0.0),
+    gravity: ArrayLike | Sequence = (0.0, -9.81, 0.0),
 ) -> Linkage:
     """Four-bar linkage of slender rods in the plane of x and y.
 
@@ -155,11 +156,11 @@ def four_bar(
 
 def slider_crank(
     *,
-    lengths: ArrayLike = (0.1, 0.3),
-    masses: ArrayLike = (0.5, 0.8, 1.2),
+    lengths: ArrayLike | Sequence = (0.1, 0.3),
+    masses: ArrayLike | Sequence = (0.5, 0.8, 1.2),
     angle: ArrayLike = 1.0,
     offset: ArrayLike = 0.0,
-    gravity: ArrayLike = (0.0, -9.81, 0.0),
+    gravity: ArrayLike | Sequence = (0.0, -9.81, 0.0),
 ) -> Linkage:
     """Slider-crank of slender rods in the plane of x and y, its slider on a guide along x.
 
