@@ -1,0 +1,347 @@
+"""Systems in TOML or JSON files, which people write and read."""
+
+import difflib
+import inspect
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from jaxgrip import config, joints
+from jaxgrip.assembly.system import GROUND, Connection, Part, System
+from jaxgrip.checks import numbers
+from jaxgrip.config import ConfigError
+from jaxgrip.spatial import euler, quaternions
+
+KINDS = {
+    kind.__name__.lower(): kind
+    for kind in vars(joints).values()
+    if isinstance(kind, type) and hasattr(kind, "equations") and kind is not joints.Joint
+}
+ENDINGS = (".toml", ".json")
+ORIENTATIONS = ("quaternion", "turn_deg", "euler_deg", "cardan_deg")
+
+
+def read(path: str | Path) -> System:
+    """Read a system, with all the assemblies within it, from a TOML or JSON file.
+
+    Tables, of which all but `part` may be missing:
+
+    - `[ground]`: attachments of the ground by name, one to three points each [m].
+    - `[[part]]`: `name`, `attachments` (points by name, in the frame of the part [m]), and roughly
+      where the part is: `position` [m] and one of `quaternion` (scalar first), `turn_deg` (axis
+      times angle), `euler_deg` (about z, the new x, the new z) and `cardan_deg` (about the fixed
+      x, y and z).
+    - `[[joint]]`: `name`, `kind` (the name of a class of `jaxgrip.joints`, in lower case),
+      `first` and `second` (`"part.attachment"`), and the numbers of that class; `angle_deg` for an
+      angle in degrees.
+    - `[[assembly]]`: `name`, a rough `position` and orientation as those of a part, and either its
+      own `part`, `joint` and `assembly`, or `file`, beside this one, which has them. Their names
+      and poses are relative to the assembly; from outside they are `"assembly/part.attachment"`.
+
+    **Returns:** `System`: parts and joints of assemblies after those beside them, named
+    `"assembly/part"` and `"assembly/joint"`.
+
+    **Raises:** `ConfigError` with a sentence that names file, table and key.
+
+    Source: 002 section 4.7.
+    """
+    path = Path(path)
+    table = _Table(str(path), _load(path))
+    ground = table.take("ground", dict, {})
+    found = _contents(table, "", _AT_REST, (path.resolve(),))
+    return table.build(System, found.parts, found.connections, ground)
+
+
+def write(system: System, path: str | Path, *, overwrite: bool = False) -> None:
+    """Write a system, with its numbers to the last digit, to a TOML or JSON file.
+
+    **Arguments:** `system`; `path`, ending in `.toml` or `.json`; `overwrite`, whether a file
+    that is there may be replaced.
+
+    **Raises:** `ConfigError` for another ending; `FileExistsError`.
+    """
+    path = Path(path)
+    _check_ending(path)
+    raw = {"ground": {key: _plain(points) for key, points in system.ground.items()}}
+    if not raw["ground"]:
+        del raw["ground"]
+    for part in system.parts:
+        folder, name = _place(raw, part.name)
+        folder.setdefault("part", []).append(
+            {
+                "name": name,
+                "position": _plain(part.position),
+                "quaternion": _plain(part.quaternion),
+                "attachments": {key: _plain(points) for key, points in part.attachments.items()},
+            }
+        )
+    for connection in system.connections:
+        folder, name = _place(raw, connection.name)
+        prefix = connection.name.removesuffix(name)
+        folder.setdefault("joint", []).append(_joint_table(connection, name, prefix))
+    text = json.dumps(raw, indent=1) if path.suffix == ".json" else "\n".join(_toml(raw))
+    with path.open("w" if overwrite else "x", encoding="utf-8") as file:
+        file.write(text + "\n")
+
+
+class _Pose(NamedTuple):
+    position: Float[Array, "3"]
+    quaternion: Float[Array, "4"]
+
+    def of(self, position: Any, quaternion: Any) -> "_Pose":
+        """The pose in the ground frame of what is given relative to this one."""
+        turned = quaternions.to_matrix(self.quaternion) @ position
+        return _Pose(self.position + turned, quaternions.product(self.quaternion, quaternion))
+
+
+_AT_REST = _Pose(jnp.zeros(3), jnp.array([1.0, 0.0, 0.0, 0.0]))
+
+
+class _Contents(NamedTuple):
+    parts: tuple[Part, ...]
+    connections: tuple[Connection, ...]
+
+
+class _Table:
+    """A table of a file: `where` it is, for sentences, and what has not been taken of it."""
+
+    def __init__(self, where: str, data: Any):
+        if not isinstance(data, dict):
+            raise ConfigError(f"{where} must be a table, but is {_shown(data)}.")
+        self.where, self.left, self.known = where, dict(data), []
+
+    def take(self, key: str, kind: type, *default: Any) -> Any:
+        """The value of a key, of some type."""
+        self.known.append(key)
+        if key not in self.left:
+            if default:
+                return default[0]
+            raise ConfigError(f"{self.where}: {key} is missing.")
+        value = self.left.pop(key)
+        if not isinstance(value, kind):
+            words = {str: "a string", dict: "a table", list: "an array"}[kind]
+            raise ConfigError(f"{self.where}: {key} must be {words}, but is {_shown(value)}.")
+        return value
+
+    def numbers(self, key: str, shape: tuple[int, ...]) -> Array:
+        """The numbers of a key that is there."""
+        self.known.append(key)
+        return self.build(numbers, key, self.left.pop(key), shape)
+
+    def tables(self, key: str) -> Iterator["_Table"]:
+        """Every table of an array of tables."""
+        for count, data in enumerate(self.take(key, list, []), start=1):
+            name = data.get("name") if isinstance(data, dict) else None
+            called = f" ({name})" if isinstance(name, str) else ""
+            yield _Table(f"{self.where}: {key} {count}{called}", data)
+
+    def build(self, make: Any, *args: Any, **options: Any) -> Any:
+        """What is made, with the place put before the sentence when it cannot be."""
+        try:
+            return make(*args, **options)
+        except ConfigError:
+            raise
+        except ValueError as error:
+            raise ConfigError(f"{self.where}: {error}") from None
+
+    def finish(self) -> None:
+        """Raise for keys that were not taken."""
+        for key in self.left:
+            near = difflib.get_close_matches(key, self.known, n=1)
+            hint = f" (did you mean {near[0]}?)" if near else ""
+            raise ConfigError(
+                f"{self.where}: {key} is not a known key{hint}; known here are "
+                f"{', '.join(self.known)}."
+            )
+
+
+def _load(path: Path) -> Any:
+    _check_ending(path)
+    if path.suffix == ".toml":
+        return config.read(path)
+    try:
+        return json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_once)
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: there is no such file.") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: cannot be read ({error}).") from None
+    except ValueError as error:
+        raise ConfigError(f"{path}: is not valid JSON: {error}.") from None
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    table = dict(pairs)
+    if len(table) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise ValueError(f"the key {_shown(twice)} is there twice")
+    return table
+
+
+def _check_ending(path: Path) -> None:
+    if path.suffix not in ENDINGS:
+        raise ConfigError(f"{path}: a system is in a file that ends in {' or '.join(ENDINGS)}.")
+
+
+def _contents(table: _Table, prefix: str, pose: _Pose, opened: tuple[Path, ...]) -> _Contents:
+    parts = [_part(row, prefix, pose) for row in table.tables("part")]
+    connections = [_connection(row, prefix) for row in table.tables("joint")]
+    for row in table.tables("assembly"):
+        within = _assembly(row, prefix, pose, opened)
+        parts += within.parts
+        connections += within.connections
+    table.finish()
+    if not parts:
+        raise ConfigError(f"{table.where}: has no part; give at least one.")
+    return _Contents(tuple(parts), tuple(connections))
+
+
+def _part(row: _Table, prefix: str, pose: _Pose) -> Part:
+    name = _name(row)
+    attachments = row.take("attachments", dict, {})
+    place = pose.of(*_placement(row))
+    row.finish()
+    return row.build(Part, prefix + name, attachments, *place)
+
+
+def _assembly(row: _Table, prefix: str, pose: _Pose, opened: tuple[Path, ...]) -> _Contents:
+    name = _name(row)
+    inner = pose.of(*_placement(row))
+    prefix = f"{prefix}{name}/"
+    file = row.take("file", str, None)
+    if file is None:
+        return _contents(row, prefix, inner, opened)
+    row.finish()
+    path = (opened[-1].parent / file).resolve()
+    if path in opened:
+        raise ConfigError(f"{row.where}: file = {_shown(file)} contains itself.")
+    return _contents(_Table(str(path), _load(path)), prefix, inner, (*opened, path))
+
+
+def _connection(row: _Table, prefix: str) -> Connection:
+    name, kind = _name(row), row.take("kind", str)
+    if kind not in KINDS:
+        near = difflib.get_close_matches(kind, KINDS, n=1)
+        hint = f" (did you mean {near[0]}?)" if near else ""
+        raise ConfigError(
+            f"{row.where}: there is no kind {_shown(kind)}{hint}; known are {', '.join(KINDS)}."
+        )
+    make = KINDS[kind]
+    first = row.take("first", str)
+    second = None if make is joints.Clamp else _inside(row.take("second", str), prefix)
+    wanted = inspect.signature(make).parameters.values()
+    fields = {}
+    for field in wanted:
+        degrees = f"{field.name}_deg"
+        if field.name == "angle" and degrees in row.left:
+            if "angle" in row.left:
+                raise ConfigError(f"{row.where}: give angle or angle_deg, not both.")
+            fields["angle"] = jnp.deg2rad(row.numbers(degrees, ()))
+        elif field.name in row.left or field.default is inspect.Parameter.empty:
+            row.known.append(field.name)
+            if field.name not in row.left:
+                raise ConfigError(f"{row.where}: {field.name} is missing; {kind} needs it.")
+            fields[field.name] = row.left.pop(field.name)
+        else:
+            row.known.append(field.name)
+    row.finish()
+    joint = row.build(make, **fields)
+    return Connection(prefix + name, joint, _inside(first, prefix), second)
+
+
+def _inside(end: str, prefix: str) -> str:
+    return end if end.split(".")[0] == GROUND else prefix + end
+
+
+def _name(row: _Table) -> str:
+    name = row.take("name", str)
+    if not name or set(name) & set("./"):
+        raise ConfigError(
+            f"{row.where}: name must be a word or more without a dot or a slash, but is "
+            f"{_shown(name)}."
+        )
+    return name
+
+
+def _placement(row: _Table) -> _Pose:
+    position = row.numbers("position", (3,)) if "position" in row.left else jnp.zeros(3)
+    given = [key for key in ORIENTATIONS if key in row.left]
+    row.known += ["position", *ORIENTATIONS]
+    if len(given) > 1:
+        raise ConfigError(f"{row.where}: give one of {' and '.join(given)}, not both.")
+    if not given:
+        return _Pose(position, _AT_REST.quaternion)
+    if given == ["quaternion"]:
+        q = row.numbers("quaternion", (4,))
+        if not np.any(np.asarray(q)):
+            raise ConfigError(f"{row.where}: quaternion is zero; [1, 0, 0, 0] is no turn.")
+        return _Pose(position, q / jnp.linalg.norm(q))
+    convert = {
+        "turn_deg": quaternions.exponential,
+        "euler_deg": euler.from_euler,
+        "cardan_deg": euler.from_cardan,
+    }[given[0]]
+    return _Pose(position, convert(jnp.deg2rad(row.numbers(given[0], (3,)))))
+
+
+def _place(raw: dict[str, Any], path: str) -> tuple[dict[str, Any], str]:
+    """Table of the assembly that something is in, made where it is missing, and its name there."""
+    *folders, name = path.split("/")
+    for folder in folders:
+        inner = raw.setdefault("assembly", [])
+        found = next((table for table in inner if table["name"] == folder), None)
+        if found is None:
+            found = {"name": folder}
+            inner.append(found)
+        raw = found
+    return raw, name
+
+
+def _joint_table(connection: Connection, name: str, prefix: str) -> dict[str, Any]:
+    joint = connection.joint
+    ends = {"first": connection.first, "second": connection.second}
+    fields = {key: getattr(joint, key) for key in inspect.signature(type(joint)).parameters}
+    return {
+        "name": name,
+        "kind": type(joint).__name__.lower(),
+        **{key: end.removeprefix(prefix) for key, end in ends.items() if end is not None},
+        **{
+            key: value if isinstance(value, str) else _plain(value) for key, value in fields.items()
+        },
+    }
+
+
+def _plain(value: Any) -> Any:
+    return np.asarray(value).tolist()
+
+
+def _toml(table: dict[str, Any], path: tuple[str, ...] = ()) -> Iterable[str]:
+    inner = {}
+    for key, value in table.items():
+        if isinstance(value, dict) or (isinstance(value, list) and isinstance(value[0], dict)):
+            inner[key] = value
+        else:
+            yield f"{_key(key)} = {json.dumps(value, ensure_ascii=False)}"
+    for key, value in inner.items():
+        header = ".".join(map(_key, (*path, key)))
+        for entry in [value] if isinstance(value, dict) else value:
+            yield from ("", f"[{header}]" if isinstance(value, dict) else f"[[{header}]]")
+            yield from _toml(entry, (*path, key))
+
+
+def _key(key: str) -> str:
+    return (
+        key
+        if key.isascii() and key.replace("_", "").isalnum()
+        else json.dumps(key, ensure_ascii=False)
+    )
+
+
+def _shown(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -1,0 +1,28 @@
+"""Unit quaternions of three angles, for input: unknowns of their own they would be singular."""
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from jaxgrip.spatial import quaternions
+
+
+def from_euler(angles: Float[Array, "3"]) -> Float[Array, "4"]:
+    """Turns [rad] about z, then the new x, then the new z, (3,) to (4,).
+
+    Source: 002 section 2.2.
+    """
+    return _turns(angles, (2, 0, 2))
+
+
+def from_cardan(angles: Float[Array, "3"]) -> Float[Array, "4"]:
+    """Turns [rad] about the fixed axes x, then y, then z, (3,) to (4,): T_γ T_β T_α.
+
+    Source: 002 section 2.2.
+    """
+    return _turns(angles[::-1], (2, 1, 0))
+
+
+def _turns(angles: Float[Array, "3"], axes: tuple[int, int, int]) -> Float[Array, "4"]:
+    turns = jnp.diag(angles) @ jnp.eye(3, dtype=angles.dtype)[jnp.array(axes)]
+    first, second, third = map(quaternions.exponential, turns)
+    return quaternions.product(quaternions.product(first, second), third)
