@@ -9,8 +9,8 @@ elimination has to find the ones to use.
 Source: 002 sections 2.5, 2.6 and 3.1 to 3.7.
 """
 
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -19,7 +19,9 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from jaxgrip import joints
-from jaxgrip.assembly.system import GROUND
+from jaxgrip.assembly.poses import Poses
+from jaxgrip.assembly.poses import start as start_of
+from jaxgrip.assembly.system import Connection, Part, System
 from jaxgrip.spatial import quaternions
 
 DISTANCE_BAR = 1e-6
@@ -29,6 +31,17 @@ NORM_BAR = 1e-10
 FORMS = ("cross", "dot")
 ROWS = ("selected", "all")
 PIVOTS = ("column", "relative", "relative_guarded", "scaled", "least_squares")
+
+KINDS = (
+    joints.Fixed,
+    joints.Hinge,
+    joints.Guide,
+    joints.Screw,
+    joints.Sleeve,
+    joints.Ball,
+    joints.Distance,
+    joints.Angle,
+)
 
 _NOISE = 1e-8
 _CUTOFF = 1e-9
@@ -72,13 +85,12 @@ class Equations(NamedTuple):
 class SourceSolution(NamedTuple):
     """How the scheme ended.
 
-    - `position` (n, 3) [m] and `quaternion` (n, 4) of the parts, as far as it came.
+    - `poses` of the parts, as far as it came.
     - `history`: the largest equation at the start and after every step.
     - `converged`; `singular`, whether a column had no pivot.
     """
 
-    position: np.ndarray
-    quaternion: np.ndarray
+    poses: Poses
     history: np.ndarray
     converged: bool
     singular: bool
@@ -89,14 +101,14 @@ class SourceSolution(NamedTuple):
         return len(self.history) - 1
 
 
-def solve(system: Any, start: Any = None, options: Options = PRINTED) -> SourceSolution:
+def solve(system: System, start: Poses | None = None, options: Options = PRINTED) -> SourceSolution:
     """Assemble by the source's own scheme.
 
     **Arguments:**
 
     - `system`: parts and connections. Angles in the form `"signed"` stay so, which the
       source does not have; its products are the other forms.
-    - `start`: `position` (n, 3) and `quaternion` (n, 4); by default where the parts are.
+    - `start`: poses of the parts, by default those they were given.
     - `options`.
 
     **Returns:** [`SourceSolution`][]; not to converge is no error.
@@ -104,11 +116,10 @@ def solve(system: Any, start: Any = None, options: Options = PRINTED) -> SourceS
     **Raises:** `ValueError` for joints that the source does not have, or unknown options.
     """
     _check(options)
-    clamps = start_of(system)
-    x = np.concatenate(clamps if start is None else start, axis=1, dtype=float)
+    x = np.concatenate(start_of(system) if start is None else start, axis=1, dtype=float)
     history, converged, singular = [], False, False
     for count in range(options.steps + 1):
-        now, slope = _linearised(system, clamps, x, options.form)
+        now, slope = _linearised(system, x, options.form)
         history.append(np.max(np.abs(now.values)))
         converged = bool(np.all(np.asarray(now.misses) <= 1))
         if converged or count == options.steps or not np.isfinite(history[-1]):
@@ -119,31 +130,17 @@ def solve(system: Any, start: Any = None, options: Options = PRINTED) -> SourceS
         if singular:
             break
         x = x + step.reshape(x.shape)
-    return SourceSolution(x[:, :3], x[:, 3:], np.array(history), converged, singular)
+    return SourceSolution(Poses(x[:, :3], x[:, 3:]), np.array(history), converged, singular)
 
 
-def start_of(system: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Where the parts are before assembly, (n, 3) and (n, 4)."""
-    return (
-        np.array([part.position for part in system.parts]).reshape(-1, 3),
-        np.array([part.quaternion for part in system.parts]).reshape(-1, 4),
-    )
+def equations(system: System, poses: Poses, form: str = "cross") -> Equations:
+    """The source's equations at poses with quaternions of any length; `form` is one of `FORMS`."""
+    return _equations(system, jnp.concatenate(poses, axis=1), form)
 
 
-def equations(system: Any, position, quaternion, form: str = "cross") -> Equations:
-    """The source's equations at some pose, of any length of the quaternions.
-
-    **Arguments:** `system`, clamped where its parts are; `position` (n, 3) [m] and `quaternion`
-    (n, 4) of the parts; `form`, one of `FORMS`.
-    """
-    x = jnp.concatenate([jnp.asarray(position), jnp.asarray(quaternion)], axis=1)
-    return _equations(system, start_of(system), x, form)
-
-
-def jacobian(system: Any, position, quaternion, form: str = "cross") -> Float[Array, "m unknowns"]:
+def jacobian(system: System, poses: Poses, form: str = "cross") -> Float[Array, "m unknowns"]:
     """Derivatives of `equations` by the seven numbers of every part, (m, 7 n)."""
-    x = np.concatenate([position, quaternion], axis=1)
-    return _linearised(system, start_of(system), x, form)[1]
+    return _linearised(system, np.concatenate(poses, axis=1), form)[1]
 
 
 def eliminate(matrix: np.ndarray, right: np.ndarray, pivot: str) -> np.ndarray | None:
@@ -228,14 +225,6 @@ def screw_turn(
     return {"cross": cross, "dot": dot, "auto": jnp.where(_steep(angle), cross, dot)}[form]
 
 
-class _Body(NamedTuple):
-    """Position and quaternion of a part, or of the ground, with the matrix (3.10)."""
-
-    position: Array
-    quaternion: Array
-    matrix: Array
-
-
 class _Lines(NamedTuple):
     """An attachment in the ground frame: its first point, then what it has of a_12 and a_13."""
 
@@ -255,43 +244,33 @@ class _Rows(NamedTuple):
 
 
 @eqx.filter_jit
-def _linearised(system: Any, clamps: Any, x: Array, form: str) -> tuple[Equations, Array]:
+def _linearised(system: System, x: Array, form: str) -> tuple[Equations, Array]:
     def values(flat: Array) -> tuple[Array, Equations]:
-        now = _equations(system, clamps, flat.reshape(x.shape), form)
+        now = _equations(system, flat.reshape(x.shape), form)
         return now.values, now
 
     slope, now = jax.jacfwd(values, has_aux=True)(jnp.asarray(x).reshape(-1))
     return now, slope
 
 
-def _equations(system: Any, clamps: Any, x: Array, form: str) -> Equations:
-    bodies = {
-        part.name: _Body(row[:3], row[3:], quaternions.to_matrix(row[3:]))
-        for part, row in zip(system.parts, x, strict=True)
-    }
-    held = {
-        part.name: _Body(jnp.asarray(v), jnp.asarray(q), jnp.eye(3))
-        for part, v, q in zip(system.parts, *clamps, strict=True)
-    }
-    unit = jnp.array([1.0, 0.0, 0.0, 0.0])
-    bodies[GROUND] = _Body(jnp.zeros(3), unit, jnp.eye(3))
-    points = {
-        (part.name, key): value for part in system.parts for key, value in part.attachments.items()
-    } | {(GROUND, key): value for key, value in system.ground.items()}
+def _equations(system: System, x: Array, form: str) -> Equations:
+    still = jnp.eye(1, 7, 3, dtype=x.dtype)
+    bodies = jnp.concatenate([x, still])
 
-    def lines(name: str) -> _Lines:
-        part, key = name.split(".", 1)
-        body, p = bodies[part], points[part, key]
-        ways = [body.matrix @ (q - p[0]) for q in p[1:]]
-        return _Lines(body.position + body.matrix @ p[0], *ways, *[None] * (2 - len(ways)))
+    def lines(end: str) -> _Lines:
+        index, points = system.attachment(end)
+        matrix = quaternions.to_matrix(bodies[index, 3:])
+        ways = [matrix @ (p - points[0]) for p in points[1:]]
+        place = bodies[index, :3] + matrix @ points[0]
+        return _Lines(place, *ways, *[None] * (2 - len(ways)))
 
     rows = []
-    for connection in system.connections:
-        if isinstance(connection.joint, joints.Clamp):
-            rows.append(_clamp(bodies[connection.first], held[connection.first]))
+    for each in system.connections:
+        if isinstance(each.joint, joints.Clamp):
+            part = system.part(each.first)
+            rows.append(_clamp(x[part], system.parts[part]))
         else:
-            first, second = lines(connection.first), lines(connection.second)
-            rows.extend(_joint(connection, first, second, form))
+            rows.extend(_joint(each, lines, form))
     norm = jnp.sum(x[:, 3:] ** 2, axis=1) - 1
     rows.append(_Rows(norm, norm / NORM_BAR))
     return Equations(
@@ -303,8 +282,14 @@ def _equations(system: Any, clamps: Any, x: Array, form: str) -> Equations:
     )
 
 
-def _joint(connection: Any, a: _Lines, b: _Lines, form: str) -> Iterator[_Rows]:
-    joint, d = connection.joint, b.point - a.point
+def _joint(connection: Connection, lines: Callable[[str], _Lines], form: str) -> Iterator[_Rows]:
+    joint = connection.joint
+    if not isinstance(joint, KINDS):
+        raise ValueError(
+            f"The source has no joint such as {connection.name!r}, a {type(joint).__name__}."
+        )
+    a, b = lines(connection.first), lines(connection.second)
+    d = b.point - a.point
     match joint:
         case joints.Fixed():
             yield _fixed(a, b)
@@ -335,15 +320,11 @@ def _joint(connection: Any, a: _Lines, b: _Lines, form: str) -> Iterator[_Rows]:
             )
         case joints.Angle():
             yield _angle(joint, a, b)
-        case _:
-            raise ValueError(
-                f"The source has no joint such as {connection.name!r}, a {type(joint).__name__}."
-            )
 
 
-def _clamp(body: _Body, held: _Body) -> _Rows:
-    turn = quaternions.product(body.quaternion, quaternions.conjugate(held.quaternion))[1:]
-    way = body.position - held.position
+def _clamp(x: Array, part: Part) -> _Rows:
+    turn = quaternions.product(x[3:], quaternions.conjugate(part.quaternion))[1:]
+    way = x[:3] - part.position
     return _Rows(
         jnp.concatenate([way, turn]),
         jnp.concatenate([way / DISTANCE_BAR, 2 * turn / ANGLE_BAR]),

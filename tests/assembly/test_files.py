@@ -235,7 +235,7 @@ second = "screw"
         (
             "[[6, 0, 0], [6, -1, 0], [7, 0, 0]]",
             "[[6, 0, 0], [6, 0, 0]]",
-            r"assembly 1 \(boom\): part 1 \(lower\): Attachment 'top' of part 'boom/lower' has points",
+            r"assembly 1 \(boom\): part 1 \(lower\): Attachment 'top' of part 'boom/lower'",
         ),
         ('file = "head.json"', 'file = "had.json"', r"had\.json: there is no such file"),
         (

@@ -5,7 +5,9 @@ import pytest
 
 import jaxgrip as jg
 from jaxgrip.assembly import Connection, Part, System, source_scheme
-from jaxgrip.assembly.source_scheme import Options, solve, start_of
+from jaxgrip.assembly.poses import Poses
+from jaxgrip.assembly.poses import start as start_of
+from jaxgrip.assembly.source_scheme import Options, solve
 from jaxgrip.spatial import quaternions
 
 STARTS = 50
@@ -118,9 +120,9 @@ def starts(system, degrees, count=STARTS, scatter=0.0):
     for _ in range(count):
         axes = rng.normal(size=position.shape)
         turns = [turned(a / np.linalg.norm(a), degrees) for a in axes]
-        yield (
+        yield Poses(
             position + scatter * rng.normal(size=position.shape),
-            np.asarray(PRODUCTS(jnp.asarray(turns), jnp.asarray(quaternion))),
+            PRODUCTS(jnp.asarray(turns), quaternion),
         )
 
 
@@ -137,8 +139,8 @@ def right(system, solution):
     position, quaternion = start_of(system)
     return (
         solution.converged
-        and np.allclose(solution.position, position, atol=1e-5)
-        and np.allclose(matrices(solution.quaternion), matrices(quaternion), atol=1e-5)
+        and np.allclose(solution.poses.position, position, atol=1e-5)
+        and np.allclose(matrices(solution.poses.quaternion), matrices(quaternion), atol=1e-5)
     )
 
 
@@ -165,7 +167,7 @@ def likely(found, published, count):
 )
 def test_the_four_bar_converges_as_often_as_in_the_table_of_pivots(rows, pivot, counts, steps):
     system = four_bar()
-    assert len(source_scheme.equations(system, *start_of(system)).values) == 25
+    assert len(source_scheme.equations(system, start_of(system)).values) == 25
     assert system_rows(system, rows) == (25 if rows == "all" else 21)
     most = 50 if any(counts) else 20
     for degrees, published in zip((10, 30, 45), counts, strict=True):
@@ -182,7 +184,7 @@ def test_the_four_bar_converges_as_often_as_in_the_table_of_pivots(rows, pivot, 
 
 
 def system_rows(system, rows):
-    selected = source_scheme.equations(system, *start_of(system)).selected
+    selected = source_scheme.equations(system, start_of(system)).selected
     return int(selected.sum()) if rows == "selected" else len(selected)
 
 
@@ -190,7 +192,7 @@ def test_relative_column_maximum_takes_rounding_noise_for_a_pivot():
     # At the solution 21 of 25 rows are independent; with axes that are no coordinate axes the
     # others are eliminated down to rounding noise.
     system = turned_whole(four_bar(), [1, 2, 3], 40)
-    matrix = np.asarray(source_scheme.jacobian(system, *start_of(system)))
+    matrix = np.asarray(source_scheme.jacobian(system, start_of(system)))
     assert matrix.shape == (25, 21)
     assert np.linalg.matrix_rank(matrix, 1e-8) == 21
     x = np.random.default_rng(1).normal(size=21)
@@ -234,7 +236,7 @@ def test_newton_history_of_luffing_from_60_to_45_degrees():
     printed = (714.5, 211.2, 5.19, 6.15e-3, 4.9e-9)
     np.testing.assert_allclose(solution.history[:4], printed[:4], rtol=1e-3)
     assert solution.history[4] < 2 * printed[4]
-    boom = matrices(solution.quaternion)[5][:, 0]
+    boom = matrices(solution.poses.quaternion)[5][:, 0]
     assert abs(np.rad2deg(np.arctan2(boom[2], boom[0])) - 45) < 1e-8
 
 
@@ -242,7 +244,7 @@ def test_newton_history_of_luffing_from_60_to_45_degrees():
 @pytest.mark.parametrize(("rows", "pivot"), [("selected", "relative"), ("all", "least_squares")])
 def test_forms_and_variants_end_at_the_same_crane(form, rows, pivot):
     solution = solve(crane(34.976836600), options=Options(form, rows, pivot))
-    boom = matrices(solution.quaternion)[5][:, 0]
+    boom = matrices(solution.poses.quaternion)[5][:, 0]
     assert abs(np.rad2deg(np.arctan2(boom[2], boom[0])) - 75) < 1e-8
 
 
@@ -255,7 +257,7 @@ def test_the_crane_is_found_from_scattered_starts(degrees, published):
 
 def test_rank_of_the_crane_is_42():
     system = crane(42.930175867)
-    assert np.linalg.matrix_rank(source_scheme.jacobian(system, *start_of(system)), 1e-6) == 42
+    assert np.linalg.matrix_rank(source_scheme.jacobian(system, start_of(system)), 1e-6) == 42
 
 
 @pytest.mark.parametrize(
@@ -270,7 +272,7 @@ def test_rank_of_the_crane_is_42():
 def test_ranks_of_the_closed_chain_with_unit_lengths(closure, equations, rank):
     system = superlift(closure)
     assert sum(c.joint.equations for c in system.connections) == equations
-    slope = source_scheme.jacobian(system, *start_of(system))
+    slope = source_scheme.jacobian(system, start_of(system))
     assert np.linalg.matrix_rank(slope, 1e-6) == rank + 4
 
 
@@ -289,8 +291,8 @@ def test_fixed_joint_has_four_roots_and_is_found_from_25_degrees():
     axes = rng.normal(size=(200, 3))
     axes /= np.linalg.norm(axes, axis=1, keepdims=True)
     turns = [turned(a, angle) for a, angle in zip(axes, rng.uniform(0, 180, 200), strict=True)]
-    far = [solve(system, (np.zeros((1, 3)), q[None])) for q in turns]
-    roots = np.array([matrices(s.quaternion)[0] for s in far if s.converged])
+    far = [solve(system, Poses(np.zeros((1, 3)), q[None])) for q in turns]
+    roots = np.array([matrices(s.poses.quaternion)[0] for s in far if s.converged])
     assert np.allclose(roots, np.round(roots), atol=1e-5)
     diagonals = {tuple(np.diag(np.round(r)).astype(int)) for r in roots}
     assert diagonals == {(1, 1, 1), (1, -1, -1), (-1, 1, -1), (-1, -1, 1)}
@@ -311,7 +313,7 @@ def hinged(form, start, target):
         Connection("angle", angle, *ends),
     ]
     system = System([bar], connections, {"pin": along_z(), "line": [[0.0, 0, 0], [1, 0, 0]]})
-    x = matrices(solve(system).quaternion)[0][:, 0]
+    x = matrices(solve(system).poses.quaternion)[0][:, 0]
     return np.rad2deg(np.arctan2(x[1], x[0]))
 
 
@@ -434,7 +436,7 @@ def test_derivatives_are_the_printed_ones_off_the_unit_sphere(equation, form):
         [Connection("joint", joint, "one.at", "two.at")],
     )
     v, e = rng.normal(size=(2, 3)), rng.normal(size=(2, 4))
-    slope = np.asarray(source_scheme.jacobian(system, v, e, form))
+    slope = np.asarray(source_scheme.jacobian(system, Poses(v, e), form))
 
     T = matrices(e)
     p = [T[i] @ points[i, 0] for i in range(2)]
