@@ -130,7 +130,7 @@ class Assembly(eqx.Module):
                 f"singular value is {float(self.smallest_singular_value):.2e} (condition "
                 f"{float(self.condition):.1e}), and gradients grow as its inverse."
             )
-        return found + _gaps(self)
+        return found + gaps(self.system, self.poses)
 
 
 def assemble(
@@ -435,9 +435,9 @@ def _levenberg(system: System, poses: Poses, weight: Array) -> tuple:
     return poses, equations(system, poses, turns)[0]
 
 
-def _gaps(assembly: Assembly) -> list[str]:
+def gaps(system: System, poses: Poses) -> list[str]:
     """Sentences on hinges and rigid connections whose further points do not meet."""
-    system, found = assembly.system, []
+    found = []
     for connection in pairs(system):
         joint = connection.joint
         if isinstance(joint, Clamp) or not isinstance(joint, Fixed | Hinge):
@@ -447,8 +447,8 @@ def _gaps(assembly: Assembly) -> list[str]:
             k, points = system.attachment(place)
             points = points[: joint.points]
             if k >= 0:
-                rotation = assembly.poses.rotation[k]
-                points = assembly.poses.position[k] + points @ rotation.T
+                rotation = poses.rotation[k]
+                points = poses.position[k] + points @ rotation.T
             ends.append(np.asarray(points))
         gap = np.linalg.norm(ends[0] - ends[1], axis=1).max()
         if gap > MERGE_TOLERANCE:
