@@ -5,10 +5,24 @@ import numpy as np
 from jaxtyping import ArrayLike
 
 from jaxgrip.assembly import Connection, Part, System
+from jaxgrip.fem import BeamSection, Isotropic
 from jaxgrip.joints import Angle, Ball, Clamp, Distance, Hinge, Sleeve
+from jaxgrip.structures import Beams, FramePart, PointMasses, RigidLinks, Rope, Structure, Tie
 
 RODS = 23.129085048829175
 SUPERSTRUCTURE = (0.0, 0.0, 1.5)
+# Examples, not of a real crane: area [m^2], second moments and torsion constant [m^4], half depth
+# [m]; lattices as equal beams of steel.
+SECTIONS = {
+    "a-frame": (0.03, 2e-3, 2e-3, 1e-3, 0.4),
+    "rods": (0.012, 2e-5, 2e-5, 2e-5, 0.05),
+    "mast": (0.02, 1e-2, 1e-2, 6e-3, 0.7),
+    "boom": (0.028, 2.2e-2, 2.2e-2, 1.2e-2, 0.9),
+}
+LUFFING_ROPE = {"EA": 8e8, "mass_per_length": 60.0}
+PULL_DOWN = {"EA": 2e9, "mass_per_length": 100.0}
+COUNTERWEIGHT = 150e3
+COUNTERWEIGHT_PLACE = (-6.0, 0.0, 1.0)
 PIVOTS = {"boom foot": (1.5, 0.0, 1.0), "mast foot": (0.5, 0.0, 1.0), "a-frame foot": (-3.0, 0, 1)}
 
 
@@ -99,3 +113,77 @@ def reference_crane(
         Connection("luffing rope", Distance(rope), "mast.rope", "boom.tip"),
     ]
     return System(parts, connections)
+
+
+def crane_structure(
+    system: System,
+    *,
+    elements: dict[str, int] | None = None,
+    counterweight: ArrayLike = COUNTERWEIGHT,
+) -> Structure:
+    """Finite elements of the reference crane: beams, ropes, and a rigid superstructure.
+
+    The luffing rope is a rope, as is the one that pulls the A-frame down; the slewing drive is
+    locked. Sections and masses are examples.
+
+    **Arguments:** `system`, from `reference_crane`; `elements` along each part, by its name;
+    `counterweight` [kg] on the superstructure.
+
+    **Returns:** `Structure`.
+
+    Source: 002 section 5.3 for the geometry.
+    """
+    count = {"a-frame": 6, "rods": 4, "mast": 12, "boom": 20} | (elements or {})
+    parts = {part.name: part.attachments for part in system.parts}
+    upper = parts["superstructure"]
+    nodes = jnp.concatenate(
+        [upper["slewing ring"][:2]]
+        + [upper[name][:2] for name in PIVOTS]
+        + [jnp.asarray(COUNTERWEIGHT_PLACE)[None]]
+    )
+    last = len(nodes) - 1
+    frames = {
+        "superstructure": FramePart(
+            nodes,
+            [
+                RigidLinks([(0, k) for k in range(1, last + 1)]),
+                PointMasses([last], counterweight),
+            ],
+        ),
+        "a-frame": _column("a-frame", parts, ("foot",), "tip", count),
+        "rods": _column("rods", parts, ("mast end",), "a-frame end", count),
+        "mast": _column("mast", parts, ("foot", "tip"), None, count),
+        "boom": _column("boom", parts, ("foot",), "tip", count),
+    }
+    return Structure(
+        system,
+        frames,
+        transfer={"slew": "lock", "luffing rope": Rope(**LUFFING_ROPE)},
+        ties={"pull-down": Tie(Rope(**PULL_DOWN), "a-frame.tip", ("superstructure", last))},
+    )
+
+
+def _column(
+    name: str, parts: dict, pins: tuple[str, ...], end: str | None, count: dict[str, int]
+) -> FramePart:
+    """Beams from the middle of the first pins to the second pins, or to a single node."""
+    area, iy, iz, j, reach = SECTIONS[name]
+    steel = Isotropic(210e9, 0.3, 7850.0)
+    section = BeamSection(steel, A=area, Iy=iy, Iz=iz, J=j)
+    across = BeamSection(steel, A=area, Iy=iy, Iz=iz, J=j, orientation=(0.0, 0.0, 1.0))
+    points = [parts[name][pin][:2] for pin in pins]
+    first = points[0].mean(axis=0)
+    last = points[1].mean(axis=0) if end is None else parts[name][end][0]
+    share = jnp.linspace(0.0, 1.0, count[name] + 1)[:, None]
+    middle = first[None] + share * (last - first)[None]
+    n = len(middle)
+    along = [(k, k + 1) for k in range(n - 1)]
+    arms = [
+        (foot, n + 2 * k + side)
+        for k, foot in enumerate((0, n - 1)[: len(pins)])
+        for side in (0, 1)
+    ]
+    return FramePart(
+        jnp.concatenate([middle, *points]),
+        [Beams(along, section, reach=reach), Beams(arms, across, reach=reach)],
+    )
