@@ -1,0 +1,128 @@
+"""A system of your own from a file: assembled, mobility in words, moved by one of its drives."""
+
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import xarray
+from pydantic import Field, field_validator
+
+from jaxgrip import config, viz
+from jaxgrip.assembly import (
+    AssemblyError,
+    assemble,
+    assemble_nested,
+    mobility,
+    outline,
+    read,
+    sweep,
+)
+from jaxgrip.config import Real
+from jaxgrip.joints import Angle
+from jaxgrip.report import Run, RunError
+
+
+class Config(config.Config):
+    """A file with parts and joints, and a drive to move."""
+
+    system: str = Field(
+        "configs/assembly/crane.toml", description="TOML or JSON file with parts and joints"
+    )
+    drive: str | None = Field(None, description="name of the drive to move; none to only assemble")
+    to: Real | None = Field(None, description="where the drive goes [m, or degrees of an angle]")
+    positions: int = Field(60, ge=2, le=10_000, description="positions on the way there")
+    plane: str = Field("xz", description="the two axes that the picture looks at")
+
+    @field_validator("plane")
+    @classmethod
+    def _two_axes(cls, plane: str) -> str:
+        if len(plane) != 2 or len({*plane} & {*"xyz"}) != 2:
+            raise ValueError(f'"{plane}" is no pair of axes such as "xz"')
+        return plane
+
+
+def run(settings: Config, run: Run) -> None:
+    """Assemble, report the mobility, move, draw."""
+    system = read(Path(settings.system))
+    with run.stage("Assembly"):
+        try:
+            nested = assemble_nested(system)
+        except AssemblyError as error:
+            run.note(f"Mobility at the start poses: {mobility(system)}")
+            raise RunError(str(error)) from None
+    report = mobility(nested.system, nested.poses)
+    run.note(str(report))
+    for sentence in nested.warnings():
+        run.note(sentence)
+    run.add("parts", report.parts, "1")
+    run.add("equations", report.equations, "1")
+    run.add("independent_equations", report.rank, "1")
+    run.add("freedoms_left", report.freedoms, "1")
+    for name, value in nested.system.parameters.items():
+        run.add(f"drive_{name}", value, _unit(nested.system, name))
+    poses = jax.tree.map(lambda x: x[None], nested.poses)
+    if settings.drive is not None:
+        with run.stage(f"{settings.positions} positions"):
+            poses = _moved(settings, run, nested)
+    lines = jax.vmap(lambda p: outline(nested.system, p))(poses)
+    parts = {
+        name: xarray.DataArray(
+            np.asarray(line), dims=("step", "point", "axis"), attrs={"units": "m"}
+        )
+        for name, line in lines.items()
+    }
+    run.figure(
+        "assembly",
+        viz.linkage(parts, f"{Path(settings.system).stem}: assembled", plane=settings.plane),
+        "Parts as lines through their attachments, seen from the side.",
+    )
+    run.arrays(
+        "poses",
+        xarray.Dataset(
+            {
+                "position": (("step", "part", "axis"), np.asarray(poses.position), {"units": "m"}),
+                "quaternion": (
+                    ("step", "part", "component"),
+                    np.asarray(poses.quaternion),
+                    {"units": "1"},
+                ),
+            },
+            coords={"part": ("part", list(nested.system.names), {"units": ""})},
+        ),
+    )
+    if settings.drive is not None:
+        run.animation(
+            "motion",
+            viz.animate_linkage(parts, f"Moving {settings.drive}", plane=settings.plane),
+            f"The way of {settings.drive} to {settings.to:g}.",
+        )
+
+
+def _unit(system, name: str) -> str:
+    joint = system.connections[system.connection(name)].joint
+    return "rad" if isinstance(joint, Angle) else "m"
+
+
+def _moved(settings: Config, run: Run, nested):
+    """Poses on the way of the drive; a sentence where it ends early."""
+    if settings.to is None:
+        raise RunError(f"to: is missing; the drive {settings.drive!r} needs a value to go to.")
+    whole = assemble(nested.system, start=nested.poses)
+    try:
+        now = float(nested.system.parameters[settings.drive])
+    except KeyError:
+        known = ", ".join(nested.system.parameters) or "none"
+        raise RunError(f"drive: there is no {settings.drive!r}; there are {known}.") from None
+    unit = _unit(nested.system, settings.drive)
+    to = np.deg2rad(settings.to) if unit == "rad" else settings.to
+    values = jnp.linspace(now, to, settings.positions)
+    here = sweep(whole, {settings.drive: values})
+    good = int(here.succeeded.sum())
+    run.add("positions_reached", good, "1", settings.positions)
+    if good < settings.positions:
+        run.note(
+            f"The way of {settings.drive!r} ends at position {good} of {settings.positions}: "
+            "beyond are a dead point or places out of reach."
+        )
+    return here.poses
