@@ -119,7 +119,7 @@ def _moved(settings: Config, run: Run, nested):
     values = jnp.linspace(now, to, settings.positions)
     here = sweep(whole, {settings.drive: values})
     good = int(here.succeeded.sum())
-    run.add("positions_reached", good, "1", settings.positions)
+    run.add("positions_reached", good, "1")
     if good < settings.positions:
         run.note(
             f"The way of {settings.drive!r} ends at position {good} of {settings.positions}: "
