@@ -10,4 +10,5 @@ from jaxgrip import models as models
 from jaxgrip import ocp as ocp
 from jaxgrip import rigid as rigid
 from jaxgrip import spatial as spatial
+from jaxgrip import structures as structures
 from jaxgrip.precision import enable_x64 as enable_x64

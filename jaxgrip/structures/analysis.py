@@ -1,0 +1,231 @@
+"""Statics of structures."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float
+
+from jaxgrip.assembly import Poses
+from jaxgrip.checks import concrete
+from jaxgrip.structures import linear, model
+from jaxgrip.structures.coupling import Coupling, Numbering, coupling, in_parts, matrix
+from jaxgrip.structures.loads import Inertia, Load, NodalForce
+from jaxgrip.structures.mechanisms import zero_modes
+from jaxgrip.structures.results import RESULTS, Solution, StructureError, recover
+from jaxgrip.structures.structure import Structure
+
+# A pivot of the scaled matrix below this has lost all its digits.
+SINGULAR = 1e-13
+ROUNDS = 30
+
+
+def solve(
+    structure: Structure, poses: Poses, loads: Load | Iterable[Load], *, throw: bool = True
+) -> Solution:
+    """Linear statics: displacements, section forces and reactions under the sum of the loads.
+
+    Ropes carry tension only; which are slack is found in rounds.
+
+    **Arguments:** `structure`; `poses` of all parts of its system, assembled; `loads`:
+    `NodalForce`s and `Inertia`s that act together; `throw`: raise where there is no equilibrium.
+
+    **Returns:** `Solution`, differentiable in everything.
+
+    **Raises:** `StructureError` naming the motion when the structure can still move, or when no
+    set of taut ropes is consistent; `ValueError` naming the connection when nodes to be joined
+    are apart, or a load acts where there is nothing.
+
+    Source: 002 section 6.4.
+    """
+    loads = as_loads(loads)
+    structure.check(poses)
+    check_loads(structure, loads)
+    solution = _solve(structure, poses, loads)
+    return _checked(solution) if throw else solution
+
+
+def as_loads(loads: Load | Iterable[Load]) -> tuple[Load, ...]:
+    """One load or several as a tuple."""
+    return (loads,) if isinstance(loads, Load) else tuple(loads)
+
+
+def check_loads(structure: Structure, loads: tuple[Load, ...]) -> None:
+    """Raise `ValueError` when a load is none, or acts where there is nothing."""
+    for load in loads:
+        if not isinstance(load, Load):
+            raise ValueError(f"A load is {load!r}; give NodalForce or Inertia.")
+        if isinstance(load, NodalForce):
+            node = structure.node(load.place)
+            if load.moment is not None and not structure.layout.turning[node]:
+                raise ValueError(
+                    f"A moment acts on {load.place!r}, where only bars end; nothing carries it."
+                )
+
+
+def _checked(solution: Solution) -> Solution:
+    if not concrete(solution.pivot):
+        return solution
+    if not solution.succeeded:
+        message = RESULTS[solution.result]
+        if solution.result == RESULTS.singular:
+            found = zero_modes(solution.structure, solution.poses, solution.taut)
+            message += "".join(f" {sentence}" for sentence in found.sentences)
+        raise StructureError(message, solution)
+    return solution
+
+
+@eqx.filter_jit
+def _solve(structure: Structure, poses: Poses, loads: tuple[Load, ...]) -> Solution:
+    rotations = structure.rotations(poses)
+    own = Numbering(structure.layout.dof, structure.freedoms)
+    tied = coupling(structure, poses)
+    amounts = inertia_amounts(structure, poses, loads)
+    force = nodal_forces(structure, poses, loads, tied, own)
+    force -= by_part(structure, model.inertia_loads(structure), amounts)
+    found = equilibrium(
+        model.stiffness(structure),
+        matrix(structure, rotations, tied.equations, own),
+        matrix(structure, rotations, tied.springs.rows, own),
+        tied.springs.stiffness,
+        tied.springs.tension_only,
+        force,
+    )
+    return recover(structure, poses, tied, found, amounts)
+
+
+class Equilibrium(NamedTuple):
+    """Displacements of all freedoms, what holds the parts together, and which springs act."""
+
+    q: Float[Array, " n"]
+    multipliers: Float[Array, " m"]
+    spring_forces: Float[Array, " s"]
+    taut: Bool[Array, " s"]
+    pivot: Float[Array, ""]
+    settled: Bool[Array, ""]
+
+
+def equilibrium(
+    stiffness: Float[Array, "n n"],
+    equations: Float[Array, "m n"],
+    stretch: Float[Array, "s n"],
+    spring: Float[Array, " s"],
+    tension_only: np.ndarray,
+    force: Float[Array, " n"],
+) -> Equilibrium:
+    """Equilibrium with springs of which some carry tension only, starting with all of them."""
+
+    def total(taut: Array) -> Array:
+        if not len(spring):
+            return stiffness
+        return stiffness + stretch.T @ (jnp.where(taut, spring, 0.0)[:, None] * stretch)
+
+    def one(taut: Array) -> tuple:
+        matrix = total(taut)
+        factor = linear.factorise(matrix, equations)
+        u, _ = linear.solve(matrix, equations, factor, force, jnp.zeros(len(equations)))
+        return factor, taut, (stretch @ u >= 0) | ~tension_only
+
+    def body(state: tuple) -> tuple:
+        (_, _, taut), count = state
+        return one(taut), count + 1
+
+    def going(state: tuple) -> Array:
+        (_, old, new), count = state
+        return jnp.any(old != new) & (count < ROUNDS)
+
+    frozen = jnp.ones(len(spring), dtype=bool)
+    if tension_only.any():
+        (factor, frozen, new), _ = jax.lax.while_loop(going, body, (one(frozen), 1))
+        settled = jnp.all(frozen == new)
+    else:
+        factor, settled = linear.factorise(total(frozen), equations), jnp.array(True)
+    gap = jnp.zeros(len(equations))
+    q, multipliers = linear.solve(total(frozen), equations, factor, force, gap)
+    return Equilibrium(
+        q,
+        multipliers,
+        jnp.where(frozen, spring, 0.0) * (stretch @ q),
+        frozen,
+        factor.pivot,
+        settled,
+    )
+
+
+def inertia_amounts(
+    structure: Structure, poses: Poses, loads: tuple[Load, ...]
+) -> Float[Array, "p 12"]:
+    """a0 and W of the acceleration a0 + W x at the place x, in the frame of every part."""
+    a0, gradient = inertia_field(loads)
+    index = np.array([structure.system.part(name) for name in structure.names], dtype=int)
+    turn = poses.rotation[index]
+    at = a0[None] + poses.position[index] @ gradient.T
+    return jnp.concatenate(
+        [
+            jnp.einsum("pba,pb->pa", turn, at),
+            jnp.einsum("pba,bc,pcd->pad", turn, gradient, turn).reshape(-1, 9),
+        ],
+        axis=1,
+    )
+
+
+def inertia_field(loads: tuple[Load, ...]) -> tuple[Float[Array, "3"], Float[Array, "3 3"]]:
+    """a0 and W of the acceleration a0 + W X in the frame of the ground."""
+    a0, gradient = jnp.zeros(3), jnp.zeros((3, 3))
+    for load in loads:
+        if isinstance(load, Inertia):
+            constant, linear_part = load.field()
+            a0, gradient = a0 + constant, gradient + linear_part
+    return a0, gradient
+
+
+def by_part(
+    structure: Structure, patterns: Float[Array, "n 12"], amounts: Float[Array, "p 12"]
+) -> Float[Array, " n"]:
+    """Patterns of every freedom times the amounts of its part."""
+    return jnp.sum(patterns * amounts[structure.layout.part_of_freedom], axis=1)
+
+
+def nodal_forces(
+    structure: Structure,
+    poses: Poses,
+    loads: tuple[Load, ...],
+    tied: Coupling,
+    numbering: Numbering,
+) -> Float[Array, " n"]:
+    """Forces on single nodes and of the masses of ties, on all freedoms."""
+    nodes, forces = nodal(structure, poses, loads, tied)
+    total = jnp.zeros(numbering.count)
+    if not len(nodes):
+        return total
+    values = in_parts(structure, structure.rotations(poses), nodes, forces)
+    return total.at[numbering.dof[nodes]].add(values, mode="drop")
+
+
+def nodal(
+    structure: Structure, poses: Poses, loads: tuple[Load, ...], tied: Coupling
+) -> tuple[np.ndarray, Float[Array, "f 6"]]:
+    """Nodes and forces on them, in axes of the ground."""
+    nodes, forces = [], []
+    for load in loads:
+        if isinstance(load, NodalForce):
+            nodes.append(structure.node(load.place))
+            moment = jnp.zeros(3) if load.moment is None else load.moment
+            forces.append(jnp.concatenate([load.force, moment])[None])
+    ends = np.array([span.ends for span in structure.layout.spans], dtype=int).reshape(-1, 2)
+    if len(ends) and any(isinstance(load, Inertia) for load in loads):
+        a0, gradient = inertia_field(loads)
+        first = tied.springs.rows.count - structure.layout.row_springs - len(ends)
+        mass = tied.springs.mass[first : first + len(ends)]
+        x = structure.places(poses)[ends]
+        for near, far in ((0, 1), (1, 0)):
+            at = (2 * x[:, near] + x[:, far]) / 3
+            force = -mass[:, None] / 2 * (a0[None] + at @ gradient.T)
+            nodes += ends[:, near].tolist()
+            forces.append(jnp.concatenate([force, jnp.zeros_like(force)], axis=1))
+    if not nodes:
+        return np.zeros(0, dtype=int), jnp.zeros((0, 6))
+    return np.array(nodes, dtype=int), jnp.concatenate(forces)

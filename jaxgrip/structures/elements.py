@@ -1,0 +1,228 @@
+"""What frame parts are made of: beams, bars, ropes, springs, rigid links, point masses."""
+
+from typing import ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from jaxgrip.checks import non_negative, positive
+from jaxgrip.fem.elements import EulerBernoulli, Timoshenko
+from jaxgrip.fem.elements.beam import Beam
+from jaxgrip.fem.material import Isotropic
+from jaxgrip.fem.section import BeamSection
+from jaxgrip.fem.topology import Constant
+from jaxgrip.spatial.rotations import skew
+
+SECTION_FORCES = ("N", "Vy", "Vz", "Mx", "My", "Mz")
+
+
+class Axial(eqx.Module):
+    """What carries force along the line between two points only."""
+
+    tension_only: ClassVar[bool] = False
+
+    def stiffness(self, length: Float[Array, ""]) -> Float[Array, ""]:
+        """Force by stretch [N/m]."""
+        raise NotImplementedError
+
+    def mass(self, length: Float[Array, ""]) -> Float[Array, ""]:
+        """Mass [kg], spread evenly."""
+        return jnp.zeros_like(length)
+
+
+class Bar(Axial):
+    """Bar of a truss. **Arguments:** `material`; `A`, area [m^2]."""
+
+    material: Isotropic
+    A: Float[Array, ""]
+
+    def __init__(self, material: Isotropic, A):
+        self.material = material
+        self.A = positive("The area A of a bar", A, (), unit="m^2")
+
+    def stiffness(self, length: Float[Array, ""]) -> Float[Array, ""]:
+        """E A / L [N/m]."""
+        return self.material.E * self.A / length
+
+    def mass(self, length: Float[Array, ""]) -> Float[Array, ""]:
+        """ρ A L [kg]."""
+        return self.material.rho * self.A * length
+
+
+class Rope(Axial):
+    """Rope: tension only, straight. **Arguments:** `EA` [N]; `mass_per_length` [kg/m]."""
+
+    EA: Float[Array, ""]
+    mass_per_length: Float[Array, ""]
+
+    tension_only: ClassVar[bool] = True
+
+    def __init__(self, EA, mass_per_length=0.0):
+        self.EA = positive("The stiffness EA of a rope", EA, (), unit="N")
+        self.mass_per_length = non_negative("The mass of a rope per metre", mass_per_length, ())
+
+    def stiffness(self, length: Float[Array, ""]) -> Float[Array, ""]:
+        """E A / L [N/m]."""
+        return self.EA / length
+
+    def mass(self, length: Float[Array, ""]) -> Float[Array, ""]:
+        """Mass of the length [kg]."""
+        return self.mass_per_length * length
+
+
+class Spring(Axial):
+    """Spring along its line. **Arguments:** `k` [N/m]; [N m/rad] where it turns an `Angle`."""
+
+    k: Float[Array, ""]
+
+    def __init__(self, k):
+        self.k = positive("The stiffness k of a spring", k, (), unit="N/m")
+
+    def stiffness(self, length: Float[Array, ""]) -> Float[Array, ""]:
+        """k whatever the length."""
+        return self.k + 0.0 * length
+
+
+class Beams(eqx.Module):
+    """Beams of one section.
+
+    **Arguments:**
+
+    - `ends` (m, 2): numbers of the nodes.
+    - `section`: `BeamSection`; its orientation is in the frame of the part.
+    - `element`: `EulerBernoulli()` or `Timoshenko()`.
+    - `reach`: farthest fibres [m], (2,) along y and z of the section, or one radius of a round
+      one; for stresses only.
+    - `released`: section forces that the first, and those that the second end of every beam cannot
+      carry, of N, Vy, Vz, Mx, My, Mz; `((), ("My", "Mz"))` has a ball at every second end.
+
+    **Raises:** `ValueError` for ends that are no pairs, unknown releases, or releases that let the
+    beam move by itself.
+    """
+
+    ends: Constant = eqx.field(static=True)
+    section: BeamSection
+    element: Beam
+    reach: Float[Array, "*axes"] | None
+    released: tuple[tuple[str, ...], tuple[str, ...]] = eqx.field(static=True)
+
+    def __init__(
+        self,
+        ends,
+        section: BeamSection,
+        element: Beam = EulerBernoulli(),  # noqa: B008
+        *,
+        reach=None,
+        released: tuple[tuple[str, ...], tuple[str, ...]] = ((), ()),
+    ):
+        if not isinstance(element, EulerBernoulli | Timoshenko):
+            raise ValueError(f"Beams are {element!r}; give EulerBernoulli() or Timoshenko().")
+        if not isinstance(section, BeamSection):
+            raise ValueError(f"Beams have the section {section!r}; give a BeamSection.")
+        self.ends = _pairs("Beams", ends)
+        self.section = section
+        self.element = element
+        self.reach = None if reach is None else positive("reach", reach, (), (2,), unit="m")
+        self.released = tuple(tuple(names) for names in released)
+        for name in (name for names in self.released for name in names):
+            if name not in SECTION_FORCES:
+                raise ValueError(
+                    f"A beam cannot be released in {name!r}; there are {', '.join(SECTION_FORCES)}."
+                )
+        if not _holds(self.mask):
+            raise ValueError(
+                f"Beams released in {self.released[0]} and {self.released[1]} could move by "
+                "themselves; leave one of these to be carried."
+            )
+
+    @property
+    def mask(self) -> np.ndarray:
+        """(12,) 1.0 for released section forces."""
+        return np.array([float(f in names) for names in self.released for f in SECTION_FORCES])
+
+
+class Bars(eqx.Module):
+    """Bars, ropes or springs of one kind. **Arguments:** `ends` (m, 2) nodes; `kind`."""
+
+    ends: Constant = eqx.field(static=True)
+    kind: Axial
+
+    def __init__(self, ends, kind: Axial):
+        if not isinstance(kind, Axial):
+            raise ValueError(f"Bars are of {kind!r}; give a Bar, a Rope or a Spring.")
+        self.ends = _pairs("Bars", ends)
+        self.kind = kind
+
+
+class RigidLinks(eqx.Module):
+    """Rigid arms: the second node of each pair follows the first. **Arguments:** `ends` (m, 2)."""
+
+    ends: Constant = eqx.field(static=True)
+
+    def __init__(self, ends):
+        self.ends = _pairs("Rigid links", ends)
+
+
+class PointMasses(eqx.Module):
+    """Masses on nodes. **Arguments:** `nodes` (m,) numbers; `mass` of each [kg]."""
+
+    nodes: Constant = eqx.field(static=True)
+    mass: Float[Array, ""]
+
+    def __init__(self, nodes, mass):
+        self.nodes = Constant(np.asarray(nodes, dtype=int).reshape(-1))
+        self.mass = non_negative("A point mass", mass, ())
+
+
+def axes(x: Float[Array, "2 3"], section: BeamSection) -> Float[Array, "3 3"]:
+    """Axes of the section as columns, in the axes of the part."""
+    along = x[1] - x[0]
+    along = along / jnp.linalg.norm(along)
+    normal = jnp.cross(along, section.orientation)
+    normal = normal / jnp.linalg.norm(normal)
+    return jnp.stack([along, jnp.cross(normal, along), normal], axis=1)
+
+
+def release(
+    stiffness: Float[Array, "12 12"], axes: Float[Array, "3 3"], mask: Float[Array, "12"]
+) -> tuple[Float[Array, "12 12"], Float[Array, "12 12"]]:
+    """Displacements of a beam's ends by those of its nodes, and by loads on the ends.
+
+    Of the released ones, those at which the section force is zero.
+    """
+    turned = jnp.einsum("ab,kb,cb->kac", axes, mask.reshape(4, 3), axes)
+    select = jax.scipy.linalg.block_diag(*turned)
+    keep = jnp.eye(12) - select
+    scale = jnp.trace(stiffness) / 12
+    loose = select @ stiffness @ select + scale * keep
+    flexibility = select @ jnp.linalg.solve(loose, select)
+    return jnp.eye(12) - flexibility @ stiffness, flexibility
+
+
+def arm(r: Float[Array, "3"]) -> Float[Array, "6 6"]:
+    """Displacement and rotation at the end of a rigid arm by those at its root."""
+    return jnp.eye(6).at[:3, 3:].set(-skew(r))
+
+
+def _pairs(who: str, ends) -> Constant:
+    ends = np.asarray(ends)
+    if ends.ndim != 2 or ends.shape[1] != 2 or not np.issubdtype(ends.dtype, np.integer):
+        raise ValueError(f"{who} have the ends {ends.tolist()}; give pairs of node numbers.")
+    return Constant(ends.astype(int))
+
+
+def _holds(mask: np.ndarray) -> bool:
+    """Whether a beam with released ends cannot move by itself, tried on one of length 1."""
+    loose = mask.astype(bool)
+    stiffness = np.zeros((12, 12))
+    for i, j in ((0, 6), (3, 9)):
+        stiffness[np.ix_([i, j], [i, j])] = [[1, -1], [-1, 1]]
+    bend = np.array([[12, 6, -12, 6], [6, 4, -6, 2], [-12, -6, 12, -6], [6, 2, -6, 4]])
+    for dofs, sign in (((1, 5, 7, 11), 1.0), ((2, 4, 8, 10), -1.0)):
+        signs = np.array([1.0, sign, 1.0, sign])
+        stiffness[np.ix_(dofs, dofs)] = bend * signs[:, None] * signs[None, :]
+    own = stiffness[np.ix_(loose, loose)]
+    return not loose.any() or np.linalg.eigvalsh(own)[0] > 1e-9

@@ -1,0 +1,137 @@
+"""The finite-element model of one part."""
+
+from collections.abc import Mapping
+
+import equinox as eqx
+import numpy as np
+from jaxtyping import Array, Float
+
+from jaxgrip.assembly import Part
+from jaxgrip.checks import concrete, numbers
+from jaxgrip.fem.topology import Constant
+from jaxgrip.structures.elements import Bars, Beams, PointMasses, RigidLinks
+
+
+class FramePart(eqx.Module):
+    """Nodes of a part in its own frame, and the elements between them.
+
+    **Arguments:**
+
+    - `nodes` (k, 3) in the frame of the part [m].
+    - `elements`: `Beams`, `Bars`, `RigidLinks`, `PointMasses`.
+    - `attachments`: by name, one to three numbers of nodes. Those that are not given are found by
+      the places of their points.
+
+    **Raises:** `ValueError` naming group and node when a node does not exist, two ends of an
+    element coincide, a node belongs to no element or follows two rigid links, or a section has no
+    orientation across a beam.
+
+    Source: 002 sections 2.3 and 6.4.
+    """
+
+    nodes: Float[Array, "k 3"]
+    elements: tuple[Beams | Bars | RigidLinks | PointMasses, ...]
+    attachments: tuple[tuple[str, tuple[int, ...]], ...] = eqx.field(static=True)
+    _roots: Constant = eqx.field(static=True)
+
+    def __init__(self, nodes, elements, attachments: Mapping[str, object] | None = None):
+        nodes = numbers("The nodes of a frame part", nodes)
+        if nodes.ndim != 2 or nodes.shape[1] != 3:
+            raise ValueError(f"The nodes of a frame part have the shape {nodes.shape}, not (k, 3).")
+        self.nodes = nodes
+        self.elements = tuple(elements)
+        named = {}
+        for name, own in (attachments or {}).items():
+            own = np.asarray(own, dtype=int).reshape(-1)
+            _check_numbers(f"Attachment {name!r}", own, len(nodes))
+            named[name] = tuple(own.tolist())
+        self.attachments = tuple(named.items())
+        self._check()
+        self._roots = Constant(self._find_roots())
+
+    @property
+    def roots(self) -> np.ndarray:
+        """(k,) the node that each follows rigidly; itself where it follows none."""
+        return self._roots.array
+
+    @property
+    def turning(self) -> np.ndarray:
+        """(k,) whether a node has rotations: of a beam, or the root of a rigid link."""
+        result = np.zeros(len(self.nodes), dtype=bool)
+        for group in self.elements:
+            if isinstance(group, Beams):
+                result[self.roots[group.ends.array]] = True
+        followed = np.flatnonzero(self.roots != np.arange(len(result)))
+        result[self.roots[followed]] = True
+        result[followed] = True
+        return result
+
+    def points(self, name: str) -> Float[Array, "p 3"]:
+        """Places of an attachment's nodes [m]; `ValueError` when it is not given by nodes."""
+        own = dict(self.attachments)
+        if name not in own:
+            raise ValueError(f"There is no attachment {name!r} by nodes; there are {list(own)}.")
+        return self.nodes[np.array(own[name])]
+
+    def part(self, name: str, position=(0.0, 0.0, 0.0), quaternion=(1.0, 0.0, 0.0, 0.0)) -> Part:
+        """The rigid part with the attachments that are given by nodes."""
+        points = {key: self.points(key) for key, _ in self.attachments}
+        return Part(name, points, position, quaternion)
+
+    def _check(self) -> None:
+        used = np.zeros(len(self.nodes), dtype=bool)
+        for k, group in enumerate(self.elements):
+            who = f"Group {k} ({type(group).__name__})"
+            if isinstance(group, PointMasses):
+                _check_numbers(who, group.nodes.array, len(self.nodes))
+                continue
+            if not isinstance(group, Beams | Bars | RigidLinks):
+                raise ValueError(
+                    f"Element group {k} is {group!r}; give Beams, Bars, RigidLinks or PointMasses."
+                )
+            ends = group.ends.array
+            _check_numbers(who, ends, len(self.nodes))
+            used[ends] = True
+            if np.any(ends[:, 0] == ends[:, 1]):
+                raise ValueError(f"{who} joins a node to itself: {ends.tolist()}.")
+            if not concrete(self.nodes):
+                continue
+            way = np.diff(np.asarray(self.nodes)[ends], axis=1)[:, 0]
+            short = np.linalg.norm(way, axis=1) == 0
+            if np.any(short) and not isinstance(group, RigidLinks):
+                raise ValueError(
+                    f"{who}: the nodes {ends[np.argmax(short)].tolist()} coincide; an element "
+                    "needs a length."
+                )
+            if isinstance(group, Beams):
+                try:
+                    group.element.check(self.nodes, ends, group.section)
+                except ValueError as error:
+                    raise ValueError(f"{who}: {error}") from None
+        if not used.all():
+            raise ValueError(
+                f"Node {np.argmin(used)} belongs to no element; nothing would hold it. Tie it by a "
+                "rigid link or leave it out."
+            )
+
+    def _find_roots(self) -> np.ndarray:
+        leader = np.arange(len(self.nodes))
+        for group in self.elements:
+            if not isinstance(group, RigidLinks):
+                continue
+            for first, second in group.ends.array:
+                if leader[second] != second:
+                    raise ValueError(f"Node {second} follows two rigid links; one must lead it.")
+                leader[second] = first
+        root = leader
+        for _ in range(len(leader)):
+            root = leader[root]
+        if np.any(leader[root] != root):
+            raise ValueError("Rigid links lead around in a circle; one of them must go.")
+        return root
+
+
+def _check_numbers(who: str, own: np.ndarray, count: int) -> None:
+    bad = own[(own < 0) | (own >= count)]
+    if bad.size:
+        raise ValueError(f"{who} has a node {bad.flat[0]}; there are nodes 0 to {count - 1}.")

@@ -1,0 +1,65 @@
+"""Loads on structures."""
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from jaxgrip.checks import numbers
+from jaxgrip.spatial.rotations import skew
+
+
+class NodalForce(eqx.Module):
+    """Force of fixed direction on a node.
+
+    **Arguments:** `place`: `"part.attachment"` for its first point, or `("part", node)`; `force`
+    (3,) [N] and `moment` (3,) [N m] in axes of the ground.
+    """
+
+    place: str | tuple[str, int] = eqx.field(static=True)
+    force: Float[Array, "3"]
+    moment: Float[Array, "3"] | None
+
+    def __init__(self, place: str | tuple[str, int], force, moment=None):
+        self.place = place
+        self.force = numbers(f"The force on {place!r}", force, (3,))
+        self.moment = None if moment is None else numbers(f"The moment on {place!r}", moment, (3,))
+
+
+class Inertia(eqx.Module):
+    """Weight, and what masses resist to slewing: -m a at every place.
+
+    **Arguments:** `gravity` (3,) [m/s^2]; `rate` [rad/s] and `acceleration` [rad/s^2] of slewing
+    about the line through `origin` (3,) [m] along `axis` (3,), both in the frame of the ground.
+
+    Source: 002 section 6.4.
+    """
+
+    gravity: Float[Array, "3"]
+    rate: Float[Array, ""]
+    acceleration: Float[Array, ""]
+    origin: Float[Array, "3"]
+    axis: Float[Array, "3"]
+
+    def __init__(
+        self,
+        gravity=(0.0, 0.0, -9.81),
+        *,
+        rate=0.0,
+        acceleration=0.0,
+        origin=(0.0, 0.0, 0.0),
+        axis=(0.0, 0.0, 1.0),
+    ):
+        self.gravity = numbers("Gravity", gravity, (3,))
+        self.rate = numbers("The slewing rate", rate, ())
+        self.acceleration = numbers("The slewing acceleration", acceleration, ())
+        self.origin = numbers("The origin of the slewing axis", origin, (3,))
+        self.axis = numbers("The slewing axis", axis, (3,))
+
+    def field(self) -> tuple[Float[Array, "3"], Float[Array, "3 3"]]:
+        """a0 and W of the acceleration a0 + W X less gravity at the place X."""
+        k = skew(self.axis / jnp.linalg.norm(self.axis))
+        gradient = self.acceleration * k + self.rate**2 * (k @ k)
+        return -self.gravity - gradient @ self.origin, gradient
+
+
+Load = NodalForce | Inertia

@@ -1,0 +1,260 @@
+"""What an analysis of a structure has found, by the names of parts and connections."""
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float
+
+from jaxgrip.assembly import Poses
+from jaxgrip.structures import model
+from jaxgrip.structures.coupling import Coupling, entries
+from jaxgrip.structures.elements import Bars, Beams
+from jaxgrip.structures.structure import Block, Structure
+
+if TYPE_CHECKING:
+    from jaxgrip.structures.analysis import Equilibrium
+
+
+class RESULTS(eqx.Enumeration):
+    """How an analysis can end; the message says what to try."""
+
+    successful = ""
+    singular = "The structure can still move without any force."
+    ropes = "No set of taut ropes is consistent with the loads; a rope more would hold."
+    diverged = "The second-order analysis found no equilibrium: the load is beyond buckling."
+
+
+class StructureError(RuntimeError):
+    """Raised with `throw=True`; the message is one sentence, `solution` what there is."""
+
+    def __init__(self, message: str, solution: "Solution | None" = None):
+        super().__init__(message)
+        self.solution = solution
+
+
+class Wrench(NamedTuple):
+    """`force` (3,) [N] and `moment` (3,) [N m] about `place` (3,) [m], in axes of the ground."""
+
+    force: Float[Array, "3"]
+    moment: Float[Array, "3"]
+    place: Float[Array, "3"]
+
+
+class PartResult(NamedTuple):
+    """Of one part, in the order in which it lists its nodes and elements.
+
+    - `nodes` (k, 3): undeformed places [m]; `displacements` (k, 3) [m] and `rotations` (k, 3) of
+      the nodes, in axes of the ground. Nodes where only bars end have the rotation 0.
+    - `beam_forces` (m, 2, 6): N, Vy, Vz [N], Mx, My, Mz [N m] at both ends of every beam, in the
+      axes of its section; `beam_stresses` (m, 2, 2): least and greatest N/A ± M/W [Pa], NaN
+      without `reach`.
+    - `bar_forces` (b,): tension of every bar, rope and spring [N].
+    """
+
+    nodes: Float[Array, "k 3"]
+    displacements: Float[Array, "k 3"]
+    rotations: Float[Array, "k 3"]
+    beam_forces: Float[Array, "m 2 6"]
+    beam_stresses: Float[Array, "m 2 2"]
+    bar_forces: Float[Array, " b"]
+
+
+class Solution(eqx.Module):
+    """Equilibrium of a structure.
+
+    - `displacements` (k, 6): displacements [m] and rotations of all nodes, in axes of the ground.
+    - `beam_forces` (m, 2, 6), `bar_forces` (b,): of all parts, see `PartResult`.
+    - `multipliers` (e,), `spring_forces` (s,), `taut` (s,): what holds the parts together.
+    - `coefficients` (c, 6): of the equations between parts.
+    - `pivot`: smallest pivot of the scaled equations, below 1e-13 for a mechanism.
+    - `result`: member of `RESULTS`.
+    """
+
+    structure: Structure
+    poses: Poses
+    displacements: Float[Array, "k 6"]
+    beam_forces: Float[Array, "m 2 6"]
+    bar_forces: Float[Array, " b"]
+    multipliers: Float[Array, " e"]
+    spring_forces: Float[Array, " s"]
+    taut: Bool[Array, " s"]
+    pivot: Float[Array, ""]
+    result: RESULTS
+    coefficients: Float[Array, "c 6"]
+
+    @property
+    def succeeded(self) -> Bool[Array, ""]:
+        """Whether there is an equilibrium."""
+        return self.result == RESULTS.successful
+
+    def part(self, name: str) -> PartResult:
+        """Everything of one part; `ValueError` when it has no model."""
+        first = self.structure.node((name, 0))
+        frame = self.structure.frames[name]
+        own = slice(first, first + len(frame.nodes))
+        beams, bars = _counts(self.structure, name)
+        forces = self.beam_forces[beams]
+        return PartResult(
+            self.structure.places(self.poses)[own],
+            self.displacements[own, :3],
+            self.displacements[own, 3:],
+            forces,
+            _stresses(frame.elements, forces),
+            self.bar_forces[bars],
+        )
+
+    def connection(self, name: str) -> Wrench:
+        """What a connection or support exerts on its second part, about its first point there.
+
+        A support, called by its attachment, exerts it on its part.
+        """
+        for block in self.structure.layout.blocks:
+            if block.name == name and not block.spring:
+                return self._wrench(block)
+        known = [b.name for b in self.structure.layout.blocks if not b.spring]
+        raise ValueError(f"No connection {name!r} holds parts; there are {', '.join(known)}.")
+
+    def tie(self, name: str) -> Float[Array, ""]:
+        """Tension [N] of a tie, or of a drive transferred as bar, rope or spring."""
+        names = [span.name for span in self.structure.layout.spans]
+        if name not in names:
+            raise ValueError(f"There is no tie {name!r}; there are {', '.join(names) or 'none'}.")
+        first = len(self.spring_forces) - self.structure.layout.row_springs - len(names)
+        return self.spring_forces[first + names.index(name)]
+
+    def reactions(self) -> dict[str, Wrench]:
+        """What supports, and joints with rigid parts, exert on the structure."""
+        count = len(self.structure.layout.root)
+        return {
+            block.name: self._wrench(block, ground=True)
+            for block in self.structure.layout.blocks
+            if not block.spring
+            and (
+                block.kind == "support" or any(s >= count for side in block.stations for s in side)
+            )
+        }
+
+    def _wrench(self, block: Block, *, ground: bool = False) -> Wrench:
+        side = block.stations[1]
+        count = len(self.structure.layout.root)
+        if ground and all(s >= count for s in side):
+            side = block.stations[0]
+        stations, rows = entries(block)
+        of = np.flatnonzero(np.isin(stations, side))
+        coefficients = self.coefficients[self._first(block) + of]
+        force = -coefficients * self.multipliers[rows[of]][:, None]
+        places = self.structure.places(self.poses)
+        arm = places[stations[of]] - places[side[0]][None]
+        moment = force[:, 3:] + jnp.cross(arm, force[:, :3])
+        return Wrench(force[:, :3].sum(0), moment.sum(0), places[side[0]])
+
+    def _first(self, block: Block) -> int:
+        """Number of the first entry of a block."""
+        before = 0
+        for other in self.structure.layout.blocks:
+            if other is block:
+                return before
+            before += 0 if other.spring else len(entries(other)[0])
+        raise AssertionError
+
+
+def centre_of_gravity(
+    structure: Structure, poses: Poses
+) -> tuple[Float[Array, ""], Float[Array, "3"]]:
+    """Mass [kg] of all parts and their centre of gravity (3,) in the frame of the ground [m]."""
+    own = model.masses(structure)
+    index = np.array([structure.system.part(name) for name in structure.names], dtype=int)
+    moment = own.mass[:, None] * poses.position[index]
+    moment += jnp.einsum("pab,pb->pa", poses.rotation[index], own.moment)
+    total = own.mass.sum()
+    return total, moment.sum(0) / total
+
+
+def recover(
+    structure: Structure,
+    poses: Poses,
+    tied: Coupling,
+    found: "Equilibrium",
+    amounts: Float[Array, "p 12"],
+) -> Solution:
+    """Displacements of nodes and section forces from those of the freedoms."""
+    u = model.displacements(structure, found.q)
+    layout = structure.layout
+    beams = jnp.zeros((0, 2, 6))
+    orders = [np.zeros(0, dtype=int)]
+    part = np.searchsorted(np.array(layout.offsets), np.arange(len(layout.root)), side="right") - 1
+    for group in model.beam_groups(structure):
+        matrices = model.beam_matrices(group)
+        load = -jnp.einsum("mkj,mk->mj", matrices.inertia, amounts[part[group.ends[:, 0]]])
+        at_ends = matrices.ends(u[group.ends].reshape(-1, 12), load)
+        forces = jnp.einsum("mij,mj->mi", matrices.stiffness, at_ends) - load
+        forces = jnp.einsum("mba,mkb->mka", matrices.axes, forces.reshape(-1, 4, 3))
+        signs = jnp.array([[-1.0], [1.0]])
+        beams = jnp.concatenate([beams, forces.reshape(-1, 2, 6) * signs[None]])
+        orders.append(group.order)
+    beams = beams[np.argsort(np.concatenate(orders))]
+    bar = model.bars(structure)
+    stretch = jnp.einsum("ma,mka->mk", bar.direction, u[bar.ends, :3])
+    bar_forces = bar.stiffness * (stretch[:, 1] - stretch[:, 0])
+    ropes = np.flatnonzero(bar.tension_only)
+    bar_forces = bar_forces.at[ropes].set(found.spring_forces[: len(ropes)])
+    turn = structure.rotations(poses)[: len(layout.root)]
+    u = jnp.einsum("kab,kib->kia", turn, u.reshape(-1, 2, 3)).reshape(-1, 6)
+    singular = ~(found.pivot > SINGULAR) | ~jnp.all(jnp.isfinite(found.q))
+    result = RESULTS.where(
+        singular,
+        RESULTS.singular,
+        RESULTS.where(found.settled, RESULTS.successful, RESULTS.ropes),
+    )
+    return Solution(
+        structure,
+        poses,
+        u,
+        beams,
+        bar_forces,
+        found.multipliers,
+        found.spring_forces,
+        found.taut,
+        found.pivot,
+        result,
+        tied.equations.coefficients,
+    )
+
+
+# A pivot of the scaled matrix below this has lost all its digits.
+SINGULAR = 1e-13
+
+
+def _counts(structure: Structure, name: str) -> tuple[slice, slice]:
+    """Which of all beams and of all bars are those of a part."""
+    beams = bars = 0
+    for other, frame in structure.frames.items():
+        own_beams = sum(len(g.ends.array) for g in frame.elements if isinstance(g, Beams))
+        own_bars = sum(len(g.ends.array) for g in frame.elements if isinstance(g, Bars))
+        if other == name:
+            return slice(beams, beams + own_beams), slice(bars, bars + own_bars)
+        beams, bars = beams + own_beams, bars + own_bars
+    raise AssertionError
+
+
+def _stresses(elements: tuple, forces: Float[Array, "m 2 6"]) -> Float[Array, "m 2 2"]:
+    result, first = [jnp.zeros((0, 2, 2))], 0
+    for group in elements:
+        if not isinstance(group, Beams):
+            continue
+        own = forces[first : first + len(group.ends.array)]
+        first += len(own)
+        if group.reach is None:
+            result.append(jnp.full((len(own), 2, 2), jnp.nan))
+            continue
+        section = group.section
+        middle = own[..., 0] / section.A
+        if group.reach.ndim:
+            bent = jnp.abs(own[..., 4]) * group.reach[1] / section.Iy
+            bent += jnp.abs(own[..., 5]) * group.reach[0] / section.Iz
+        else:
+            bent = group.reach * jnp.hypot(own[..., 4] / section.Iy, own[..., 5] / section.Iz)
+        result.append(jnp.stack([middle - bent, middle + bent], axis=-1))
+    return jnp.concatenate(result)

@@ -1,0 +1,489 @@
+"""Finite-element models of parts, tied together as their joints say."""
+
+import dataclasses
+import itertools
+from collections.abc import Iterable, Mapping
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from jaxgrip.assembly import Connection, Poses, System
+from jaxgrip.assembly.system import GROUND
+from jaxgrip.checks import concrete
+from jaxgrip.joints import Angle, Ball, Clamp, Distance, Fixed, Gear, Hinge, Rope, Travel
+from jaxgrip.precision import require_x64
+from jaxgrip.spatial import quaternions
+from jaxgrip.structures.elements import Axial, Bars, Beams, PointMasses, Spring
+from jaxgrip.structures.frame_part import FramePart
+
+MERGE = 1e-3
+FREEDOMS = ("x", "y", "z", "rx", "ry", "rz")
+Place = str | tuple[str, int]
+DRIVES = (Distance, Angle, Travel, Rope, Gear)
+
+
+class Tie(eqx.Module):
+    """A bar, rope or spring between two nodes, those of attachments being their first.
+
+    **Arguments:** `kind`; `first`, `second`: `"part.attachment"`, `"ground.attachment"` or
+    `("part", node)`.
+    """
+
+    kind: Axial
+    first: Place = eqx.field(static=True)
+    second: Place = eqx.field(static=True)
+
+
+class Structure(eqx.Module):
+    """A system whose parts are finite-element models.
+
+    **Arguments:**
+
+    - `system`: parts and joints.
+    - `frames`: `FramePart` by the name of its part. Only clamped parts may lack one; they are
+      rigid ground then.
+    - `transfer`: how drives act, by the name of the connection: `"free"`, as all distances,
+      angles, travels, ropes and gears do by default; `"lock"`, rigid; a `Bar`, `Rope` or
+      `Spring`. For a hinge `"floating"`: the second pins may slide along the axis.
+    - `ties`: further `Tie`s by name.
+    - `supports`: freedoms in axes of the ground that are held, by `"part.attachment"`:
+      `"all"`, `"pinned"` (x, y, z) or names of x, y, z, rx, ry, rz. A clamped part that has no
+      entry is held at its attachments that no other connection uses; at all when there is none.
+
+    **Raises:** `ValueError` of one sentence that names part, connection and point when an
+    attachment point is no node, a part has no model, or a transfer does not fit its joint.
+
+    Source: 002 section 6.4.
+    """
+
+    system: System
+    models: tuple[FramePart, ...]
+    transfer: dict[str, Axial]
+    ties: dict[str, Tie]
+    layout: "Layout" = eqx.field(static=True)
+
+    def __init__(
+        self,
+        system: System,
+        frames: Mapping[str, FramePart],
+        *,
+        transfer: Mapping[str, str | Axial] | None = None,
+        ties: Mapping[str, Tie] | None = None,
+        supports: Mapping[str, str | Iterable[str]] | None = None,
+    ):
+        require_x64("A structure")
+        for name in frames:
+            system.part(name)
+        self.system = system
+        own = {name: frames[name] for name in system.names if name in frames}
+        self.models = tuple(own.values())
+        transfer = dict(transfer or {})
+        for name in transfer:
+            system.connection(name)
+        self.transfer = {k: how for k, how in transfer.items() if isinstance(how, Axial)}
+        self.ties = dict(ties or {})
+        self.layout = _Builder(system, own, transfer, self.ties, supports or {}).layout()
+
+    @property
+    def freedoms(self) -> int:
+        """How many displacements and rotations there are before coupling."""
+        return self.layout.freedoms
+
+    def node(self, place: Place) -> int:
+        """Number of an attachment's first node, or of a part's node, among all nodes.
+
+        **Raises:** `ValueError` when there is none.
+        """
+        if not isinstance(place, str):
+            return _numbered(self.frames, self.layout.offsets, *place)
+        self.system.attachment(place)
+        found = self.layout.attached.get(place, (f"{place!r} is of no elastic part.",))[0]
+        if isinstance(found, str):
+            raise ValueError(found)
+        return found
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the parts that have a model."""
+        return self.layout.names
+
+    @property
+    def frames(self) -> dict[str, FramePart]:
+        """Models of the parts, by their names and in the order of the system."""
+        return dict(zip(self.names, self.models, strict=True))
+
+    def nodes(self) -> Float[Array, "k 3"]:
+        """All nodes in the frames of their parts [m], then the points of the rigid ground."""
+        points = [frame.nodes for frame in self.frames.values()]
+        for place, k in self.layout.grounds:
+            points.append(self.system.attachment(place)[1][k : k + 1])
+        return jnp.concatenate(points)
+
+    def rotations(self, poses: Poses) -> Float[Array, "k 3 3"]:
+        """Axes of the part of every node and point of the ground."""
+        turn = jax.vmap(quaternions.to_matrix)(poses.quaternion)
+        return jnp.concatenate([turn, jnp.eye(3)[None]])[self.layout.body]
+
+    def places(self, poses: Poses) -> Float[Array, "k 3"]:
+        """All nodes and points of the ground in the frame of the ground [m]."""
+        origin = jnp.concatenate([poses.position, jnp.zeros((1, 3))])[self.layout.body]
+        return origin + jnp.einsum("kab,kb->ka", self.rotations(poses), self.nodes())
+
+    def check(self, poses: Poses) -> None:
+        """Raise `ValueError` naming the connection when nodes it merges are apart."""
+        places = self.places(poses)
+        if not concrete(places):
+            return
+        places = np.asarray(places)
+        for block in self.layout.blocks:
+            if block.kind != "merge":
+                continue
+            for first, second in zip(*block.stations, strict=True):
+                gap = np.linalg.norm(places[first] - places[second])
+                if not gap <= MERGE:
+                    raise ValueError(
+                        f"Connection {block.name!r} joins {self.label(first)} and "
+                        f"{self.label(second)}, which are {gap:.3g} m apart; nodes must coincide "
+                        f"within {MERGE:g} m. Are the poses assembled and the attachments alike?"
+                    )
+
+    def label(self, station: int) -> str:
+        """A node in words."""
+        for name, offset in zip(self.names, self.layout.offsets, strict=True):
+            if offset <= station < offset + len(self.frames[name].nodes):
+                return f"node {station - offset} of part {name!r}"
+        place, k = self.layout.grounds[station - len(self.layout.root)]
+        return f"point {k} of {place!r}"
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Block:
+    """Equations or spring of one connection between stations of either side."""
+
+    name: str
+    kind: str
+    """`merge`, `equations`, `carried` or `support`."""
+    stations: tuple[tuple[int, ...], tuple[int, ...]]
+    rows: tuple[int, int]
+    """From, to, among the equations; or among the springs."""
+    turns: tuple[bool, ...] = ()
+    """Of a merge, which pairs share rotations."""
+    held: tuple[tuple[int, int], ...] = ()
+    """Of a support, (station, freedom)."""
+    spring: bool = False
+    connection: int = -1
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Span:
+    """A tie: stations of its ends and where its kind is."""
+
+    name: str
+    ends: tuple[int, int]
+    tension_only: bool
+    transferred: bool
+
+
+class Layout:
+    """Numbers of everything; equal for structures that differ in numbers only."""
+
+    def __init__(self, key: tuple, **fields):
+        self._key = key
+        self.__dict__.update(fields)
+
+    names: tuple[str, ...]
+    attached: dict[str, tuple[int | str, ...]]
+    offsets: tuple[int, ...]
+    body: np.ndarray
+    root: np.ndarray
+    dof: np.ndarray
+    freedoms: int
+    turning: np.ndarray
+    part_of_freedom: np.ndarray
+    grounds: tuple[tuple[str, int], ...]
+    blocks: tuple[Block, ...]
+    spans: tuple[Span, ...]
+    equations: int
+    row_springs: int
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Layout) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+
+class _Builder:
+    """Sorts out nodes, freedoms and connections, with NumPy, once."""
+
+    def __init__(self, system, frames, transfer, ties, supports):
+        self.system, self.frames, self.transfer, self.ties = system, frames, transfer, ties
+        self.supports = {
+            place: _held_names(place, held, system, frames) for place, held in supports.items()
+        }
+        counts = [len(frame.nodes) for frame in frames.values()]
+        self.offsets = tuple(np.cumsum([0, *counts])[:-1].tolist())
+        self.count = sum(counts)
+        self.attached = _all_attached(system, frames, self.offsets)
+        self.grounds: list[tuple[str, int]] = []
+        self.body = list(np.repeat([system.part(name) for name in frames], counts))
+        self.clamped = {c.first for c in system.connections if isinstance(c.joint, Clamp)}
+        missing = [n for n in system.names if n not in frames and n not in self.clamped]
+        if missing:
+            raise ValueError(
+                f"Part {missing[0]!r} has no finite-element model; only clamped parts may be "
+                "without one."
+            )
+        self.blocks: list[Block] = []
+        self.spans: list[Span] = []
+        self.equations = self.springs = 0
+
+    def layout(self) -> Layout:
+        frames = self.frames.values()
+        root = np.concatenate(
+            [o + f.roots for o, f in zip(self.offsets, frames, strict=True)]
+            or [np.zeros(0, dtype=int)]
+        )
+        self.turning = np.concatenate([f.turning for f in frames] or [np.zeros(0, dtype=bool)])
+        for number, connection in enumerate(self.system.connections):
+            try:
+                self.connect(number, connection)
+            except ValueError as error:
+                text = str(error)
+                raise ValueError(
+                    f"Connection {connection.name!r}: {text[0].lower()}{text[1:]}"
+                ) from None
+        for name, tie in self.ties.items():
+            if name in {c.name for c in self.system.connections}:
+                raise ValueError(f"A tie and a connection are both called {name!r}.")
+            ends = tuple(self.stations(place, 1)[0] for place in (tie.first, tie.second))
+            self.spans.append(Span(name, ends, tie.kind.tension_only, False))
+        for place, held in self.supports.items():
+            self.support(place, self.stations(place, None), held)
+        own = np.flatnonzero(root == np.arange(self.count))
+        free = np.zeros((self.count, 6), dtype=bool)
+        free[own, :3] = True
+        free[own, 3:] = self.turning[own, None]
+        freedoms = int(free.sum())
+        dof = np.full((self.count + len(self.grounds), 6), freedoms)
+        dof[: self.count][free] = np.arange(freedoms)
+        edges = [*self.offsets, self.count]
+        counts = [int(free[a:b].sum()) for a, b in itertools.pairwise(edges)]
+        full_root = np.concatenate([root, np.arange(self.count, len(dof))])
+        key = (
+            tuple(self.frames),
+            tuple(map(_shape, self.frames.values())),
+            tuple(self.body),
+            tuple(self.grounds),
+            tuple(
+                (place, tuple(None if isinstance(k, str) else k for k in own))
+                for place, own in self.attached.items()
+            ),
+            tuple(map(dataclasses.astuple, self.blocks)),
+            tuple(map(dataclasses.astuple, self.spans)),
+        )
+        return Layout(
+            key,
+            names=tuple(self.frames),
+            attached=self.attached,
+            offsets=self.offsets,
+            body=np.array(self.body, dtype=int),
+            root=root,
+            dof=dof[full_root],
+            freedoms=freedoms,
+            turning=self.turning,
+            part_of_freedom=np.repeat(np.arange(len(counts)), counts),
+            grounds=tuple(self.grounds),
+            blocks=tuple(self.blocks),
+            spans=tuple(self.spans),
+            equations=self.equations,
+            row_springs=self.springs,
+        )
+
+    def connect(self, number: int, connection: Connection) -> None:
+        joint, how = connection.joint, self.transfer.get(connection.name)
+        drive = isinstance(joint, DRIVES)
+        allowed = ["free", "lock"] if drive else ["floating"] if isinstance(joint, Hinge) else []
+        if isinstance(joint, Gear):
+            allowed = ["free"]
+        axial = isinstance(how, Axial) and isinstance(joint, Distance | Rope)
+        spring = isinstance(how, Spring) and isinstance(joint, Angle | Travel)
+        if how is not None and how not in allowed and not (axial or spring):
+            names = [repr(a) for a in allowed] + ["a Bar, Rope or Spring"] * (
+                isinstance(joint, Distance | Rope)
+            )
+            names += ["a Spring"] * isinstance(joint, Angle | Travel)
+            raise ValueError(
+                f"the transfer of a {type(joint).__name__.lower()} is {how!r}; it may be "
+                f"{' or '.join(names) or 'left out only'}."
+            )
+        if isinstance(joint, Clamp):
+            self.clamp(connection.first)
+        elif drive and how in (None, "free"):
+            return
+        elif axial:
+            ends = (self.stations(connection.first, 1)[0], self.stations(connection.second, 1)[0])
+            self.spans.append(Span(connection.name, ends, how.tension_only, True))
+        else:
+            self.couple(number, connection, how)
+
+    def couple(self, number: int, connection: Connection, how: object) -> None:
+        joint, name = connection.joint, connection.name
+        points = 1 if isinstance(joint, Angle) else joint.points
+        sides = tuple(
+            self.stations(place, points) for place in (connection.first, connection.second)
+        )
+        if isinstance(joint, Fixed | Ball) or (isinstance(joint, Hinge) and how != "floating"):
+            turns = tuple(
+                isinstance(joint, Fixed) and self.turns(a) and self.turns(b)
+                for a, b in zip(*sides, strict=True)
+            )
+            count = 3 * points + 3 * sum(turns)
+            self.add(Block(name, "merge", sides, self.take(count), turns))
+            return
+        kind = "carried" if isinstance(joint, Angle) else "equations"
+        if kind == "carried":
+            for station in (sides[0][0], sides[1][0]):
+                if not self.turns(station):
+                    raise ValueError(
+                        "an angle can be held only at nodes that turn, those of beams or rigid "
+                        "links."
+                    )
+        if isinstance(how, Spring):
+            rows = (self.springs, self.springs + joint.equations)
+            self.springs = rows[1]
+            self.add(Block(name, kind, sides, rows, spring=True, connection=number))
+        else:
+            rows = self.take(joint.equations)
+            self.add(Block(name, kind, sides, rows, connection=number))
+
+    def clamp(self, name: str) -> None:
+        if name not in self.frames or any(_owner(place) == name for place in self.supports):
+            return
+        part = self.system.parts[self.system.part(name)]
+        used = {p for c in self.system.connections for p in (c.first, c.second)}
+        own = [f"{name}.{key}" for key in part.attachments]
+        unused = [place for place in own if place not in used]
+        for place in unused or own:
+            self.support(place, self.stations(place, None), FREEDOMS)
+
+    def support(self, place: str, stations: tuple[int, ...], held: tuple[str, ...]) -> None:
+        rows = [
+            (station, FREEDOMS.index(name))
+            for station in stations
+            for name in held
+            if name in FREEDOMS[:3] or self.turns(station)
+        ]
+        self.add(Block(place, "support", ((), stations), self.take(len(rows)), held=tuple(rows)))
+
+    def turns(self, station: int) -> bool:
+        return station >= self.count or bool(self.turning[station])
+
+    def take(self, count: int) -> tuple[int, int]:
+        self.equations += count
+        return self.equations - count, self.equations
+
+    def add(self, block: Block) -> None:
+        self.blocks.append(block)
+
+    def stations(self, place: Place, count: int | None) -> tuple[int, ...]:
+        if not isinstance(place, str):
+            return (_numbered(self.frames, self.offsets, *place),)
+        k, points = self.system.attachment(place)
+        count = len(points) if count is None else count
+        found = list(self.attached.get(place, ()))[:count]
+        for station in found:
+            if isinstance(station, str):
+                raise ValueError(station)
+        if _owner(place) in self.frames:
+            return tuple(found)
+        for number in range(count):
+            if (place, number) not in self.grounds:
+                self.grounds.append((place, number))
+                self.body.append(k if k >= 0 else len(self.system.parts))
+            found.append(self.count + self.grounds.index((place, number)))
+        return tuple(found)
+
+
+def _numbered(frames: Mapping[str, FramePart], offsets: tuple, name: str, number: int) -> int:
+    if name not in frames:
+        raise ValueError(
+            f"Part {name!r} has no finite-element model; there are {', '.join(frames)}."
+        )
+    count = len(frames[name].nodes)
+    if not 0 <= number < count:
+        raise ValueError(f"Part {name!r} has nodes 0 to {count - 1}, no {number}.")
+    return offsets[tuple(frames).index(name)] + number
+
+
+def _all_attached(
+    system: System, frames: Mapping[str, FramePart], offsets: tuple[int, ...]
+) -> dict[str, tuple[int | str, ...]]:
+    """Nodes of every attachment's points, or a sentence for a point that is none."""
+    found = {}
+    for (name, frame), offset in zip(frames.items(), offsets, strict=True):
+        part = system.parts[system.part(name)]
+        named = dict(frame.attachments)
+        for key, points in part.attachments.items():
+            place = f"{name}.{key}"
+            own = [_nearest(frame, points, place, k, named.get(key)) for k in range(len(points))]
+            found[place] = tuple(k if isinstance(k, str) else offset + k for k in own)
+    return found
+
+
+def _nearest(
+    frame: FramePart, points: Array, place: str, number: int, named: tuple[int, ...] | None
+) -> int | str:
+    traced = not (concrete(points) and concrete(frame.nodes))
+    if named is not None and number >= len(named):
+        return f"Attachment {place!r} has {len(named)} nodes; {number + 1} are needed."
+    if traced and named is not None:
+        return named[number]
+    if traced:
+        return (
+            f"The nodes of attachment {place!r} cannot be found by their places while these are "
+            "traced; give them to the FramePart by numbers."
+        )
+    gap = np.linalg.norm(np.asarray(frame.nodes) - np.asarray(points)[number], axis=1)
+    near = int(np.argmin(gap)) if named is None else named[number]
+    if gap[near] <= MERGE:
+        return near
+    return (
+        f"Point {number} of attachment {place!r} at {np.asarray(points)[number].tolist()} is no "
+        f"node; {'the nearest, ' * (named is None)}node {near}, is {gap[near]:.3g} m away. Put a "
+        "node there, on a rigid link if need be."
+    )
+
+
+def _owner(place: str) -> str:
+    return place.split(".", 1)[0]
+
+
+def _held_names(place: str, held: str | Iterable[str], system, frames) -> tuple[str, ...]:
+    if _owner(place) == GROUND or _owner(place) not in frames:
+        raise ValueError(f"A support holds {place!r}, which is no attachment of an elastic part.")
+    names = {"all": FREEDOMS, "pinned": FREEDOMS[:3]}.get(held) if isinstance(held, str) else held
+    if names is None or any(name not in FREEDOMS for name in names):
+        raise ValueError(
+            f"The support of {place!r} holds {held!r}; it may be 'all', 'pinned' or names of "
+            f"{', '.join(FREEDOMS)}."
+        )
+    return tuple(names)
+
+
+def _shape(frame: FramePart) -> tuple:
+    """Everything static of a part."""
+    groups = []
+    for group in frame.elements:
+        if isinstance(group, Beams):
+            groups.append((Beams, type(group.element), group.ends, group.released))
+        elif isinstance(group, Bars):
+            groups.append((Bars, type(group.kind), group.ends))
+        elif isinstance(group, PointMasses):
+            groups.append((PointMasses, group.nodes))
+        else:
+            groups.append((type(group), group.ends))
+    return len(frame.nodes), frame.attachments, tuple(groups)
