@@ -1,4 +1,6 @@
 from jaxgrip.structures.analysis import solve as solve
+from jaxgrip.structures.condense import Condensed as Condensed
+from jaxgrip.structures.condense import condense as condense
 from jaxgrip.structures.elements import Bar as Bar
 from jaxgrip.structures.elements import Bars as Bars
 from jaxgrip.structures.elements import Beams as Beams

@@ -12,6 +12,7 @@ from jaxtyping import Array, Bool, Float
 from jaxgrip.assembly import Poses
 from jaxgrip.checks import concrete
 from jaxgrip.structures import linear, model
+from jaxgrip.structures.condense import Condensed
 from jaxgrip.structures.coupling import Coupling, Numbering, coupling, in_parts, matrix
 from jaxgrip.structures.loads import Inertia, Load, NodalForce
 from jaxgrip.structures.mechanisms import zero_modes
@@ -24,14 +25,19 @@ ROUNDS = 30
 
 
 def solve(
-    structure: Structure, poses: Poses, loads: Load | Iterable[Load], *, throw: bool = True
+    structure: Structure | Condensed,
+    poses: Poses,
+    loads: Load | Iterable[Load],
+    *,
+    throw: bool = True,
 ) -> Solution:
     """Linear statics: displacements, section forces and reactions under the sum of the loads.
 
     Ropes carry tension only; which are slack is found in rounds.
 
-    **Arguments:** `structure`; `poses` of all parts of its system, assembled; `loads`:
-    `NodalForce`s and `Inertia`s that act together; `throw`: raise where there is no equilibrium.
+    **Arguments:** `structure`, or what `condense` made of it; `poses` of all parts of its system,
+    assembled; `loads`: `NodalForce`s and `Inertia`s that act together; `throw`: raise where there
+    is no equilibrium.
 
     **Returns:** `Solution`, differentiable in everything.
 
@@ -42,7 +48,8 @@ def solve(
     Source: 002 section 6.4.
     """
     loads = as_loads(loads)
-    structure.check(poses)
+    whole = structure.structure if isinstance(structure, Condensed) else structure
+    whole.check(poses)
     check_loads(structure, loads)
     solution = _solve(structure, poses, loads)
     return _checked(solution) if throw else solution
@@ -53,16 +60,25 @@ def as_loads(loads: Load | Iterable[Load]) -> tuple[Load, ...]:
     return (loads,) if isinstance(loads, Load) else tuple(loads)
 
 
-def check_loads(structure: Structure, loads: tuple[Load, ...]) -> None:
+def check_loads(structure: Structure | Condensed, loads: tuple[Load, ...]) -> None:
     """Raise `ValueError` when a load is none, or acts where there is nothing."""
+    whole = structure.structure if isinstance(structure, Condensed) else structure
     for load in loads:
         if not isinstance(load, Load):
             raise ValueError(f"A load is {load!r}; give NodalForce or Inertia.")
-        if isinstance(load, NodalForce):
-            node = structure.node(load.place)
-            if load.moment is not None and not structure.layout.turning[node]:
+        if not isinstance(load, NodalForce):
+            continue
+        node = whole.node(load.place)
+        if load.moment is not None and not whole.layout.turning[node]:
+            raise ValueError(
+                f"A moment acts on {load.place!r}, where only bars end; nothing carries it."
+            )
+        if isinstance(structure, Condensed):
+            own = whole.layout.dof[node, : 3 if load.moment is None else 6]
+            if not structure.kept[own].all():
                 raise ValueError(
-                    f"A moment acts on {load.place!r}, where only bars end; nothing carries it."
+                    f"A force acts on {load.place!r}, which is condensed; name it in the loads "
+                    "given to condense."
                 )
 
 
@@ -79,22 +95,32 @@ def _checked(solution: Solution) -> Solution:
 
 
 @eqx.filter_jit
-def _solve(structure: Structure, poses: Poses, loads: tuple[Load, ...]) -> Solution:
-    rotations = structure.rotations(poses)
-    own = Numbering(structure.layout.dof, structure.freedoms)
-    tied = coupling(structure, poses)
-    amounts = inertia_amounts(structure, poses, loads)
-    force = nodal_forces(structure, poses, loads, tied, own)
-    force -= by_part(structure, model.inertia_loads(structure), amounts)
+def _solve(structure: Structure | Condensed, poses: Poses, loads: tuple[Load, ...]) -> Solution:
+    if isinstance(structure, Condensed):
+        whole, stiffness, inertia = structure.structure, structure.stiffness, structure.inertia
+        own = structure.numbering
+        part = whole.layout.part_of_freedom[structure.kept]
+    else:
+        whole, stiffness = structure, model.stiffness(structure)
+        inertia = model.inertia_loads(structure)
+        own = Numbering(whole.layout.dof, whole.freedoms)
+        part = whole.layout.part_of_freedom
+    rotations = whole.rotations(poses)
+    tied = coupling(whole, poses)
+    amounts = inertia_amounts(whole, poses, loads)
+    force = nodal_forces(whole, poses, loads, tied, own)
+    force -= jnp.sum(inertia * amounts[part], axis=1)
     found = equilibrium(
-        model.stiffness(structure),
-        matrix(structure, rotations, tied.equations, own),
-        matrix(structure, rotations, tied.springs.rows, own),
+        stiffness,
+        matrix(whole, rotations, tied.equations, own),
+        matrix(whole, rotations, tied.springs.rows, own),
         tied.springs.stiffness,
         tied.springs.tension_only,
         force,
     )
-    return recover(structure, poses, tied, found, amounts)
+    if isinstance(structure, Condensed):
+        found = found._replace(q=structure.all(found.q, amounts))
+    return recover(whole, poses, tied, found, amounts)
 
 
 class Equilibrium(NamedTuple):
@@ -180,13 +206,6 @@ def inertia_field(loads: tuple[Load, ...]) -> tuple[Float[Array, "3"], Float[Arr
             constant, linear_part = load.field()
             a0, gradient = a0 + constant, gradient + linear_part
     return a0, gradient
-
-
-def by_part(
-    structure: Structure, patterns: Float[Array, "n 12"], amounts: Float[Array, "p 12"]
-) -> Float[Array, " n"]:
-    """Patterns of every freedom times the amounts of its part."""
-    return jnp.sum(patterns * amounts[structure.layout.part_of_freedom], axis=1)
 
 
 def nodal_forces(
