@@ -15,7 +15,7 @@ class Frame(NamedTuple):
 
     `part` (k,) of every node; `ends` (m, 2); `local` (m, 12, 12), `weight` (m, 12, 3), stiffness
     and load by an acceleration of free fall, in axes of the parts; `freedoms` (k, 6), the number
-    of each, -1 where held; `bars` (b, 2) with `rigidity` (b,).
+    of each, -1 where held; `bars` (b, 2) with `rigidity` (b,) and mass per length `heavy` (b,).
     """
 
     part: np.ndarray
@@ -26,6 +26,7 @@ class Frame(NamedTuple):
     freedoms: np.ndarray
     bars: np.ndarray
     rigidity: np.ndarray
+    heavy: np.ndarray
 
 
 def beams(
@@ -101,6 +102,10 @@ def solve(
     )
     load = np.zeros(size + 1)
     np.add.at(load, own.ravel(), f.ravel())
+    half = (frame.heavy * length / 2)[:, None, None] * gravity
+    np.add.at(
+        load, frame.freedoms[frame.bars][:, :, :3], np.broadcast_to(half, (*half.shape[:1], 2, 3))
+    )
     np.add.at(load, frame.freedoms[node, :3], force)
     factors = scipy.sparse.linalg.splu(
         matrix, permc_spec="MMD_AT_PLUS_A", options={"SymmetricMode": True}

@@ -149,6 +149,8 @@ def crane_structure(
                 RigidLinks([(0, k) for k in range(1, last + 1)]),
                 PointMasses([last], counterweight),
             ],
+            {"slewing ring": (0, 1)}
+            | {name: (2 + 2 * k, 3 + 2 * k) for k, name in enumerate(PIVOTS)},
         ),
         "a-frame": _column("a-frame", parts, ("foot",), "tip", count),
         "rods": _column("rods", parts, ("mast end",), "a-frame end", count),
@@ -186,4 +188,6 @@ def _column(
     return FramePart(
         jnp.concatenate([middle, *points]),
         [Beams(along, section, reach=reach), Beams(arms, across, reach=reach)],
+        {pin: (n + 2 * k, n + 2 * k + 1) for k, pin in enumerate(pins)}
+        | {other: (n - 1,) for other in parts[name] if other not in pins},
     )
