@@ -11,17 +11,19 @@ from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
 from jaxgrip.assembly import poses as pose
 from jaxgrip.assembly.equations import (
-    coordinates,
     equations,
     facings,
     joined,
     pairs,
     rows,
+    size,
 )
+from jaxgrip.assembly.equations import turns as turns_of
+from jaxgrip.assembly.mobility import mobility
 from jaxgrip.assembly.poses import Poses, moved
 from jaxgrip.assembly.system import System
 from jaxgrip.checks import check_shape, concrete
-from jaxgrip.joints import Clamp, Fixed, Hinge
+from jaxgrip.joints import Clamp, Fixed, Hinge, Rope
 from jaxgrip.spatial import quaternions
 
 # Below this a step of Newton's method leaves rounding; it is then taken once more.
@@ -49,6 +51,13 @@ class RESULTS(eqx.Enumeration):
     flipped = (
         "The parts fit together, but a joint holds turned by half a turn: give start poses that "
         "are closer to what is meant."
+    )
+    stuck = (
+        "The way there ends early, out of reach or in a dead point: this is the last position "
+        "before."
+    )
+    other_branch = (
+        "The parts fit together, but on the other side of a dead point: go there in steps."
     )
     not_finite = "Poses became infinite or NaN: check the numbers of parts and drives."
 
@@ -79,6 +88,7 @@ class Assembly(eqx.Module):
     - `orientation`: sign of its determinant, which changes where a branch ends; 0 when there
       are more or fewer equations than freedoms.
     - `result`.
+    - `least_squares`: whether equations may be dependent or fewer than the freedoms.
     """
 
     system: System
@@ -90,6 +100,7 @@ class Assembly(eqx.Module):
     condition: Float[Array, ""]
     orientation: Float[Array, ""]
     result: RESULTS
+    least_squares: bool = eqx.field(static=True)
 
     @property
     def succeeded(self) -> Bool[Array, ""]:
@@ -107,9 +118,7 @@ class Assembly(eqx.Module):
         if name not in names:
             self.system.connection(name)
             raise ValueError(f"Connection {name!r} is a gear, which has no coordinate.")
-        joint = self.system.connections[self.system.connection(name)].joint
-        place = jax.tree.map(lambda x: x[names.index(name)], joined(self.system, self.poses).place)
-        return joint.coordinate(place)
+        return _coordinate(self.system, self.poses, names.index(name))
 
     def warnings(self) -> list[str]:
         """Sentences on what a user of the numbers must know; not within `jit`."""
@@ -120,7 +129,7 @@ class Assembly(eqx.Module):
                 f"singular value is {float(self.smallest_singular_value):.2e} (condition "
                 f"{float(self.condition):.1e}), and gradients grow as its inverse."
             )
-        return found + _gaps(self)
+        return found + mobility(self.system, self.poses).loose + _gaps(self)
 
 
 def assemble(
@@ -162,8 +171,6 @@ def assemble(
     n = len(system.parts)
     check_shape("The position of start", start.position, (n, 3))
     check_shape("The quaternion of start", start.quaternion, (n, 4))
-    if turns is None:
-        turns = coordinates(system, joined(system, start))[0]
     square = _is_square(system)
     assembly = _solve(system, start, turns, not square)
     if not all(map(concrete, jax.tree.leaves(assembly))):
@@ -173,23 +180,28 @@ def assemble(
         other = _solve(system, start, turns, True)
         assembly = other if bool(other.succeeded) else assembly
     if throw and not bool(assembly.succeeded):
-        raise AssemblyError(explain(assembly), assembly)
+        raise AssemblyError(explain(assembly, start), assembly)
     return assembly
 
 
 def solve(
-    system: System, start: Poses, turns: Float[Array, " j"], least_squares: bool = False
+    system: System,
+    start: Poses,
+    turns: Float[Array, " j"] | None = None,
+    least_squares: bool = False,
 ) -> Assembly:
     """What `assemble` does, without looking at the numbers: for use within `jit` and `vmap`.
 
-    **Arguments:** `system`; `start`; `turns`, coordinates of the joints near by; `least_squares`:
-    whether the equations may be dependent or fewer than the freedoms, which takes longer.
+    **Arguments:** `system`; `start`; `turns`, coordinates of the joints near by, those of the start
+    if None; `least_squares`: whether the equations may be dependent or fewer than the freedoms,
+    which takes longer.
     """
+    turns = turns_of(system, start) if turns is None else turns
     least_squares = least_squares or not _is_square(system)
     end, turns, iterations, norm = _newton(
         *jax.lax.stop_gradient((system, start, turns)), least_squares
     )
-    poses = _attached(system, end, turns, least_squares)
+    poses = attached(system, end, turns, least_squares)
     residual, jacobian = jax.lax.stop_gradient(equations(system, poses, turns))
     smallest, largest, orientation = _singular_values(jacobian, least_squares)
     facing = jax.lax.stop_gradient(facings(system, end))
@@ -213,6 +225,7 @@ def solve(
         largest / smallest,
         orientation,
         result,
+        least_squares,
     )
 
 
@@ -228,7 +241,9 @@ def sensitivity(
 
 
 def _is_square(system: System) -> bool:
-    return sum(map(len, rows(system).values())) == 6 * len(system.parts)
+    # A slack rope is no equation.
+    ropes = any(isinstance(connection.joint, Rope) for connection in system.connections)
+    return not ropes and sum(map(len, rows(system).values())) == 6 * len(system.parts)
 
 
 def _newton(system: System, start: Poses, turns: Array, least_squares: bool) -> tuple:
@@ -245,7 +260,7 @@ def _newton(system: System, start: Poses, turns: Array, least_squares: bool) -> 
         near_now = missed < _NEAR
         accepted = (
             trial,
-            coordinates(system, joined(system, trial))[0],
+            turns_of(system, trial),
             following,
             jnp.ones(()),
             missed,
@@ -291,27 +306,27 @@ def _limited(step: Array) -> Array:
     return step * (_LARGEST_TURN / jnp.maximum(turn, _LARGEST_TURN))
 
 
-def _attached(system: System, poses: Poses, turns: Array, least_squares: bool) -> Poses:
+def attached(system: System, poses: Poses, turns: Array, least_squares: bool) -> Poses:
     """The poses, with the derivative of the solution by the numbers of the system."""
     return (_attached_redundant if least_squares else _attached_regular)(system, poses, turns)
 
 
 def _attach(least_squares: bool) -> Any:
     @jax.custom_jvp
-    def attached(system: System, poses: Poses, turns: Array) -> Poses:
+    def same(system: System, poses: Poses, turns: Array) -> Poses:
         return poses
 
-    @attached.defjvp
+    @same.defjvp
     def derivative(primals: tuple, tangents: tuple) -> tuple:
         system, poses, turns = primals
-        poses = attached(system, poses, turns)
+        poses = same(system, poses, turns)
         _, change = jax.jvp(lambda s: equations(s, poses, turns)[0], (system,), (tangents[0],))
         step = sensitivity(system, poses, turns, change, least_squares)
         turn = jnp.concatenate([jnp.zeros((len(step), 1)), step[:, 3:] / 2], axis=1)
         quaternion = jax.vmap(quaternions.product)(turn, poses.quaternion)
         return poses, Poses(step[:, :3], quaternion)
 
-    return attached
+    return same
 
 
 _attached_regular, _attached_redundant = _attach(False), _attach(True)
@@ -328,12 +343,12 @@ def _singular_values(jacobian: Array, least_squares: bool) -> tuple[Array, Array
         kept = size > RANK_TOLERANCE * size[0]
         return jnp.min(jnp.where(kept, size, size[0])), size[0], jnp.zeros(())
     lu, pivots = jax.scipy.linalg.lu_factor(jacobian)
-    swaps = jnp.sum(pivots != jnp.arange(len(pivots)))
+    swaps = jnp.sum(pivots != jnp.arange(len(pivots), dtype=pivots.dtype))
     orientation = jnp.prod(jnp.sign(jnp.diagonal(lu))) * jnp.where(swaps % 2 == 0, 1.0, -1.0)
     count = len(jacobian)
     seed = jnp.asarray(np.random.default_rng(0).normal(size=(2, count)))
 
-    def sharpen(_: int, vectors: tuple) -> tuple:
+    def sharpen(_: Array, vectors: tuple) -> tuple:
         low, high = vectors
         low = jax.scipy.linalg.lu_solve((lu, pivots), low / jnp.linalg.norm(low), trans=1)
         low = jax.scipy.linalg.lu_solve((lu, pivots), low)
@@ -350,26 +365,34 @@ def _singular_values(jacobian: Array, least_squares: bool) -> tuple[Array, Array
     )
 
 
-def explain(assembly: Assembly) -> str:
-    """Why the parts do not fit: which joint misses what it asks for, and by how much."""
+@eqx.filter_jit
+def _coordinate(system: System, poses: Poses, index: int) -> Float[Array, ""]:
+    place = jax.tree.map(lambda x: x[index], joined(system, poses).place)
+    return pairs(system)[index].joint.coordinate(place)
+
+
+_facings = eqx.filter_jit(facings)
+
+
+def explain(assembly: Assembly, start: Poses) -> str:
+    """Why the parts do not fit from a start: which joint fails, and by how much."""
     system = assembly.system
     if assembly.result == RESULTS.not_finite:
         return str(RESULTS[assembly.result])
     if assembly.result == RESULTS.flipped:
-        facing = np.asarray(facings(system, assembly.poses))
+        facing = np.asarray(_facings(system, assembly.poses))
         names = [c.name for c, f in zip(pairs(system), facing, strict=True) if not f > 0]
         return f"Flipped root at {_listed(names)}. {RESULTS[assembly.result]}"
-    poses, residual = _closest(system, assembly.poses, assembly.turns)
+    poses, residual = _closest(system, start)
     misses = {name: np.abs(residual[k]).max() for name, k in rows(system).items()}
     drives = [name for name in system.parameters if misses[name] > 1e3 * TOLERANCE]
     others = [name for name in misses if name not in system.parameters and misses[name] > 1e-4]
     if drives and not others:
         worst = max(drives, key=misses.get)
         joint = system.connections[system.connection(worst)].joint
-        place = joined(system, poses).place
         names = [connection.name for connection in pairs(system)]
         if worst in names:
-            reached = joint.coordinate(jax.tree.map(lambda x: x[names.index(worst)], place))
+            reached = _coordinate(system, poses, names.index(worst))
             asked = float(getattr(joint, joint.parameter))
             unit, scale = ("°", 180 / np.pi) if joint.lengths == 0 else (" m", 1.0)
             return (
@@ -385,22 +408,27 @@ def explain(assembly: Assembly) -> str:
     )
 
 
-def _closest(system: System, poses: Poses, turns: Array) -> tuple[Poses, np.ndarray]:
+def _closest(system: System, start: Poses) -> tuple[Poses, np.ndarray]:
     """Poses that satisfy the joints and come as close to the drives as they can."""
     where = rows(system)
-    weight = np.ones(sum(map(len, where.values())))
+    # All in metres: a small turn of a long part is no way to serve a drive.
+    weight = np.full(sum(map(len, where.values())), float(size(system)))
+    for connection in pairs(system):
+        weight[where[connection.name][: connection.joint.lengths]] = 1.0
     for name in system.parameters:
-        weight[where[name]] = 1e-3
-    return _levenberg(system, poses, turns, jnp.asarray(weight))
+        weight[where[name]] *= 1e-3
+    return _levenberg(system, start, jnp.asarray(weight))
 
 
 @eqx.filter_jit
-def _levenberg(system: System, poses: Poses, turns: Array, weight: Array) -> tuple:
+def _levenberg(system: System, poses: Poses, weight: Array) -> tuple:
+    turns = turns_of(system, poses)
+
     def value(at: Poses) -> tuple[Array, Array]:
         residual, jacobian = equations(system, at, turns)
         return weight * residual, weight[:, None] * jacobian
 
-    def body(_: int, state: tuple) -> tuple:
+    def body(_: Array, state: tuple) -> tuple:
         at, damping = state
         residual, jacobian = value(at)
         normal = jacobian.T @ jacobian
@@ -417,6 +445,7 @@ def _levenberg(system: System, poses: Poses, turns: Array, weight: Array) -> tup
 def _gaps(assembly: Assembly) -> list[str]:
     """Sentences on hinges and rigid connections whose further points do not meet."""
     system, found = assembly.system, []
+    position, rotation = map(np.asarray, (assembly.poses.position, assembly.poses.rotation))
     for connection in pairs(system):
         joint = connection.joint
         if isinstance(joint, Clamp) or not isinstance(joint, Fixed | Hinge):
@@ -424,11 +453,10 @@ def _gaps(assembly: Assembly) -> list[str]:
         ends = []
         for place in (connection.first, connection.second):
             k, points = system.attachment(place)
-            points = points[: joint.points]
+            points = np.asarray(points)[: joint.points]
             if k >= 0:
-                rotation = assembly.poses.rotation[k]
-                points = assembly.poses.position[k] + points @ rotation.T
-            ends.append(np.asarray(points))
+                points = position[k] + points @ rotation[k].T
+            ends.append(points)
         gap = np.linalg.norm(ends[0] - ends[1], axis=1).max()
         if gap > MERGE_TOLERANCE:
             found.append(

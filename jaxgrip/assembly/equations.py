@@ -5,6 +5,7 @@ that frame comes from automatic differentiation, for all joints of a kind at onc
 the chain is the same for all joints.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -32,22 +33,32 @@ class Joined(NamedTuple):
     by: Float[Array, "j 6 2 6"]
 
 
-def joined(system: System, poses: Poses) -> Joined:
-    """Where the frames of all joints but gears are to each other."""
-    ends, bodies = [], []
+def bodies_of(system: System) -> np.ndarray:
+    """Bodies (j, 2) that all joints but gears connect, the ground being the last."""
+    ground, found = len(system.parts), []
     for connection in pairs(system):
         if isinstance(connection.joint, Clamp):
-            k = system.part(connection.first)
-            bodies.append((len(system.parts), k))
-            ends.append((None, None))
+            found.append((ground, system.part(connection.first)))
         else:
-            owners, points = zip(
-                *(system.attachment(p) for p in (connection.first, connection.second)), strict=True
-            )
-            bodies.append(tuple(k % (len(system.parts) + 1) for k in owners))
-            ends.append(points)
-    bodies = np.array(bodies, dtype=int).reshape(-1, 2)
-    fixed = _frames(system, bodies, ends)
+            ends = (connection.first, connection.second)
+            found.append([system.attachment(end)[0] % (ground + 1) for end in ends])
+    return np.array(found, dtype=int).reshape(-1, 2)
+
+
+def frames(system: System) -> Frame:
+    """Frames (j, 2) in their bodies of all joints but gears; a clamp holds its part's start."""
+    ends = [
+        (None, None)
+        if isinstance(connection.joint, Clamp)
+        else [system.attachment(end)[1] for end in (connection.first, connection.second)]
+        for connection in pairs(system)
+    ]
+    return _frames(system, bodies_of(system), ends)
+
+
+def joined(system: System, poses: Poses) -> Joined:
+    """Where the frames of all joints but gears are to each other."""
+    bodies, fixed = bodies_of(system), frames(system)
     zero, unit = jnp.zeros((1, 3)), jnp.array([[1.0, 0.0, 0.0, 0.0]])
     position = jnp.concatenate([poses.position, zero])[bodies]
     quaternion = jnp.concatenate([poses.quaternion, unit])[bodies]
@@ -91,7 +102,7 @@ def rows(system: System) -> dict[str, np.ndarray]:
 
 def equations(
     system: System, poses: Poses, turns: Float[Array, " pairs"]
-) -> tuple[Float[Array, " m"], Float[Array, "m 6n"]]:
+) -> tuple[Float[Array, " m"], Float[Array, "m k"]]:
     """What all equations miss, and the derivative by the small motions of all parts.
 
     **Arguments:** `system`; `poses`; `turns`: coordinates of the joints near by, by which those
@@ -107,7 +118,7 @@ def equations(
     jacobian = jnp.zeros((count, bodies, 6))
     for kind in kinds(system):
         joint, place = kind.of(at.place)
-        value, local = jax.vmap(_with_derivative)(joint, place)
+        value, local = jax.vmap(lambda j, p: _with_derivative(j.residual, p))(joint, place)
         full = jnp.einsum("jek,jkbl->jebl", local, at.by[kind.places])
         numbers = np.stack([where[name] for name in kind.names])
         residual = residual.at[numbers].set(value)
@@ -137,11 +148,18 @@ def coordinates(system: System, at: Joined) -> tuple[Float[Array, " j"], Float[A
         if kind.joint.coordinate.__func__ is Joint.coordinate:
             continue
         joint, place = kind.of(at.place)
-        value, local = jax.vmap(_coordinate)(joint, place)
+        value, local = jax.vmap(lambda j, p: _with_derivative(j.coordinate, p))(joint, place)
         values = values.at[kind.places].set(value)
         full = jnp.einsum("jk,jkbl->jbl", local, at.by[kind.places])
         slopes = slopes.at[kind.places].set(full)
     return values, slopes
+
+
+def turns(system: System, poses: Poses) -> Float[Array, " pairs"]:
+    """Coordinates of the joints, by which gears count full turns; zeros without gears."""
+    if not gears(system):
+        return jnp.zeros(len(pairs(system)))
+    return coordinates(system, joined(system, poses))[0]
 
 
 def angular(system: System) -> np.ndarray:
@@ -188,12 +206,19 @@ def kinds(system: System) -> list[Kind]:
     ]
 
 
+def size(system: System) -> Float[Array, ""]:
+    """Length that compares ways with angles: the largest extent of a part [m], 1 without any."""
+    points = [jnp.concatenate([*p.attachments.values()]) for p in system.parts if p.attachments]
+    extents = [jnp.max(jnp.max(each, axis=0) - jnp.min(each, axis=0)) for each in points]
+    largest = jnp.max(jnp.stack([jnp.zeros(()), *extents]))
+    return jnp.where(largest > 0, largest, 1.0)
+
+
 def _place(system: System, name: str) -> int:
     return [connection.name for connection in pairs(system)].index(name)
 
 
 def _frames(system: System, bodies: np.ndarray, ends: list) -> Frame:
-    """Frames (j, 2) in the axes of their bodies; a clamp holds the start of its part."""
     flat = [points for pair in ends for points in pair]
     origins, rotations = jnp.zeros((len(flat), 3)), jnp.zeros((len(flat), 3, 3))
     for count in (1, 2, 3):
@@ -211,22 +236,10 @@ def _frames(system: System, bodies: np.ndarray, ends: list) -> Frame:
     return Frame(origins.reshape(-1, 2, 3), rotations.reshape(-1, 2, 3, 3))
 
 
-def _shifted(place: Frame, step: Float[Array, "6"]) -> Frame:
-    turn = quaternions.to_matrix(quaternions.exponential(step[3:]))
-    return Frame(place.origin + step[:3], turn @ place.rotation)
-
-
-def _with_derivative(joint: Joint, place: Frame) -> tuple[Array, Array]:
-    def residual(step: Array) -> Array:
-        return joint.residual(_shifted(place, step))
-
-    zero = jnp.zeros(6)
-    return residual(zero), jax.jacfwd(residual)(zero)
-
-
-def _coordinate(joint: Joint, place: Frame) -> tuple[Array, Array]:
-    def value(step: Array) -> Array:
-        return joint.coordinate(_shifted(place, step))
-
-    zero = jnp.zeros(6)
-    return value(zero), jax.jacfwd(value)(zero)
+def _with_derivative(function: Callable[[Frame], Array], place: Frame) -> tuple[Array, Array]:
+    """A function of a place, and its derivative by the six small motions of the second frame."""
+    value, slope = jax.linearize(function, place)
+    unit, still = jnp.eye(3), jnp.zeros((3, 3, 3))
+    turned = jnp.einsum("kij,jl->kil", jax.vmap(skew)(unit), place.rotation)
+    motions = Frame(jnp.concatenate([unit, still[0]]), jnp.concatenate([still, turned]))
+    return value, jnp.moveaxis(jax.vmap(slope)(motions), 0, -1)

@@ -152,16 +152,16 @@ class System(eqx.Module):
         **Raises:** `ValueError` for a name that is no drive, or a value that is none or not
         finite.
         """
-        known = list(self.parameters)
         connections = list(self.connections)
         for name, value in parameters.items():
-            if name not in known:
-                raise ValueError(f"There is no drive {name!r}{_nearest(name, known)}.")
-            k = [connection.name for connection in connections].index(name)
+            k = self.drive(name)
             field = connections[k].joint.parameter
             value = numbers(f"The value of drive {name!r}", value, ())
             if isinstance(connections[k].joint, Distance | Rope):
-                value = length_between(value)
+                try:
+                    value = length_between(value)
+                except ValueError as error:
+                    raise ValueError(f"Drive {name!r}: {error}") from None
             connections[k] = eqx.tree_at(
                 lambda c, field=field: getattr(c.joint, field), connections[k], value
             )
@@ -179,6 +179,12 @@ class System(eqx.Module):
         if name not in names:
             raise ValueError(f"There is no connection {name!r}{_nearest(name, names)}.")
         return names.index(name)
+
+    def drive(self, name: str) -> int:
+        """Index of the drive called `name`; raises `ValueError` when it is none."""
+        if name not in self.parameters:
+            raise ValueError(f"There is no drive {name!r}{_nearest(name, self.parameters)}.")
+        return self.connection(name)
 
     def attachment(self, place: str) -> tuple[int, Float[Array, "k 3"]]:
         """Index of the part and points (k, 3) of `"part.attachment"`; the ground is -1.

@@ -9,7 +9,11 @@ from jaxgrip.joints import Angle, Ball, Clamp, Distance, Hinge, Sleeve
 
 RODS = 23.129085048829175
 SUPERSTRUCTURE = (0.0, 0.0, 1.5)
-PIVOTS = {"boom foot": (1.5, 0.0, 1.0), "mast foot": (0.5, 0.0, 1.0), "a-frame foot": (-3.0, 0, 1)}
+PIVOTS = {
+    "boom foot": (1.5, 0.0, 1.0),
+    "mast foot": (0.5, 0.0, 1.0),
+    "a-frame foot": (-3.0, 0.0, 1.0),
+}
 
 
 def reference_crane(
@@ -38,7 +42,7 @@ def reference_crane(
     def pin(x: ArrayLike, z: float = 0.0) -> jnp.ndarray:
         """Axis across, from left to right, and a direction forward."""
         middle = jnp.stack([jnp.asarray(x, float), jnp.zeros(()), jnp.asarray(z)])
-        return middle + jnp.array([[0.0, 1.0, 0.0], [0.0, -1.0, 0.0], [1.0, 1.0, 0.0]])
+        return middle[None] + jnp.array([[0.0, 1.0, 0.0], [0.0, -1.0, 0.0], [1.0, 1.0, 0.0]])
 
     def centre(x: ArrayLike) -> jnp.ndarray:
         return jnp.stack([jnp.asarray(x, float), jnp.zeros(()), jnp.zeros(())])[None]
