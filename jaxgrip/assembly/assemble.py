@@ -13,12 +13,13 @@ from jaxgrip.assembly import poses as pose
 from jaxgrip.assembly.equations import (
     equations,
     facings,
+    joined,
     pairs,
-    places,
     rows,
     size,
 )
 from jaxgrip.assembly.equations import turns as turns_of
+from jaxgrip.assembly.mobility import mobility
 from jaxgrip.assembly.poses import Poses, moved
 from jaxgrip.assembly.system import System
 from jaxgrip.checks import check_shape, concrete
@@ -117,9 +118,7 @@ class Assembly(eqx.Module):
         if name not in names:
             self.system.connection(name)
             raise ValueError(f"Connection {name!r} is a gear, which has no coordinate.")
-        joint = self.system.connections[self.system.connection(name)].joint
-        place = jax.tree.map(lambda x: x[names.index(name)], places(self.system, self.poses))
-        return joint.coordinate(place)
+        return _coordinate(self.system, self.poses, names.index(name))
 
     def warnings(self) -> list[str]:
         """Sentences on what a user of the numbers must know; not within `jit`."""
@@ -130,7 +129,7 @@ class Assembly(eqx.Module):
                 f"singular value is {float(self.smallest_singular_value):.2e} (condition "
                 f"{float(self.condition):.1e}), and gradients grow as its inverse."
             )
-        return found + gaps(self.system, self.poses)
+        return found + mobility(self.system, self.poses).loose + gaps(self.system, self.poses)
 
 
 def assemble(
@@ -349,7 +348,7 @@ def _singular_values(jacobian: Array, least_squares: bool) -> tuple[Array, Array
     count = len(jacobian)
     seed = jnp.asarray(np.random.default_rng(0).normal(size=(2, count)))
 
-    def sharpen(_: int, vectors: tuple) -> tuple:
+    def sharpen(_: Array, vectors: tuple) -> tuple:
         low, high = vectors
         low = jax.scipy.linalg.lu_solve((lu, pivots), low / jnp.linalg.norm(low), trans=1)
         low = jax.scipy.linalg.lu_solve((lu, pivots), low)
@@ -366,13 +365,22 @@ def _singular_values(jacobian: Array, least_squares: bool) -> tuple[Array, Array
     )
 
 
+@eqx.filter_jit
+def _coordinate(system: System, poses: Poses, index: int) -> Float[Array, ""]:
+    place = jax.tree.map(lambda x: x[index], joined(system, poses).place)
+    return pairs(system)[index].joint.coordinate(place)
+
+
+_facings = eqx.filter_jit(facings)
+
+
 def explain(assembly: Assembly, start: Poses) -> str:
     """Why the parts do not fit from a start: which joint fails, and by how much."""
     system = assembly.system
     if assembly.result == RESULTS.not_finite:
         return str(RESULTS[assembly.result])
     if assembly.result == RESULTS.flipped:
-        facing = np.asarray(facings(system, assembly.poses))
+        facing = np.asarray(_facings(system, assembly.poses))
         names = [c.name for c, f in zip(pairs(system), facing, strict=True) if not f > 0]
         return f"Flipped root at {_listed(names)}. {RESULTS[assembly.result]}"
     poses, residual = _closest(system, start)
@@ -382,10 +390,9 @@ def explain(assembly: Assembly, start: Poses) -> str:
     if drives and not others:
         worst = max(drives, key=misses.get)
         joint = system.connections[system.connection(worst)].joint
-        place = places(system, poses)
         names = [connection.name for connection in pairs(system)]
         if worst in names:
-            reached = joint.coordinate(jax.tree.map(lambda x: x[names.index(worst)], place))
+            reached = _coordinate(system, poses, names.index(worst))
             asked = float(getattr(joint, joint.parameter))
             unit, scale = ("°", 180 / np.pi) if joint.lengths == 0 else (" m", 1.0)
             return (
@@ -405,7 +412,7 @@ def _closest(system: System, start: Poses) -> tuple[Poses, np.ndarray]:
     """Poses that satisfy the joints and come as close to the drives as they can."""
     where = rows(system)
     # All in metres: a small turn of a long part is no way to serve a drive.
-    weight = np.full(sum(map(len, where.values())), size(system))
+    weight = np.full(sum(map(len, where.values())), float(size(system)))
     for connection in pairs(system):
         weight[where[connection.name][: connection.joint.lengths]] = 1.0
     for name in system.parameters:
@@ -421,7 +428,7 @@ def _levenberg(system: System, poses: Poses, weight: Array) -> tuple:
         residual, jacobian = equations(system, at, turns)
         return weight * residual, weight[:, None] * jacobian
 
-    def body(_: int, state: tuple) -> tuple:
+    def body(_: Array, state: tuple) -> tuple:
         at, damping = state
         residual, jacobian = value(at)
         normal = jacobian.T @ jacobian
@@ -438,6 +445,7 @@ def _levenberg(system: System, poses: Poses, weight: Array) -> tuple:
 def gaps(system: System, poses: Poses) -> list[str]:
     """Sentences on hinges and rigid connections whose further points do not meet."""
     found = []
+    position, rotation = map(np.asarray, (poses.position, poses.rotation))
     for connection in pairs(system):
         joint = connection.joint
         if isinstance(joint, Clamp) or not isinstance(joint, Fixed | Hinge):
@@ -445,11 +453,10 @@ def gaps(system: System, poses: Poses) -> list[str]:
         ends = []
         for place in (connection.first, connection.second):
             k, points = system.attachment(place)
-            points = points[: joint.points]
+            points = np.asarray(points)[: joint.points]
             if k >= 0:
-                rotation = poses.rotation[k]
-                points = poses.position[k] + points @ rotation.T
-            ends.append(np.asarray(points))
+                points = position[k] + points @ rotation[k].T
+            ends.append(points)
         gap = np.linalg.norm(ends[0] - ends[1], axis=1).max()
         if gap > MERGE_TOLERANCE:
             found.append(

@@ -10,7 +10,7 @@ from jaxtyping import ArrayLike, PRNGKeyArray
 
 from jaxgrip.assembly import poses as pose
 from jaxgrip.assembly.assemble import Assembly, solve
-from jaxgrip.assembly.equations import frames, pairs, size
+from jaxgrip.assembly.equations import bodies_of, frames, pairs, size
 from jaxgrip.assembly.mobility import mobility
 from jaxgrip.assembly.poses import Poses
 from jaxgrip.assembly.system import System
@@ -70,7 +70,7 @@ def _tree(system: System) -> list[tuple[int, bool]]:
 
     Of the joints that could come next that of the fewest freedoms does.
     """
-    bodies = frames(system)[0]
+    bodies = bodies_of(system)
     reached, tree = {len(system.parts)}, []
     freedoms = [connection.joint.freedoms for connection in pairs(system)]
     while True:
@@ -88,7 +88,7 @@ def _tree(system: System) -> list[tuple[int, bool]]:
 
 def _scattered(system: System, key: PRNGKeyArray) -> Poses:
     """Parts hung on each other from the ground by joints in random positions."""
-    bodies, fixed = frames(system)
+    bodies, fixed = bodies_of(system), frames(system)
     ground = Frame(jnp.zeros(3), jnp.eye(3))
     known = {len(system.parts): ground}
     for j, outward in _tree(system):

@@ -8,7 +8,6 @@ the chain is the same for all joints.
 from collections.abc import Callable
 from typing import NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -34,30 +33,32 @@ class Joined(NamedTuple):
     by: Float[Array, "j 6 2 6"]
 
 
-def frames(system: System) -> tuple[np.ndarray, Frame]:
-    """Bodies (j, 2) of all joints but gears, the ground being the last, and frames (j, 2) in them.
-
-    A clamp holds the start of its part.
-    """
-    ends, bodies = [], []
+def bodies_of(system: System) -> np.ndarray:
+    """Bodies (j, 2) that all joints but gears connect, the ground being the last."""
+    ground, found = len(system.parts), []
     for connection in pairs(system):
         if isinstance(connection.joint, Clamp):
-            k = system.part(connection.first)
-            bodies.append((len(system.parts), k))
-            ends.append((None, None))
+            found.append((ground, system.part(connection.first)))
         else:
-            owners, points = zip(
-                *(system.attachment(p) for p in (connection.first, connection.second)), strict=True
-            )
-            bodies.append(tuple(k % (len(system.parts) + 1) for k in owners))
-            ends.append(points)
-    bodies = np.array(bodies, dtype=int).reshape(-1, 2)
-    return bodies, _frames(system, bodies, ends)
+            ends = (connection.first, connection.second)
+            found.append([system.attachment(end)[0] % (ground + 1) for end in ends])
+    return np.array(found, dtype=int).reshape(-1, 2)
+
+
+def frames(system: System) -> Frame:
+    """Frames (j, 2) in their bodies of all joints but gears; a clamp holds its part's start."""
+    ends = [
+        (None, None)
+        if isinstance(connection.joint, Clamp)
+        else [system.attachment(end)[1] for end in (connection.first, connection.second)]
+        for connection in pairs(system)
+    ]
+    return _frames(system, bodies_of(system), ends)
 
 
 def joined(system: System, poses: Poses) -> Joined:
     """Where the frames of all joints but gears are to each other."""
-    bodies, fixed = frames(system)
+    bodies, fixed = bodies_of(system), frames(system)
     zero, unit = jnp.zeros((1, 3)), jnp.array([[1.0, 0.0, 0.0, 0.0]])
     position = jnp.concatenate([poses.position, zero])[bodies]
     quaternion = jnp.concatenate([poses.quaternion, unit])[bodies]
@@ -78,12 +79,6 @@ def joined(system: System, poses: Poses) -> Joined:
 
     place, by = jax.vmap(one)(fixed, position, quaternion)
     return Joined(bodies, place, by)
-
-
-@eqx.filter_jit
-def places(system: System, poses: Poses) -> Frame:
-    """The second frame of every joint but gears, seen from the first."""
-    return joined(system, poses).place
 
 
 def pairs(system: System) -> list[Connection]:
@@ -107,7 +102,7 @@ def rows(system: System) -> dict[str, np.ndarray]:
 
 def equations(
     system: System, poses: Poses, turns: Float[Array, " pairs"]
-) -> tuple[Float[Array, " m"], Float[Array, "m 6n"]]:
+) -> tuple[Float[Array, " m"], Float[Array, "m k"]]:
     """What all equations miss, and the derivative by the small motions of all parts.
 
     **Arguments:** `system`; `poses`; `turns`: coordinates of the joints near by, by which those
@@ -173,7 +168,6 @@ def angular(system: System) -> np.ndarray:
     return np.array([type(c.joint).__name__ in kinds for c in pairs(system)], dtype=bool)
 
 
-@eqx.filter_jit
 def facings(system: System, poses: Poses) -> Float[Array, " j"]:
     """Of all joints but gears, positive where they hold as meant."""
     at = joined(system, poses)
@@ -212,14 +206,12 @@ def kinds(system: System) -> list[Kind]:
     ]
 
 
-def size(system: System) -> float:
+def size(system: System) -> Float[Array, ""]:
     """Length that compares ways with angles: the largest extent of a part [m], 1 without any."""
-    extents = [
-        np.ptp(np.concatenate([np.asarray(x) for x in part.attachments.values()]), axis=0).max()
-        for part in system.parts
-        if part.attachments
-    ]
-    return max(extents, default=0.0) or 1.0
+    points = [jnp.concatenate([*p.attachments.values()]) for p in system.parts if p.attachments]
+    extents = [jnp.max(jnp.max(each, axis=0) - jnp.min(each, axis=0)) for each in points]
+    largest = jnp.max(jnp.stack([jnp.zeros(()), *extents]))
+    return jnp.where(largest > 0, largest, 1.0)
 
 
 def _place(system: System, name: str) -> int:

@@ -2,10 +2,12 @@
 
 from typing import NamedTuple
 
+import equinox as eqx
 import numpy as np
+from jaxtyping import Array
 
 from jaxgrip.assembly import poses as pose
-from jaxgrip.assembly.equations import equations, joined, pairs, rows, size, turns
+from jaxgrip.assembly.equations import bodies_of, equations, rows, size, turns
 from jaxgrip.assembly.poses import Poses
 from jaxgrip.assembly.system import System
 from jaxgrip.joints import Rope
@@ -87,11 +89,7 @@ class Mobility(NamedTuple):
 
     def sentences(self) -> list[str]:
         """What is left free or fixed twice, naming parts and joints."""
-        found = [f"Part {name!r} is not connected to the ground." for name in self.unconnected]
-        found += [f"Rope {name!r} is slack and holds nothing." for name in self.slack]
-        for number, motion in enumerate(self.motions, 1):
-            of = f" (freedom {number} of {self.freedoms})" if self.freedoms > 1 else ""
-            found.append(f"{'; '.join(motion)}{of}.")
+        found = self.loose
         found += [
             f"Joint {row.name!r} is redundant: {row.redundant} of its "
             f"{_plural(row.equations, 'equation')} {'follow' if row.redundant > 1 else 'follows'} "
@@ -99,6 +97,16 @@ class Mobility(NamedTuple):
             for row in self.table
             if row.redundant
         ]
+        return found
+
+    @property
+    def loose(self) -> list[str]:
+        """What is left free, naming parts."""
+        found = [f"Part {name!r} is not connected to the ground." for name in self.unconnected]
+        found += [f"Rope {name!r} is slack and holds nothing." for name in self.slack]
+        for number, motion in enumerate(self.motions, 1):
+            of = f" (freedom {number} of {self.freedoms})" if self.freedoms > 1 else ""
+            found.append(f"{'; '.join(motion)}{of}.")
         return found
 
     def __str__(self):
@@ -123,8 +131,8 @@ def mobility(system: System, poses: Poses | None = None) -> Mobility:
     Source: 002 section 3.8 (i) to (iv).
     """
     poses = pose.start(system) if poses is None else poses
-    residual, jacobian = equations(system, poses, turns(system, poses))
-    length = size(system)
+    residual, jacobian = _equations(system, poses)
+    length = float(size(system))
     columns = np.tile([length] * 3 + [1.0] * 3, len(system.parts))
     jacobian = np.asarray(jacobian) * columns
     where = rows(system)
@@ -172,6 +180,11 @@ def mobility(system: System, poses: Poses | None = None) -> Mobility:
     )
 
 
+@eqx.filter_jit
+def _equations(system: System, poses: Poses) -> tuple[Array, Array]:
+    return equations(system, poses, turns(system, poses))
+
+
 def _separated(motions: np.ndarray) -> np.ndarray:
     """The same space of motions, each of as few parts as row echelon form makes of it."""
     motions = motions.copy()
@@ -215,8 +228,7 @@ def _vector(vector: np.ndarray, length: float) -> str:
 
 def _edges(system: System) -> list[tuple[int, int]]:
     """Bodies that each joint connects, the ground being the last."""
-    bodies = joined(system, pose.start(system)).bodies if pairs(system) else []
-    return [tuple(int(k) for k in pair) for pair in bodies]
+    return [tuple(pair) for pair in bodies_of(system).tolist()]
 
 
 def _connected(system: System) -> list[set[int]]:

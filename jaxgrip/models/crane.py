@@ -23,7 +23,11 @@ LUFFING_ROPE = {"EA": 8e8, "mass_per_length": 60.0}
 PULL_DOWN = {"EA": 2e9, "mass_per_length": 100.0}
 COUNTERWEIGHT = 150e3
 COUNTERWEIGHT_PLACE = (-6.0, 0.0, 1.0)
-PIVOTS = {"boom foot": (1.5, 0.0, 1.0), "mast foot": (0.5, 0.0, 1.0), "a-frame foot": (-3.0, 0, 1)}
+PIVOTS = {
+    "boom foot": (1.5, 0.0, 1.0),
+    "mast foot": (0.5, 0.0, 1.0),
+    "a-frame foot": (-3.0, 0.0, 1.0),
+}
 
 
 def reference_crane(
