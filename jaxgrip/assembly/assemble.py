@@ -448,7 +448,7 @@ def gaps(system: System, poses: Poses) -> list[str]:
             points = points[: joint.points]
             if k >= 0:
                 rotation = poses.rotation[k]
-                points = poses.position[k] + points @ rotation.T
+                points = poses.position[k][None] + points @ rotation.T
             ends.append(np.asarray(points))
         gap = np.linalg.norm(ends[0] - ends[1], axis=1).max()
         if gap > MERGE_TOLERANCE:
