@@ -1,3 +1,4 @@
+from jaxgrip.assembly import source_scheme as source_scheme
 from jaxgrip.assembly.assemble import RESULTS as RESULTS
 from jaxgrip.assembly.assemble import Assembly as Assembly
 from jaxgrip.assembly.assemble import AssemblyError as AssemblyError
@@ -5,8 +6,12 @@ from jaxgrip.assembly.assemble import assemble as assemble
 from jaxgrip.assembly.assemble import solve as solve
 from jaxgrip.assembly.closures import closures as closures
 from jaxgrip.assembly.equations import equations as equations
+from jaxgrip.assembly.files import read as read
+from jaxgrip.assembly.files import write as write
 from jaxgrip.assembly.mobility import Mobility as Mobility
 from jaxgrip.assembly.mobility import mobility as mobility
+from jaxgrip.assembly.nested import NestedAssembly as NestedAssembly
+from jaxgrip.assembly.nested import assemble_nested as assemble_nested
 from jaxgrip.assembly.poses import Poses as Poses
 from jaxgrip.assembly.poses import moved as moved
 from jaxgrip.assembly.poses import point as point
