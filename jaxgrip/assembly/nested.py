@@ -17,7 +17,7 @@ from jaxtyping import ArrayLike
 
 from jaxgrip import joints
 from jaxgrip.assembly.assemble import RANK_TOLERANCE, Assembly, AssemblyError, assemble, gaps
-from jaxgrip.assembly.equations import equations
+from jaxgrip.assembly.mobility import mobility
 from jaxgrip.assembly.poses import Poses, placed
 from jaxgrip.assembly.poses import start as start_of
 from jaxgrip.assembly.system import GROUND, Connection, Part, System
@@ -85,7 +85,7 @@ def assemble_nested(
         for path in (p for p in paths if _depth(p) == depth):
             level = _level(system, path, poses)
             try:
-                poses = level.moved(poses, _put_together(level, path, solved))
+                poses = _moved(level, poses, _put_together(level, path, solved))
             except AssemblyError as error:
                 if path == ROOT:
                     raise
@@ -159,6 +159,7 @@ def _shared(one: str, other: str) -> str:
     return "/".join(a for a, _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
+@eqx.filter_jit
 def compose(system: System) -> Poses | None:
     """Poses of parts that hang on each other and the ground by fixed joints, without iteration.
 
@@ -216,27 +217,13 @@ def _fixed_tree(system: System) -> _Tree | None:
 
 
 class _Level(NamedTuple):
-    """An assembly by itself: its parts, and which parts of the whole make up each."""
+    """An assembly by itself, and which parts of the whole make up each of its parts."""
 
     system: System
-    members: dict[str, np.ndarray]
-
-    def moved(self, poses: Poses, found: Poses) -> Poses:
-        """Poses of the whole after the parts of this assembly have been found elsewhere."""
-        position, quaternion = poses
-        before = start_of(self.system)
-        for k, members in enumerate(self.members.values()):
-            turn = quaternions.product(
-                found.quaternion[k], quaternions.conjugate(before.quaternion[k])
-            )
-            ways = position[members] - before.position[k : k + 1]
-            moved = found.position[k : k + 1] + ways @ quaternions.to_matrix(turn).T
-            turned = jax.vmap(quaternions.product, (None, 0))(turn, quaternion[members])
-            position = position.at[members].set(moved)
-            quaternion = quaternion.at[members].set(turned)
-        return Poses(position, quaternion)
+    members: list[list[int]]
 
 
+@eqx.filter_jit
 def _level(system: System, path: str, poses: Poses) -> _Level:
     prefix = f"{path}/" if path else ""
     members: dict[str, list[int]] = {}
@@ -254,9 +241,22 @@ def _level(system: System, path: str, poses: Poses) -> _Level:
         held = _held(system, prefix).removeprefix(prefix).split("/")[0]
         connections.append(Connection(HOLD, joints.Clamp(), held))
     ground = system.ground if path == ROOT else {}
-    return _Level(
-        System(parts, connections, ground), {name: np.array(ks) for name, ks in members.items()}
-    )
+    return _Level(System(parts, connections, ground), list(members.values()))
+
+
+@eqx.filter_jit
+def _moved(level: _Level, poses: Poses, found: Poses) -> Poses:
+    """Poses of the whole after the parts of an assembly have been found elsewhere."""
+    position, quaternion = poses
+    before = start_of(level.system)
+    for k, ks in enumerate(level.members):
+        members = np.array(ks)
+        turn = quaternions.product(found.quaternion[k], quaternions.conjugate(before.quaternion[k]))
+        ways = position[members] - before.position[k : k + 1]
+        there = found.position[k : k + 1] + ways @ quaternions.to_matrix(turn).T
+        turned = jax.vmap(quaternions.product, (None, 0))(turn, quaternion[members])
+        position, quaternion = position.at[members].set(there), quaternion.at[members].set(turned)
+    return Poses(position, quaternion)
 
 
 def _rigid(system: System, path: str, name: str, members: list[int], poses: Poses) -> Part:
@@ -315,17 +315,9 @@ def _check_rigid(assembly: Assembly) -> None:
         return
     if assembly.orientation != 0 and assembly.condition * RANK_TOLERANCE < 1:
         return
-    _, jacobian = equations(assembly.system, assembly.poses, assembly.turns)
-    _, size, rows = np.linalg.svd(jacobian)
-    rank = np.sum(size > RANK_TOLERANCE * size[0])
-    if rank == rows.shape[1]:
-        return
-    free = np.linalg.norm(rows[rank:].reshape(-1, len(assembly.system.parts), 6), axis=(0, 2))
-    names = [repr(n) for n, f in zip(assembly.system.names, free, strict=True) if f > 1e-6]
-    raise AssemblyError(
-        f"{len(rows) - rank} freedoms are left, by which can still move: {', '.join(names)}.",
-        assembly,
-    )
+    left = mobility(assembly.system, assembly.poses)
+    if left.freedoms:
+        raise AssemblyError(" ".join(left.loose), assembly)
 
 
 def _parent(path: str) -> str:
