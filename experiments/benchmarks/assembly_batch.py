@@ -74,7 +74,7 @@ def positions() -> Row:
 def structures() -> Row:
     """Assembly and finite elements of equipment variants."""
     every = variants.catalogue(np.linspace(36.0, 60.0, VARIANTS // 25), np.linspace(24.0, 33.0, 25))
-    angles = jnp.deg2rad(jnp.linspace(30.0, 82.0, ANGLES))
+    angles = jnp.deg2rad(jnp.linspace(30.0, 75.0, ANGLES))
     start = jg.assembly.assemble(jg.models.reference_crane()).poses
 
     def one(variant: variants.Variant) -> jax.Array:
