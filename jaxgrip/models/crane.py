@@ -38,7 +38,7 @@ def reference_crane(
     def pin(x: ArrayLike, z: float = 0.0) -> jnp.ndarray:
         """Axis across, from left to right, and a direction forward."""
         middle = jnp.stack([jnp.asarray(x, float), jnp.zeros(()), jnp.asarray(z)])
-        return middle + jnp.array([[0.0, 1.0, 0.0], [0.0, -1.0, 0.0], [1.0, 1.0, 0.0]])
+        return middle[None] + jnp.array([[0.0, 1.0, 0.0], [0.0, -1.0, 0.0], [1.0, 1.0, 0.0]])
 
     def centre(x: ArrayLike) -> jnp.ndarray:
         return jnp.stack([jnp.asarray(x, float), jnp.zeros(()), jnp.zeros(())])[None]
