@@ -49,8 +49,8 @@ def solve(
     whole = structure.structure if isinstance(structure, Condensed) else structure
     whole.check(poses)
     check_loads(structure, loads)
-    solution = _solve(structure, poses, loads)
-    return _checked(solution) if throw else solution
+    solution = solve_linear(structure, poses, loads)
+    return raised(solution) if throw else solution
 
 
 def as_loads(loads: Load | Iterable[Load]) -> tuple[Load, ...]:
@@ -80,7 +80,8 @@ def check_loads(structure: Structure | Condensed, loads: tuple[Load, ...]) -> No
                 )
 
 
-def _checked(solution: Solution) -> Solution:
+def raised(solution: Solution) -> Solution:
+    """The solution, unless its numbers can be looked at and show that there is none."""
     if not concrete(solution.margin):
         return solution
     if not solution.succeeded:
@@ -101,7 +102,10 @@ def _slack(solution: Solution) -> list[str]:
 
 
 @eqx.filter_jit
-def _solve(structure: Structure | Condensed, poses: Poses, loads: tuple[Load, ...]) -> Solution:
+def solve_linear(
+    structure: Structure | Condensed, poses: Poses, loads: tuple[Load, ...]
+) -> Solution:
+    """What `solve` does, without looking at the numbers."""
     if isinstance(structure, Condensed):
         whole, stiffness, inertia = structure.structure, structure.stiffness, structure.inertia
         own = structure.numbering
