@@ -19,5 +19,8 @@ from jaxgrip.structures.results import Solution as Solution
 from jaxgrip.structures.results import StructureError as StructureError
 from jaxgrip.structures.results import Wrench as Wrench
 from jaxgrip.structures.results import centre_of_gravity as centre_of_gravity
+from jaxgrip.structures.stability import Buckling as Buckling
+from jaxgrip.structures.stability import buckling as buckling
+from jaxgrip.structures.stability import second_order as second_order
 from jaxgrip.structures.structure import Structure as Structure
 from jaxgrip.structures.structure import Tie as Tie

@@ -16,11 +16,9 @@ from jaxgrip.structures.condense import Condensed
 from jaxgrip.structures.coupling import Coupling, Numbering, coupling, in_parts, matrix
 from jaxgrip.structures.loads import Inertia, Load, NodalForce
 from jaxgrip.structures.mechanisms import zero_modes
-from jaxgrip.structures.results import RESULTS, Solution, StructureError, recover
+from jaxgrip.structures.results import RESULTS, SINGULAR, Solution, StructureError, recover
 from jaxgrip.structures.structure import Structure
 
-# A pivot of the scaled matrix below this has lost all its digits.
-SINGULAR = 1e-13
 ROUNDS = 30
 
 
@@ -51,8 +49,8 @@ def solve(
     whole = structure.structure if isinstance(structure, Condensed) else structure
     whole.check(poses)
     check_loads(structure, loads)
-    solution = _solve(structure, poses, loads)
-    return _checked(solution) if throw else solution
+    solution = solve_linear(structure, poses, loads)
+    return raised(solution) if throw else solution
 
 
 def as_loads(loads: Load | Iterable[Load]) -> tuple[Load, ...]:
@@ -82,20 +80,32 @@ def check_loads(structure: Structure | Condensed, loads: tuple[Load, ...]) -> No
                 )
 
 
-def _checked(solution: Solution) -> Solution:
-    if not concrete(solution.pivot):
+def raised(solution: Solution) -> Solution:
+    """The solution, unless its numbers can be looked at and show that there is none."""
+    if not concrete(solution.margin):
         return solution
     if not solution.succeeded:
         message = RESULTS[solution.result]
         if solution.result == RESULTS.singular:
             found = zero_modes(solution.structure, solution.poses, solution.taut)
-            message += "".join(f" {sentence}" for sentence in found.sentences)
+            message = " ".join([message, *_slack(solution), *found.sentences])
         raise StructureError(message, solution)
     return solution
 
 
+def _slack(solution: Solution) -> list[str]:
+    """Which ropes are slack, in words."""
+    names = [span.name for span in solution.structure.layout.spans]
+    first = len(solution.taut) - solution.structure.layout.row_springs - len(names)
+    slack = [name for k, name in enumerate(names) if not solution.taut[first + k]]
+    return [f"Slack: {', '.join(map(repr, slack))}."] if slack else []
+
+
 @eqx.filter_jit
-def _solve(structure: Structure | Condensed, poses: Poses, loads: tuple[Load, ...]) -> Solution:
+def solve_linear(
+    structure: Structure | Condensed, poses: Poses, loads: tuple[Load, ...]
+) -> Solution:
+    """What `solve` does, without looking at the numbers."""
     if isinstance(structure, Condensed):
         whole, stiffness, inertia = structure.structure, structure.stiffness, structure.inertia
         own = structure.numbering
@@ -130,7 +140,7 @@ class Equilibrium(NamedTuple):
     multipliers: Float[Array, " m"]
     spring_forces: Float[Array, " s"]
     taut: Bool[Array, " s"]
-    pivot: Float[Array, ""]
+    margin: Float[Array, ""]
     settled: Bool[Array, ""]
 
 
@@ -160,8 +170,8 @@ def equilibrium(
         return one(taut), count + 1
 
     def going(state: tuple) -> Array:
-        (_, old, new), count = state
-        return jnp.any(old != new) & (count < ROUNDS)
+        (factor, old, new), count = state
+        return jnp.any(old != new) & (factor.margin() > SINGULAR) & (count < ROUNDS)
 
     frozen = jnp.ones(len(spring), dtype=bool)
     if tension_only.any():
@@ -176,7 +186,7 @@ def equilibrium(
         multipliers,
         jnp.where(frozen, spring, 0.0) * (stretch @ q),
         frozen,
-        factor.pivot,
+        factor.margin(),
         settled,
     )
 

@@ -4,6 +4,8 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.scipy.linalg import cho_solve, solve_triangular
 from jaxtyping import Array, Float
 
 # Softness given to equations, relative to a stiffness of 1: it decides between equations that say
@@ -12,17 +14,27 @@ SOFT = 1e-8
 
 
 class Factor(NamedTuple):
-    """Factors of the scaled matrix, with `pivot`, its smallest pivot, tiny where it is singular."""
+    """Factors of the scaled equations.
 
-    lu: Float[Array, "s s"]
-    order: Array
+    `lower` (n, n) of K + BᵀB, `across` (n, m) with lower across = Bᵀ, `schur` (m, m) of acrossᵀ
+    across; `scale` (n,) and `weight` (m,) of `scales`.
+    """
+
+    lower: Float[Array, "n n"]
+    across: Float[Array, "n m"]
+    schur: Float[Array, "m m"]
     scale: Float[Array, " n"]
     weight: Float[Array, " m"]
 
-    @property
-    def pivot(self) -> Float[Array, ""]:
-        """Smallest pivot."""
-        return jnp.min(jnp.abs(jnp.diagonal(self.lu)))
+    def margin(self) -> Float[Array, ""]:
+        """Estimate of the smallest eigenvalue of K + BᵀB, whose diagonal is about 1.
+
+        One inverse iteration: a pivot would show a mechanism less clearly. NaN for a matrix that
+        could not be factorised.
+        """
+        start = np.random.default_rng(0).standard_normal(len(self.scale))
+        start = jnp.asarray(start / np.linalg.norm(start))
+        return 1 / jnp.linalg.norm(cho_solve((self.lower, True), start))
 
 
 def scales(
@@ -37,14 +49,18 @@ def scales(
 
 
 def factorise(stiffness: Float[Array, "n n"], equations: Float[Array, "m n"]) -> Factor:
-    """Factors of [[K, Bᵀ], [B, 0]], slightly softened."""
+    """Factors of [[K, Bᵀ], [B, 0]].
+
+    Adding BᵀB to K changes no solution and leaves a definite matrix where nothing can move.
+    """
     stiffness, equations = jax.lax.stop_gradient((stiffness, equations))
     scale, weight = scales(stiffness, equations)
-    k = stiffness * scale[:, None] * scale[None, :]
     b = equations * scale[None, :] * weight[:, None]
-    soft = -SOFT * jnp.eye(len(weight))
-    lu, order = jax.scipy.linalg.lu_factor(jnp.block([[k, b.T], [b, soft]]))
-    return Factor(lu, order, scale, weight)
+    k = stiffness * scale[:, None] * scale[None, :] + b.T @ b
+    lower = jnp.linalg.cholesky(k)
+    across = solve_triangular(lower, b.T, lower=True)
+    schur = jnp.linalg.cholesky(across.T @ across + SOFT * jnp.eye(len(weight)))
+    return Factor(lower, across, schur, scale, weight)
 
 
 def solve(
@@ -61,10 +77,11 @@ def solve(
         return stiffness @ u + equations.T @ forces, equations @ u
 
     def step(b):
-        both = jnp.concatenate([b[0] * factor.scale, b[1] * factor.weight])
-        both = jax.scipy.linalg.lu_solve((factor.lu, factor.order), both)
-        n = len(factor.scale)
-        return both[:n] * factor.scale, both[n:] * factor.weight
+        f, g = b[0] * factor.scale, b[1] * factor.weight
+        y = solve_triangular(factor.lower, f, lower=True) + factor.across @ g
+        forces = cho_solve((factor.schur, True), factor.across.T @ y - g)
+        u = solve_triangular(factor.lower, y - factor.across @ forces, lower=True, trans=1)
+        return u * factor.scale, forces * factor.weight
 
     def twice(_, b):
         z = step(b)

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from jaxgrip.structures.analysis import Equilibrium
 
 
+# Below this the smallest eigenvalue of a matrix with a diagonal of 1 is but rounding.
+SINGULAR = 1e-12
+
+
 class RESULTS(eqx.Enumeration):
     """How an analysis can end; the message says what to try."""
 
@@ -68,7 +72,8 @@ class Solution(eqx.Module):
     - `beam_forces` (m, 2, 6), `bar_forces` (b,): of all parts, see `PartResult`.
     - `multipliers` (e,), `spring_forces` (s,), `taut` (s,): what holds the parts together.
     - `coefficients` (c, 6): of the equations between parts.
-    - `pivot`: smallest pivot of the scaled equations, below 1e-13 for a mechanism.
+    - `margin`: about the smallest eigenvalue of the stiffness, scaled to a diagonal of 1; below
+      1e-12 for a mechanism.
     - `result`: member of `RESULTS`.
     """
 
@@ -80,7 +85,7 @@ class Solution(eqx.Module):
     multipliers: Float[Array, " e"]
     spring_forces: Float[Array, " s"]
     taut: Bool[Array, " s"]
-    pivot: Float[Array, ""]
+    margin: Float[Array, ""]
     result: RESULTS
     coefficients: Float[Array, "c 6"]
 
@@ -202,7 +207,7 @@ def recover(
     bar_forces = bar_forces.at[ropes].set(found.spring_forces[: len(ropes)])
     turn = structure.rotations(poses)[: len(layout.root)]
     u = jnp.einsum("kab,kib->kia", turn, u.reshape(-1, 2, 3)).reshape(-1, 6)
-    singular = ~(found.pivot > SINGULAR) | ~jnp.all(jnp.isfinite(found.q))
+    singular = ~(found.margin > SINGULAR) | ~jnp.all(jnp.isfinite(found.q))
     result = RESULTS.where(
         singular,
         RESULTS.singular,
@@ -217,14 +222,10 @@ def recover(
         found.multipliers,
         found.spring_forces,
         found.taut,
-        found.pivot,
+        found.margin,
         result,
         tied.equations.coefficients,
     )
-
-
-# A pivot of the scaled matrix below this has lost all its digits.
-SINGULAR = 1e-13
 
 
 def _counts(structure: Structure, name: str) -> tuple[slice, slice]:
