@@ -30,13 +30,14 @@ from jaxgrip.spatial import quaternions
 _NEAR = 1e-8
 # Lengths [m] and sines: fifty metres have a rounding of 1e-14.
 TOLERANCE = 1e-10
+_FINE = 1e-12
 STEPS = 50
 _HALVINGS = 5
 _LARGEST_TURN = np.pi / 3
 # Singular values below this part of the largest count as zero.
 RANK_TOLERANCE = 1e-9
-# Below this part of the largest singular value derivatives have lost half of their digits.
-_NEARLY_SINGULAR = 1e-7
+# Below this part of the largest singular value derivatives have lost a third of their digits.
+_NEARLY_SINGULAR = 1e-5
 MERGE_TOLERANCE = 1e-3
 
 
@@ -103,7 +104,7 @@ class Assembly(eqx.Module):
     least_squares: bool = eqx.field(static=True)
 
     @property
-    def succeeded(self) -> Bool[Array, ""]:
+    def succeeded(self) -> Bool[Array, "*batch"]:
         """Whether all joints hold as meant."""
         return self.result == RESULTS.successful
 
@@ -134,7 +135,7 @@ class Assembly(eqx.Module):
 
 def assemble(
     system: System,
-    parameters: Mapping[str, ArrayLike] | None = None,
+    parameters: Mapping[str, object] | None = None,
     *,
     start: Poses | Assembly | None = None,
     throw: bool = True,
@@ -267,8 +268,8 @@ def _newton(system: System, start: Poses, turns: Array, least_squares: bool) -> 
             jnp.zeros((), int),
             steps + 1,
             near_now,
-            # Once near, one more step is taken; where it fails to help, no other will.
-            near & near_now | ~jnp.isfinite(missed),
+            # Once near, one more step is taken, and others while they help.
+            near & near_now & ((missed <= _FINE) | ~(missed < norm / 2)) | ~jnp.isfinite(missed),
         )
         retry = (poses, turns, step, fraction / 2, norm, halvings + 1, steps, near, False)
         return jax.tree.map(lambda a, b: jnp.where(worse, a, b), retry, accepted)
@@ -378,13 +379,13 @@ def explain(assembly: Assembly, start: Poses) -> str:
     """Why the parts do not fit from a start: which joint fails, and by how much."""
     system = assembly.system
     if assembly.result == RESULTS.not_finite:
-        return str(RESULTS[assembly.result])
+        return f"{_undefined(system, start)}{RESULTS[assembly.result]}"
     if assembly.result == RESULTS.flipped:
         facing = np.asarray(_facings(system, assembly.poses))
         names = [c.name for c, f in zip(pairs(system), facing, strict=True) if not f > 0]
         return f"Flipped root at {_listed(names)}. {RESULTS[assembly.result]}"
     poses, residual = _closest(system, start)
-    misses = {name: np.abs(residual[k]).max() for name, k in rows(system).items()}
+    misses = {name: np.abs(np.asarray(residual)[k]).max() for name, k in rows(system).items()}
     drives = [name for name in system.parameters if misses[name] > 1e3 * TOLERANCE]
     others = [name for name in misses if name not in system.parameters and misses[name] > 1e-4]
     if drives and not others:
@@ -408,7 +409,24 @@ def explain(assembly: Assembly, start: Poses) -> str:
     )
 
 
-def _closest(system: System, start: Poses) -> tuple[Poses, np.ndarray]:
+def _undefined(system: System, start: Poses) -> str:
+    """Which joint has no derivative at the start, or that the start is a dead point."""
+    residual, jacobian = map(np.asarray, _equations(system, start))
+    for name, k in rows(system).items():
+        if not (np.isfinite(residual[k]).all() and np.isfinite(jacobian[k]).all()):
+            return (
+                f"Connection {name!r} has no derivative at the start, where its axes may be "
+                "opposite: turn one of its parts. "
+            )
+    return "The way from the start leads through a dead point. "
+
+
+@eqx.filter_jit
+def _equations(system: System, poses: Poses) -> tuple[Array, Array]:
+    return equations(system, poses, turns_of(system, poses))
+
+
+def _closest(system: System, start: Poses) -> tuple[Poses, Array]:
     """Poses that satisfy the joints and come as close to the drives as they can."""
     where = rows(system)
     # All in metres: a small turn of a long part is no way to serve a drive.

@@ -6,7 +6,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import ArrayLike, PRNGKeyArray
+from jaxtyping import Array, PRNGKeyArray
 
 from jaxgrip.assembly import poses as pose
 from jaxgrip.assembly.assemble import Assembly, solve
@@ -23,7 +23,7 @@ _SAME = 1e-6
 
 def closures(
     system: System,
-    parameters: Mapping[str, ArrayLike] | None = None,
+    parameters: Mapping[str, object] | None = None,
     *,
     key: PRNGKeyArray,
     starts: int = 256,
@@ -117,5 +117,5 @@ def _after(first: Frame, second: Frame) -> Frame:
 
 
 @eqx.filter_jit
-def _solve_all(system: System, keys: PRNGKeyArray) -> Assembly:
+def _solve_all(system: System, keys: Array) -> Assembly:
     return jax.vmap(lambda key: solve(system, _scattered(system, key)))(keys)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, Float
 
 from jaxgrip.assembly.assemble import Assembly, sensitivity
 from jaxgrip.assembly.equations import equations
@@ -25,7 +25,7 @@ class Rates(NamedTuple):
     angular: Float[Array, "n 3"]
 
 
-def velocity(assembly: Assembly, rates: Mapping[str, ArrayLike]) -> Rates:
+def velocity(assembly: Assembly, rates: Mapping[str, object]) -> Rates:
     """Velocities of all parts from those of the drives.
 
     What the joints leave free moves as little as possible.
@@ -44,8 +44,8 @@ def velocity(assembly: Assembly, rates: Mapping[str, ArrayLike]) -> Rates:
 
 def acceleration(
     assembly: Assembly,
-    rates: Mapping[str, ArrayLike],
-    accelerations: Mapping[str, ArrayLike] | None = None,
+    rates: Mapping[str, object],
+    accelerations: Mapping[str, object] | None = None,
 ) -> Rates:
     """Accelerations of all parts from the velocities and accelerations of the drives.
 
@@ -61,7 +61,7 @@ def acceleration(
     )
 
 
-def _checked(assembly: Assembly, rates: Mapping[str, ArrayLike]) -> dict[str, Array]:
+def _checked(assembly: Assembly, rates: Mapping[str, object]) -> dict[str, Array]:
     known = assembly.system.parameters
     for name in rates:
         assembly.system.drive(name)

@@ -7,7 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float, Int
+from jaxtyping import Array, Float, Int
 
 from jaxgrip.assembly.assemble import (
     RESULTS,
@@ -35,7 +35,7 @@ class StepFailed(AssemblyError):
 
 def move(
     assembly: Assembly,
-    parameters: Mapping[str, ArrayLike],
+    parameters: Mapping[str, object],
     *,
     angle_step: float = ANGLE_STEP,
     distance_step: float = DISTANCE_STEP,
@@ -74,7 +74,7 @@ def move(
 
 def sweep(
     assembly: Assembly,
-    parameters: Mapping[str, ArrayLike],
+    parameters: Mapping[str, object],
     *,
     along: str = "path",
     angle_step: float = ANGLE_STEP,

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, Float
 
 from jaxgrip.checks import concrete, numbers
 from jaxgrip.joints import Clamp, Distance, Gear, Joint, Rope
@@ -144,7 +144,7 @@ class System(eqx.Module):
             if connection.joint.parameter is not None
         }
 
-    def with_parameters(self, parameters: Mapping[str, ArrayLike]) -> "System":
+    def with_parameters(self, parameters: Mapping[str, object]) -> "System":
         """The system with other numbers of its drives.
 
         **Arguments:** `parameters`: values [m or rad] by the name of the connection.
