@@ -65,7 +65,7 @@ def positions(run: Run, count: int) -> tuple[Assembly, dict[str, xarray.DataArra
         "positions",
         viz.linkage(
             drawn,
-            "Crawler crane: boom at 60°, and on its way from 82° down to 18°",
+            "Crawler crane: boom at 60°, and on its way from 82° down to 20°",
             cables=("luffing rope",),
             step=middle,
             paths={"path of the boom's tip": path},

@@ -21,7 +21,7 @@ SECTIONS = {
 }
 LUFFING_ROPE = {"EA": 8e8, "mass_per_length": 60.0}
 PULL_DOWN = {"EA": 2e9, "mass_per_length": 100.0}
-COUNTERWEIGHT = 150e3
+COUNTERWEIGHT = 250e3
 COUNTERWEIGHT_PLACE = (-6.0, 0.0, 1.0)
 PIVOTS = {
     "boom foot": (1.5, 0.0, 1.0),
