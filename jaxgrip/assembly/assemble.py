@@ -408,7 +408,7 @@ def explain(assembly: Assembly, start: Poses) -> str:
     )
 
 
-def _closest(system: System, start: Poses) -> tuple[Poses, np.ndarray]:
+def _closest(system: System, start: Poses) -> tuple[Poses, Array]:
     """Poses that satisfy the joints and come as close to the drives as they can."""
     where = rows(system)
     # All in metres: a small turn of a long part is no way to serve a drive.
