@@ -53,7 +53,7 @@ def read(path: str | Path) -> System:
     path = Path(path)
     table = _Table(str(path), _load(path))
     ground = table.take("ground", dict, {})
-    found = _contents(table, "", _AT_REST, (path.resolve(),))
+    found = _contents(table, "", _at_rest(), (path.resolve(),))
     return table.build(System, found.parts, found.connections, ground)
 
 
@@ -99,7 +99,8 @@ class _Pose(NamedTuple):
         return _Pose(self.position + turned, quaternions.product(self.quaternion, quaternion))
 
 
-_AT_REST = _Pose(jnp.zeros(3), jnp.array([1.0, 0.0, 0.0, 0.0]))
+def _at_rest() -> _Pose:
+    return _Pose(jnp.zeros(3), jnp.array([1.0, 0.0, 0.0, 0.0]))
 
 
 class _Contents(NamedTuple):
@@ -275,7 +276,7 @@ def _placement(row: _Table) -> _Pose:
     if len(given) > 1:
         raise ConfigError(f"{row.where}: give one of {' and '.join(given)}, not both.")
     if not given:
-        return _Pose(position, _AT_REST.quaternion)
+        return _Pose(position, _at_rest().quaternion)
     if given == ["quaternion"]:
         q = row.numbers("quaternion", (4,))
         if not np.any(np.asarray(q)):
