@@ -5,7 +5,7 @@ from typing import ClassVar
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from jaxgrip.checks import numbers
 from jaxgrip.joints.joint import Frame, Joint, twist
@@ -55,9 +55,7 @@ class Angle(Joint):
         square = axis @ axis
         length = jnp.sqrt(jnp.where(square > 0, square, 1.0))
         cross = jnp.where(square > 0, length, 0.0) - jnp.sin(self.angle)
-        steep = jnp.abs(jnp.cos(self.angle)) >= np.sqrt(0.5)
-        choice = {"dot": dot, "cross": cross, "auto": jnp.where(steep, cross, dot)}
-        return choice[self.form][None]
+        return jnp.where(self._by_sine(), cross, dot)[None]
 
     def motions(self, place: Frame) -> Float[Array, "5 6"]:
         """Slides along x, y and z; turns about the two axes across that of the angle."""
@@ -69,12 +67,20 @@ class Angle(Joint):
         return rows.at[3:, 3:].set(jnp.stack([first, z]))
 
     def facing(self, place: Frame) -> Float[Array, ""]:
-        """Cosine of the angle that is missing, of the signed form."""
+        """Cosine of the angle that is missing, or negative for the supplement of an angle."""
         if self.form != "signed":
-            return jnp.ones_like(place.origin[0])
+            # The sine is that of the supplement, too; the cosine is not.
+            side = place.rotation[2, 2] * jnp.cos(self.angle)
+            return jnp.where(self._by_sine(), side, jnp.ones_like(side))
         sine, cosine = twist(place)
         return cosine * jnp.cos(self.angle) + sine * jnp.sin(self.angle)
 
     def coordinate(self, place: Frame) -> Float[Array, ""]:
         """Turn from the first x axis to the second [rad]."""
         return jnp.arctan2(*twist(place))
+
+    def _by_sine(self) -> Bool[Array, ""]:
+        """Whether the form, none but the signed one, is the vector product."""
+        if self.form == "auto":
+            return jnp.abs(jnp.cos(self.angle)) >= np.sqrt(0.5)
+        return jnp.asarray(self.form == "cross")

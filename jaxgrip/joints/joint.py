@@ -97,9 +97,10 @@ def twist(place: Frame) -> tuple[Float[Array, ""], Float[Array, ""]]:
     """Sine and cosine of the turn about the common z axis; (0, 0) only for opposite axes."""
     r = place.rotation
     sine, cosine = r[1, 0] - r[0, 1], r[0, 0] + r[1, 1]
-    size = jnp.sqrt(sine**2 + cosine**2)
-    safe = jnp.where(size > 0, size, 1.0)
-    return sine / safe, cosine / safe
+    square = sine**2 + cosine**2
+    # The root of zero has no derivative, even where it is not used.
+    size = jnp.sqrt(jnp.where(square > 0, square, 1.0))
+    return sine / size, cosine / size
 
 
 def tilt(place: Frame) -> Float[Array, "2"]:

@@ -46,8 +46,8 @@ def held(joint):
     """A place where a joint holds, found from a random one."""
     rng = np.random.default_rng(0)
     origin, turn = rng.normal(size=3), 0.4 * rng.normal(size=3)
-    if isinstance(joint, joints.Angle | joints.Screw):
-        # An angle goes with a common axis; a screw has a second root half a turn away.
+    if isinstance(joint, joints.Screw) or getattr(joint, "form", None) == "signed":
+        # A signed angle goes with a common axis; a screw has a second root half a turn away.
         origin, turn = 0.1 * origin, np.array([0.0, 0.0, 0.5])
     if isinstance(joint, joints.Rope):
         origin *= 2.1 / np.linalg.norm(origin)
@@ -119,6 +119,28 @@ def test_signed_angle_is_the_sine_of_what_is_missing():
             np.testing.assert_allclose(joint.residual(place)[0], np.sin(off), atol=1e-14)
         other = Frame(jnp.zeros(3), rotation_z(jnp.asarray(asked + np.pi)))
         assert joint.facing(other) < 0
+
+
+def test_the_sine_of_an_angle_is_that_of_its_supplement():
+    """Which the forms that use it must not take for the angle; the cosine has one root."""
+    for form in ("cross", "auto", "dot"):
+        for asked in (0.5, 2.6):
+            joint = joints.Angle(asked, form)
+            for turn in (asked, np.pi - asked):
+                place = Frame(
+                    jnp.zeros(3), axis_angle(jnp.array([1.0, 0.0, 0.0]), jnp.asarray(turn))
+                )
+                holds = abs(float(joint.residual(place)[0])) < 1e-12
+                assert (holds and float(joint.facing(place)) > 0) == (turn == asked)
+
+
+@pytest.mark.parametrize("joint", [joints.Angle(0.3), joints.Screw(0.1)])
+def test_opposite_axes_have_a_derivative(joint):
+    """In reverse mode, where a turn about the common axis is not defined."""
+    half = axis_angle(jnp.array([1.0, 0.0, 0.0]), jnp.asarray(np.pi))
+    exactly = jnp.round(half)
+    slope = jax.jacrev(lambda r: joint.residual(Frame(jnp.zeros(3), r)))(exactly)
+    assert np.all(np.isfinite(slope))
 
 
 def test_flipped_axes_do_not_face():
