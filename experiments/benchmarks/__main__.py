@@ -18,6 +18,7 @@ from rich.console import Console
 
 import jaxgrip as jg
 from experiments.benchmarks import (
+    assembly_batch,
     fem_assembly,
     fem_dynamics,
     optimal_control,
@@ -52,6 +53,7 @@ def main(peer_python: str | None = None) -> int:
     show("Rigid bodies", rigid_body.main(peer), console)
     show("Stiffness of solids", fem_assembly.main(peer), console)
     show("Vibration of a link", fem_dynamics.main(peer), console)
+    show("Assemblies and structures", assembly_batch.main(peer), console)
     show("Many servos at once", servo_batch.main(peer), console)
     show("Minimum-time motion of a finger", optimal_control.main(peer), console)
     show("Many motions of a finger at once", optimal_control_batch.main(peer), console)
