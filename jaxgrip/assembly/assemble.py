@@ -379,7 +379,7 @@ def explain(assembly: Assembly, start: Poses) -> str:
     """Why the parts do not fit from a start: which joint fails, and by how much."""
     system = assembly.system
     if assembly.result == RESULTS.not_finite:
-        return f"{_undefined(system, start)}{RESULTS[assembly.result]}"
+        return _undefined(system, start) or str(RESULTS[assembly.result])
     if assembly.result == RESULTS.flipped:
         facing = np.asarray(_facings(system, assembly.poses))
         names = [c.name for c, f in zip(pairs(system), facing, strict=True) if not f > 0]
@@ -409,16 +409,22 @@ def explain(assembly: Assembly, start: Poses) -> str:
     )
 
 
-def _undefined(system: System, start: Poses) -> str:
-    """Which joint has no derivative at the start, or that the start is a dead point."""
+def _undefined(system: System, start: Poses) -> str | None:
+    """Which joint has no derivative at the start, or that the equations are singular there."""
     residual, jacobian = map(np.asarray, _equations(system, start))
     for name, k in rows(system).items():
         if not (np.isfinite(residual[k]).all() and np.isfinite(jacobian[k]).all()):
             return (
-                f"Connection {name!r} has no derivative at the start, where its axes may be "
-                "opposite: turn one of its parts. "
+                f"Connection {name!r} has no finite equations at the start: check its points and "
+                "the start, or turn one of its parts."
             )
-    return "The way from the start leads through a dead point. "
+    sizes = np.linalg.svd(jacobian, compute_uv=False)
+    if sizes[-1] < RANK_TOLERANCE * sizes[0]:
+        return (
+            "The start is a dead point or has axes that are opposite, where the equations are "
+            "singular: turn its parts a little."
+        )
+    return None
 
 
 @eqx.filter_jit
