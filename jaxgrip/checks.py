@@ -54,5 +54,15 @@ def non_negative(name: str, value: Any, *allowed: tuple[int, ...]) -> jax.Array:
     return x
 
 
+def rotation_matrix(name: str, value: Any) -> jax.Array:
+    """`numbers` (3, 3) that are a rotation matrix, to 1e-6."""
+    x = numbers(name, value, (3, 3))
+    if concrete(x):
+        r = np.asarray(x)
+        if not np.allclose(r @ r.T, np.eye(3), atol=1e-6) or not np.linalg.det(r) > 0:
+            raise ValueError(f"{name} is no rotation matrix.")
+    return x
+
+
 def _words(x: jax.Array) -> str:
     return f"{float(x):g}" if x.ndim == 0 else str(np.asarray(x).tolist())

@@ -11,6 +11,7 @@ from jaxtyping import Array, Float
 from jaxgrip.checks import concrete, numbers
 from jaxgrip.joints import Clamp, Distance, Gear, Joint, Rope
 from jaxgrip.joints.distance import length_between
+from jaxgrip.joints.joint import attachment_points
 from jaxgrip.precision import require_x64
 
 GROUND = "ground"
@@ -47,7 +48,7 @@ class Part(eqx.Module):
     ):
         self.name = name
         self.attachments = {
-            key: _points(f"Attachment {key!r} of part {name!r}", points)
+            key: attachment_points(f"Attachment {key!r} of part {name!r}", points)
             for key, points in attachments.items()
         }
         self.position = numbers(f"The position of part {name!r}", position, (3,))
@@ -70,19 +71,6 @@ class Connection(eqx.Module):
     joint: Joint | Gear
     first: str = eqx.field(static=True)
     second: str | None = eqx.field(static=True, default=None)
-
-
-def _points(name: str, value: object) -> Float[Array, "k 3"]:
-    points = numbers(name, value, (1, 3), (2, 3), (3, 3))
-    if not concrete(points):
-        return points
-    way = np.asarray(points)[1:] - np.asarray(points)[:1]
-    size = np.linalg.norm(way, axis=1)
-    if np.any(size == 0) or (len(way) == 2 and np.array_equal(way[0], way[1])):
-        raise ValueError(f"{name} has points that coincide; an axis needs two that differ.")
-    if len(way) == 2 and np.linalg.norm(np.cross(*way)) < 1e-9 * size.prod():
-        raise ValueError(f"{name} has three points on a line; the third must be beside it.")
-    return points
 
 
 class System(eqx.Module):
@@ -114,7 +102,7 @@ class System(eqx.Module):
         self.parts = tuple(parts)
         self.connections = tuple(connections)
         self.ground = {
-            key: _points(f"Attachment {key!r} of the ground", points)
+            key: attachment_points(f"Attachment {key!r} of the ground", points)
             for key, points in (ground or {}).items()
         }
         if not self.parts:

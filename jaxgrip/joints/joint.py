@@ -5,8 +5,10 @@ from typing import ClassVar, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
+from jaxgrip.checks import concrete, numbers
 from jaxgrip.spatial.rotations import aligning_z
 
 
@@ -15,6 +17,24 @@ class Frame(NamedTuple):
 
     origin: Float[Array, "3"]
     rotation: Float[Array, "3 3"]
+
+
+def attachment_points(name: str, value: object) -> Float[Array, "k 3"]:
+    """The points (k, 3) of an attachment, one to three, checked that they make a `frame`.
+
+    **Raises:** `ValueError` for another shape, a number that is not finite, points that coincide
+    and three on a line.
+    """
+    points = numbers(name, value, (1, 3), (2, 3), (3, 3))
+    if not concrete(points):
+        return points
+    way = np.asarray(points)[1:] - np.asarray(points)[:1]
+    size = np.linalg.norm(way, axis=1)
+    if np.any(size == 0) or (len(way) == 2 and np.array_equal(way[0], way[1])):
+        raise ValueError(f"{name} has points that coincide; an axis needs two that differ.")
+    if len(way) == 2 and np.linalg.norm(np.cross(*way)) < 1e-9 * size.prod():
+        raise ValueError(f"{name} has three points on a line; the third must be beside it.")
+    return points
 
 
 def frame(points: Float[Array, "k 3"]) -> Frame:

@@ -21,7 +21,7 @@ from jaxgrip.mechanisms.equations import (
     weighted_jacobian,
 )
 from jaxgrip.mechanisms.kinematics import jacobian
-from jaxgrip.mechanisms.mechanism import Mechanism, row_names, seats
+from jaxgrip.mechanisms.mechanism import Mechanism, kinds, row_names, seats
 from jaxgrip.precision import require_x64
 from jaxgrip.rigid import crba, forward_kinematics
 
@@ -106,12 +106,13 @@ def _nearest(primals, tangents):
 def _assemble(equations: Equations, guess: Array) -> Closed:
     q, count = close(equations, guess)
     gap = equations(q)
-    place = forward_kinematics(equations.mechanism.tree, q)
+    mechanism = equations.mechanism
+    place = forward_kinematics(mechanism.tree, q)
     facing = [
-        loop.joint.facing(relative(*seats(equations.mechanism, loop, place)))
-        for loop in equations.mechanism.loops
+        jax.vmap(lambda j, a, b: j.facing(relative(a, b)))(*seats(mechanism, alike, place))
+        for alike in kinds(mechanism)
     ]
-    turned = jnp.any(jnp.stack(facing) < 0) if facing else jnp.zeros((), bool)
+    turned = jnp.any(jnp.concatenate(facing) < 0) if facing else jnp.zeros((), bool)
     result = RESULTS.where(turned, RESULTS.turned, RESULTS.successful)
     shut = jnp.all(jnp.abs(gap) <= CLOSED)
     return Closed(q, gap, count, RESULTS.where(shut, result, RESULTS.open))

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxgrip.checks import check_shape, concrete
-from jaxgrip.joints import Frame, relative
+from jaxgrip.joints import Frame, Joint, relative
 from jaxgrip.mechanisms.closing import MechanismError, mobility
 from jaxgrip.mechanisms.equations import (
     RANK_TOLERANCE,
@@ -20,8 +20,8 @@ from jaxgrip.mechanisms.equations import (
     weighted_jacobian,
 )
 from jaxgrip.mechanisms.kinematics import bias, constraint_bend, state
-from jaxgrip.mechanisms.mechanism import Loop, Mechanism, seats
-from jaxgrip.rigid import BodyLoads, Poses, crba, forward_kinematics, rnea_bodies
+from jaxgrip.mechanisms.mechanism import Mechanism, kinds, loop_bodies, multiplier_rows, seats
+from jaxgrip.rigid import BodyLoads, crba, forward_kinematics, rnea_bodies
 from jaxgrip.spatial import skew
 
 
@@ -153,32 +153,36 @@ def reaction_forces(
     qdd, multipliers = forward_dynamics(mechanism, q, qd, tau)
     tree = mechanism.tree
     place = forward_kinematics(tree, q)
-    external = jnp.zeros((len(tree.parents), 6), q.dtype)
-    found, k = [], 0
-    for loop in mechanism.loops:
-        count = loop.joint.equations
-        force, moment, point = _wrench(mechanism, loop, place, multipliers[k : k + count])
-        k += count
-        found.append((force, moment, point))
-        for body, sign in ((loop.first, -1.0), (loop.second, 1.0)):
-            if body is not None:
-                i = tree.body(body)
-                arm = point - place.translation[i]
-                load = jnp.stack([force, moment + jnp.cross(arm, force)]) @ place.rotation[i]
-                external = external.at[i].add(sign * load.reshape(6))
-    none = jnp.zeros((0, 3), q.dtype)
-    loads = [jnp.stack(x) for x in zip(*found, strict=True)] if found else [none] * 3
-    return Reactions(*loads, rnea_bodies(tree, q, qd, qdd, external))
+    groups = kinds(mechanism)
+    found = [
+        jax.vmap(_wrench)(
+            *seats(mechanism, alike, place), multipliers[multiplier_rows(mechanism, alike)]
+        )
+        for alike in groups
+    ]
+    if not found:
+        none = jnp.zeros((0, 3), q.dtype)
+        return Reactions(none, none, none, rnea_bodies(tree, q, qd, qdd))
+    order = np.argsort(np.concatenate(groups))
+    force, moment, point = (jnp.concatenate(x)[order] for x in zip(*found, strict=True))
+    external = jnp.zeros((len(tree.parents), 2, 3), q.dtype)
+    for bodies, sign in zip(loop_bodies(mechanism).T, (-1.0, 1.0), strict=True):
+        # Loads on the base, which is after the last body, are left out.
+        on = np.flatnonzero(bodies < len(tree.parents))
+        bodies = bodies[on]
+        arm = point[on] - place.translation[bodies]
+        load = jnp.stack([force[on], moment[on] + jnp.cross(arm, force[on])], axis=1)
+        external = external.at[bodies].add(sign * load @ place.rotation[bodies])
+    return Reactions(force, moment, point, rnea_bodies(tree, q, qd, qdd, external.reshape(-1, 6)))
 
 
-def _wrench(mechanism: Mechanism, loop: Loop, place: Poses, multipliers: Array) -> tuple:
+def _wrench(joint: Joint, first: Frame, second: Frame, multipliers: Array) -> tuple:
     """Force and moment of a loop on its second body in base axes, and where."""
-    first, second = seats(mechanism, loop, place)
     seen = relative(first, second)
 
     def missed(way: Array, turn: Array) -> Array:
         turned = seen.rotation + skew(turn) @ seen.rotation
-        return loop.joint.residual(Frame(seen.origin + way, turned))
+        return joint.residual(Frame(seen.origin + way, turned))
 
     still = jnp.zeros(3, multipliers.dtype)
     _, pull = jax.vjp(missed, still, still)

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from jaxgrip.checks import numbers
 from jaxgrip.mechanisms.kinematics import State, constraint_matrix, mass_matrix, state
 from jaxgrip.mechanisms.mechanism import Mechanism, constraints
 
@@ -44,7 +45,7 @@ def holding(mechanism: Mechanism, hold: dict | None) -> Equations:
     """The constraints, and coordinates held, by the names of their bodies."""
     hold = hold or {}
     dtype = mechanism.tree.mass.dtype
-    values = [jnp.asarray(value, dtype) for value in hold.values()]
+    values = [numbers(f"What {name!r} is held at", x, ()).astype(dtype) for name, x in hold.items()]
     return Equations(
         mechanism,
         jnp.stack(values) if values else jnp.zeros(0, dtype),

@@ -7,10 +7,12 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
-from jaxgrip.checks import numbers
+from jaxgrip.checks import numbers, rotation_matrix
 from jaxgrip.joints import Frame, Joint, Rope, frame, relative
+from jaxgrip.joints.joint import attachment_points
 from jaxgrip.rigid import Poses, Tree, forward_kinematics
 
 BASE = "the base"
@@ -187,32 +189,71 @@ def constraints(mechanism: Mechanism, q: Float[Array, " n"]) -> Float[Array, " m
 
 def loop_residuals(mechanism: Mechanism, place: Poses) -> Float[Array, " rows"]:
     """What the joints of the loops miss where the bodies are known."""
-    found: list = [jnp.zeros(0, place.translation.dtype)] * len(mechanism.loops)
-    for kind in dict.fromkeys(map(_kind, mechanism.loops)):
-        alike = [k for k, loop in enumerate(mechanism.loops) if _kind(loop) == kind]
-        joint, first, second = _together(mechanism, alike, place)
-        rows = jax.vmap(lambda j, a, b: j.residual(relative(a, b)))(joint, first, second)
-        for k, row in zip(alike, rows, strict=True):
-            found[k] = row
-    return jnp.concatenate([jnp.zeros(0, place.translation.dtype), *found])
+    rows = [
+        jax.vmap(lambda j, a, b: j.residual(relative(a, b)))(*seats(mechanism, alike, place))
+        for alike in kinds(mechanism)
+    ]
+    flat = jnp.concatenate([jnp.zeros(0, place.translation.dtype), *(r.reshape(-1) for r in rows)])
+    order = [multiplier_rows(mechanism, alike).reshape(-1) for alike in kinds(mechanism)]
+    return flat[np.argsort(np.concatenate([np.zeros(0, int), *order]))]
 
 
 def coupling_rows(mechanism: Mechanism) -> tuple[Float[Array, "rows n"], Float[Array, " rows"]]:
     """Matrix and right side of the couplings."""
-    dtype = mechanism.tree.mass.dtype
-    rows, offsets = jnp.zeros((len(mechanism.couplings), mechanism.n), dtype), []
-    for k, coupling in enumerate(mechanism.couplings):
-        leader, follower = map(mechanism.coordinate, (coupling.leader, coupling.follower))
-        rows = rows.at[k, follower].set(1.0).at[k, leader].set(-coupling.ratio)
-        offsets.append(coupling.offset)
-    return rows, jnp.stack(offsets) if offsets else jnp.zeros(0, dtype)
-
-
-def seats(mechanism: Mechanism, loop: Loop, place: Poses) -> tuple[Frame, Frame]:
-    """Frames of a loop's joint on either body, in the base frame."""
-    return _seat(mechanism, loop.first, loop.first_frame, place), _seat(
-        mechanism, loop.second, loop.second_frame, place
+    dtype, couplings = mechanism.tree.mass.dtype, mechanism.couplings
+    rows = jnp.zeros((len(couplings), mechanism.n), dtype)
+    if not couplings:
+        return rows, jnp.zeros(0, dtype)
+    leaders = np.array([mechanism.coordinate(c.leader) for c in couplings])
+    followers = np.array([mechanism.coordinate(c.follower) for c in couplings])
+    k = np.arange(len(couplings))
+    rows = (
+        rows.at[k, followers].set(1.0).at[k, leaders].set(-jnp.stack([c.ratio for c in couplings]))
     )
+    return rows, jnp.stack([c.offset for c in couplings])
+
+
+def kinds(mechanism: Mechanism) -> list[np.ndarray]:
+    """Numbers of the loops whose joints are of one kind, kind by kind."""
+    found: dict = {}
+    for k, loop in enumerate(mechanism.loops):
+        found.setdefault(jax.tree.structure(loop.joint), []).append(k)
+    return [np.array(alike) for alike in found.values()]
+
+
+def multiplier_rows(mechanism: Mechanism, alike: np.ndarray) -> np.ndarray:
+    """Numbers (loops, equations) of the constraints that loops of one kind are."""
+    counts = [loop.joint.equations for loop in mechanism.loops]
+    starts = np.cumsum([0, *counts])[alike]
+    return starts[:, None] + np.arange(counts[alike[0]])[None, :]
+
+
+def seats(mechanism: Mechanism, alike: np.ndarray, place: Poses) -> tuple[Joint, Frame, Frame]:
+    """Joints of loops of one kind, and their frames on either body in the base frame, stacked."""
+    loops = [mechanism.loops[k] for k in alike]
+    # The base is one body more.
+    rotation = jnp.concatenate([place.rotation, jnp.eye(3, dtype=place.rotation.dtype)[None]])
+    translation = jnp.pad(place.translation, ((0, 1), (0, 0)))
+
+    def on(bodies: np.ndarray, frames: list[Frame]) -> Frame:
+        seat = _stack(frames)
+        turn = rotation[bodies]
+        return Frame(
+            jnp.einsum("kxy,ky->kx", turn, seat.origin) + translation[bodies], turn @ seat.rotation
+        )
+
+    first, second = loop_bodies(mechanism)[alike].T
+    return (
+        _stack([loop.joint for loop in loops]),
+        on(first, [loop.first_frame for loop in loops]),
+        on(second, [loop.second_frame for loop in loops]),
+    )
+
+
+def loop_bodies(mechanism: Mechanism) -> np.ndarray:
+    """Indices (loops, 2) of the bodies that loops join; the base comes after all bodies."""
+    index = {name: i for i, name in enumerate((*mechanism.tree.names, None))}
+    return np.array([(index[x.first], index[x.second]) for x in mechanism.loops]).reshape(-1, 2)
 
 
 def row_names(mechanism: Mechanism) -> tuple[tuple[str, str, str], ...]:
@@ -230,9 +271,9 @@ def _frame(name: str, joint: Joint, body: str | None, value: Any) -> Frame:
     if isinstance(value, Frame):
         return Frame(
             numbers(f"The origin {where}", value.origin, (3,)),
-            numbers(f"The rotation {where}", value.rotation, (3, 3)),
+            rotation_matrix(f"The rotation {where}", value.rotation),
         )
-    points = numbers(f"The points {where}", value, (1, 3), (2, 3), (3, 3))
+    points = attachment_points(f"The joint {where}", value)
     if len(points) < joint.points:
         raise ValueError(
             f"The joint {where} has {len(points)} point(s); a {type(joint).__name__} needs "
@@ -241,26 +282,8 @@ def _frame(name: str, joint: Joint, body: str | None, value: Any) -> Frame:
     return frame(points)
 
 
-def _kind(loop: Loop) -> Any:
-    return jax.tree.structure(loop.joint)
-
-
-def _together(mechanism: Mechanism, alike: list[int], place: Poses) -> tuple:
-    """Joints and both frames of loops of one kind, along a leading axis."""
-    loops = [mechanism.loops[k] for k in alike]
-    both = [seats(mechanism, loop, place) for loop in loops]
-    return tuple(
-        jax.tree.map(lambda *x: jnp.stack(x), *parts)
-        for parts in ([loop.joint for loop in loops], *zip(*both, strict=True))
-    )
-
-
-def _seat(mechanism: Mechanism, body: str | None, seat: Frame, place: Poses) -> Frame:
-    if body is None:
-        return seat
-    i = mechanism.tree.body(body)
-    r = place.rotation[i]
-    return Frame(r @ seat.origin + place.translation[i], r @ seat.rotation)
+def _stack(parts: list) -> Any:
+    return jax.tree.map(lambda *x: jnp.stack(x), *parts)
 
 
 def _unknown(name: str, known: Sequence[str]) -> str:

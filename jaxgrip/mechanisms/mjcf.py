@@ -99,7 +99,16 @@ def _robot(mujoco: Any, model: Any) -> Robot:
         seat.append(origin)
     if not bodies:
         raise ValueError("the world has no body.")
-    tree = from_placements(bodies, model.opt.gravity)
+    off = int(model.opt.disableflags)
+    weightless = off & int(mujoco.mjtDisableBit.mjDSBL_GRAVITY)
+    tree = from_placements(bodies, np.zeros(3) if weightless else model.opt.gravity)
+    for value, what in (
+        (model.body_gravcomp, "Compensation of gravity is"),
+        (model.body_mocapid[1:] >= 0, "Motions prescribed by motion capture (mocap) are"),
+        ((model.opt.density, model.opt.viscosity), "Forces of a fluid are"),
+    ):
+        if np.any(value):
+            ignored.append(f"{what} not used.")
     order = list(carried)
     dofs = model.jnt_dofadr[order]
     for values, what in (
@@ -150,12 +159,12 @@ def _equalities(
     ignored: list[str],
 ) -> tuple[list[Loop], list[Coupling]]:
     loops, couplings = [], []
-    kinds = mujoco.mjtEq
+    kinds, off = mujoco.mjtEq, int(model.opt.disableflags)
     for k in range(model.neq):
         name = model.eq(k).name or f"equality {k}"
         data, kind = model.eq_data[k], kinds(int(model.eq_type[k]))
         one, two = int(model.eq_obj1id[k]), int(model.eq_obj2id[k])
-        if not model.eq_active0[k]:
+        if not model.eq_active0[k] or off & int(mujoco.mjtDisableBit.mjDSBL_EQUALITY):
             ignored.append(f"The equality {name!r} is not active and not used.")
         elif kind == kinds.mjEQ_JOINT:
             if two < 0 or np.any(data[2:5]):

@@ -94,7 +94,8 @@ def position(linkage: FourBar, phi: ArrayLike, branch: ArrayLike = 1) -> Positio
     **Arguments:** `linkage`; `phi`: crank angle from the frame [rad]; `branch`: 1 with B to the
     left of the line from A to B0, -1 with B to the right.
 
-    **Returns:** `Position`, in (-pi, pi]; NaN where traced numbers do not close.
+    **Returns:** `Position`, in (-pi, pi]; NaN where traced numbers do not close. The derivative is
+    not finite there, nor at the limits of the crank.
 
     **Raises:** `ValueError` where the linkage does not close at this angle.
 
@@ -113,11 +114,11 @@ def position(linkage: FourBar, phi: ArrayLike, branch: ArrayLike = 1) -> Positio
             f"{float(jnp.sqrt(way)):g} apart, coupler and rocker reach from "
             f"{abs(float(b - c)):g} to {float(b + c):g}."
         )
-    beside = jnp.where(root > 0, branch * jnp.sqrt(jnp.where(root > 0, root, 1.0)), 0.0)
+    # Where it only just closes the angles have no derivative, and NaN says so.
+    beside = branch * jnp.sqrt(jnp.where(closes, jnp.maximum(root, 0.0), jnp.nan))
     # B - A, a sum of the way from A to B0 and of its left normal.
     u, v = along * x - beside * y, along * y + beside * x
-    theta, psi = jnp.arctan2(v, u), jnp.arctan2(v - y, u - x)
-    return Position(jnp.where(closes, theta, jnp.nan), jnp.where(closes, psi, jnp.nan))
+    return Position(jnp.arctan2(v, u), jnp.arctan2(v - y, u - x))
 
 
 def joints(linkage: FourBar, phi: ArrayLike, branch: ArrayLike = 1) -> Joints:

@@ -11,7 +11,7 @@ from jaxtyping import Array, ArrayLike, Float
 
 from jaxgrip.checks import numbers, positive
 from jaxgrip.joints import Ball, Frame, Guide, Hinge, Joint
-from jaxgrip.mechanisms import Loop, Mechanism, assemble
+from jaxgrip.mechanisms import RESULTS, Loop, Mechanism, assemble
 from jaxgrip.rigid import Placement, body_point, from_placements
 
 
@@ -124,7 +124,8 @@ def four_bar(
       three equations more than a plane needs.
     - `gravity`: (3,) [m/s^2].
 
-    **Returns:** `Linkage` of bodies "crank", "coupler" and "rocker".
+    **Returns:** `Linkage` of bodies "crank", "coupler" and "rocker"; its start is NaN where traced
+    rods do not meet.
 
     **Raises:** `ValueError` for wrong shapes and impossible numbers; `MechanismError` when the
     rods do not meet.
@@ -151,7 +152,7 @@ def four_bar(
     coupler = jnp.arctan2(y, x) + jnp.arccos(jnp.clip(cosine, -0.999, 0.999))
     tip_x, tip_y = rods[1] * jnp.cos(coupler) - x, rods[1] * jnp.sin(coupler) - y
     guess = jnp.stack([angle, coupler - angle, jnp.arctan2(tip_y, tip_x)])
-    return Linkage(mechanism, assemble(mechanism, guess, {"crank": angle}).q)
+    return Linkage(mechanism, _closed(mechanism, guess, angle))
 
 
 def slider_crank(
@@ -171,7 +172,8 @@ def slider_crank(
     [kg]; `angle` of the crank at the start [rad]; `offset` of the guide in y [m]; `gravity`: (3,)
     [m/s^2].
 
-    **Returns:** `Linkage` of bodies "crank", "rod" and "slider", the slider in front.
+    **Returns:** `Linkage` of bodies "crank", "rod" and "slider", the slider in front; its start is
+    NaN where a traced rod does not reach the guide.
 
     **Raises:** `ValueError` for wrong shapes and impossible numbers; `MechanismError` when the rod
     does not reach the guide.
@@ -202,7 +204,12 @@ def slider_crank(
     sine = (offset - crank * jnp.sin(angle)) / rod
     tilt = jnp.arcsin(jnp.clip(sine, -0.999, 0.999))
     guess = jnp.stack([angle, tilt - angle, -tilt])
-    return Linkage(mechanism, assemble(mechanism, guess, {"crank": angle}).q)
+    return Linkage(mechanism, _closed(mechanism, guess, angle))
+
+
+def _closed(mechanism: Mechanism, guess: Array, angle: Array) -> Array:
+    found = assemble(mechanism, guess, {"crank": angle})
+    return jnp.where(found.result == RESULTS.successful, found.q, jnp.nan)
 
 
 def _rod(mass: Array, length: Array) -> tuple[Array, Array]:

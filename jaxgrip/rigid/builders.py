@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import ArrayLike
 
-from jaxgrip.checks import concrete, numbers, positive
+from jaxgrip.checks import concrete, numbers, positive, rotation_matrix
 from jaxgrip.rigid.tree import Tree, check_topology
 from jaxgrip.spatial.rotations import aligning_z, rotation_x, rotation_z
 
@@ -110,15 +110,10 @@ def from_placements(
     turns, rotation, translation = [], [], []
     for body in bodies:
         axis = _numbers(body, "axis", (3,))
-        r = _numbers(body, "rotation", (3, 3))
+        r = rotation_matrix(f"rotation of body {body.name!r}", body.rotation)
         t = _numbers(body, "translation", (3,))
         if concrete(axis) and not np.linalg.norm(axis) > 0:
             raise ValueError(f"Body {body.name!r} has a joint axis of length zero.")
-        if concrete(r) and not (
-            np.allclose(np.asarray(r) @ np.asarray(r).T, np.eye(3), atol=1e-6)
-            and np.linalg.det(r) > 0
-        ):
-            raise ValueError(f"Body {body.name!r} has a rotation that is no rotation matrix.")
         q = aligning_z(axis)
         if body.parent in names[: len(turns)]:
             parent = turns[names.index(body.parent)]

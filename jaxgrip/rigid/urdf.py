@@ -179,6 +179,7 @@ def read_urdf(path: str | Path, *, gravity: ArrayLike | Sequence[float] = GRAVIT
         raise ValueError(f"{path}: {error}") from None
     names = tuple(name for name, _, _ in moving)
     mimics = [_mimic(reader, *item, names) for item in moving if item[1].find("mimic") is not None]
+    _check_circles(path, {m.follower: m.leader for m in mimics})
     limits = [_limits(reader, joint, where) for _, joint, where in moving]
     columns = [jnp.asarray(np.array(x, dtype=float)) for x in np.reshape(limits, (-1, 6)).T]
     return Import(
@@ -297,14 +298,18 @@ class _Reader:
 
 
 def _root(path: Path) -> Element:
-    text = path.read_text(encoding="utf-8")
     try:
-        robot = ElementTree.fromstring(text)
+        # Bytes, since the file itself says its encoding.
+        robot = ElementTree.fromstring(path.read_bytes())
     except ElementTree.ParseError as error:
         raise ValueError(f"{path}: is not valid XML: {error}.") from None
     if robot.tag != "robot":
         raise ValueError(f"{path}: a URDF file has the root <robot>, this one has <{robot.tag}>.")
-    if any("xacro" in str(element.tag) for element in robot.iter()) or "${" in text:
+    # A comment may still tell of macros that are expanded.
+    if any(
+        "xacro" in str(element.tag) or any("${" in value for value in element.attrib.values())
+        for element in robot.iter()
+    ):
         raise ValueError(f"{path}: has macros; expand them first, with xacro.")
     return robot
 
@@ -422,6 +427,16 @@ def _mimic(reader: _Reader, name: str, joint: Element, where: str, names: Iterab
         for key, default in (("multiplier", 1.0), ("offset", 0.0))
     )
     return Mimic(ratio, offset, name, leader)
+
+
+def _check_circles(path: Path, leaders: dict[str, str]) -> None:
+    for name in leaders:
+        way = [name]
+        while way[-1] in leaders and way.count(way[-1]) == 1:
+            way.append(leaders[way[-1]])
+        if way.count(way[-1]) > 1:
+            circle = ", ".join(repr(x) for x in way[way.index(way[-1]) : -1])
+            raise ValueError(f"{path}: the joints {circle} mimic each other in a circle.")
 
 
 def _kind_words(kind: Any) -> str:

@@ -3,6 +3,8 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from jaxgrip.spatial.rotations import skew
+
 
 def product(a: Float[Array, "4"], b: Float[Array, "4"]) -> Float[Array, "4"]:
     """Hamilton's product a b, (4,): first the rotation b, then a."""
@@ -22,12 +24,7 @@ def to_matrix(q: Float[Array, "4"]) -> Float[Array, "3 3"]:
     Source: 002 eq. 3.10.
     """
     w, v = q[0], q[1:]
-    x, y, z = v
-    zero = jnp.zeros_like(w)
-    cross = jnp.stack(
-        [jnp.stack([zero, -z, y]), jnp.stack([z, zero, -x]), jnp.stack([-y, x, zero])]
-    )
-    return (2 * w * w - 1) * jnp.eye(3, dtype=q.dtype) + 2 * jnp.outer(v, v) + 2 * w * cross
+    return (2 * w * w - 1) * jnp.eye(3, dtype=q.dtype) + 2 * jnp.outer(v, v) + 2 * w * skew(v)
 
 
 def from_matrix(rotation: Float[Array, "3 3"]) -> Float[Array, "4"]:
@@ -80,13 +77,3 @@ def exponential(turn: Float[Array, "3"]) -> Float[Array, "4"]:
     half = jnp.where(small, 0.5 - square / 48, jnp.sin(angle / 2) / angle)
     scalar = jnp.where(small, 1 - square / 8, jnp.cos(angle / 2))
     return jnp.concatenate([scalar[None], half * turn])
-
-
-def logarithm(q: Float[Array, "4"]) -> Float[Array, "3"]:
-    """Rotation vector (3,) [rad] of a unit quaternion, of at most pi; smooth at no rotation."""
-    q = jnp.where(q[0] < 0, -q, q)
-    square = q[1:] @ q[1:]
-    small = square < 1e-12
-    size = jnp.sqrt(jnp.where(small, jnp.ones_like(square), square))
-    factor = jnp.where(small, 2 + square / 3, 2 * jnp.arctan2(size, q[0]) / size)
-    return factor * q[1:]

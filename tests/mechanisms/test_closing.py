@@ -72,6 +72,8 @@ def test_sentences(link):
         (lambda: me.assemble(mechanism, start, {"crank": 1.0, "rocker": 2.5}), "rocker held"),
         (lambda: me.assemble(mechanism, start * jnp.nan), "are not finite"),
         (lambda: me.assemble(mechanism, start, {"crnk": 1.0}), "perhaps 'crank'"),
+        (lambda: me.assemble(mechanism, start, {"crank": [1.0, 2.0]}), r"'crank' is held at has"),
+        (lambda: me.assemble(mechanism, start, {"crank": np.nan}), "'crank' is held at is not fin"),
         (lambda: me.assemble(mechanism, start[:2]), r"guess has the shape \(2,\)"),
         (
             lambda: me.consistent_velocity(mechanism, start, start, {"crank": 1.0, "rocker": 2.0}),
@@ -83,6 +85,15 @@ def test_sentences(link):
             make()
     result = me.assemble(mechanism, start, {"crank": 1.0, "rocker": 2.5}, throw=False).result
     assert bool(result == me.RESULTS.open)
+
+
+def test_traced_rods_that_do_not_meet_give_no_start():
+    def start(lengths):
+        return jg.models.four_bar(lengths=lengths).start
+
+    found = jax.vmap(start)(jnp.array([LENGTHS, (0.9, 0.1, 0.35, 0.3)]))
+    np.testing.assert_allclose(found[0], four_bar_angles(1.0), atol=1e-13)
+    assert np.all(np.isnan(found[1]))
 
 
 def test_a_joint_turned_by_180_degrees_is_named():

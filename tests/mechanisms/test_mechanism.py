@@ -1,3 +1,5 @@
+import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -76,6 +78,27 @@ def test_matrices_agree_with_recursions_and_with_automatic_derivatives():
         np.testing.assert_allclose(mine, other, rtol=0, atol=1e-13)
 
 
+def test_programs_do_not_grow_with_the_number_of_loops():
+    def row(count):
+        """Bodies side by side, each tied to the next and geared to it."""
+        at_rest = ((0.1, 0.0, 0.0), (0.1, 0.1, 0.1))
+        names = [f"b{k}" for k in range(count + 1)]
+        tree = jg.rigid.from_placements(
+            [jg.rigid.Placement(n, None, (k, 0.0, 0.0), 1.0, *at_rest) for k, n in enumerate(names)]
+        )
+        pairs = [*itertools.pairwise(names)]
+        point = np.zeros((1, 3))
+        loops = [me.Loop(f"{a}{b}", jg.joints.Ball(), a, b, point, point) for a, b in pairs]
+        return me.Mechanism(tree, loops, [me.Coupling(f"{a}={b}", a, b) for a, b in pairs])
+
+    def size(mechanism):
+        q = jnp.zeros(mechanism.n)
+        program = jax.make_jaxpr(me.reaction_forces.__wrapped__)(mechanism, q, q, q)
+        return str(program).count(" = ")
+
+    assert size(row(16)) <= size(row(8))
+
+
 def test_constraints_of_a_four_bar_are_the_way_between_the_pins():
     link = jg.models.four_bar()
     crank, coupler, rocker = q = np.array([0.3, 0.4, 1.1])
@@ -130,6 +153,15 @@ def test_sentences():
         (lambda: loop(joint=jg.joints.Rope(1.0)), "closed by a rope, which may hang slack"),
         (lambda: loop(points=axis[:1]), r"on 'b0' has 1 point\(s\); a Hinge needs 2"),
         (lambda: loop(points=axis * np.nan), "on 'b0' is not finite"),
+        (lambda: loop(points=axis[[0, 0]]), "on 'b0' has points that coincide"),
+        (
+            lambda: loop(joint=jg.joints.Guide(), points=np.array([[1.0], [2.0], [4.0]]) * axis[1]),
+            "on 'b0' has three points on a line",
+        ),
+        (
+            lambda: loop(points=jg.joints.Frame(axis[0], 2 * np.eye(3))),
+            "The rotation of loop 'pin' on 'b0' is no rotation matrix",
+        ),
         (lambda: me.Mechanism(tree, [loop(), loop()]), "Two loops or couplings are called 'pin'"),
         (lambda: me.Mechanism(tree, [loop(second="c4")]), "Loop 'pin' names no body 'c4'"),
         (lambda: me.Coupling("m", "b0", "b0"), "couples the joint of 'b0' to itself"),

@@ -130,6 +130,22 @@ def test_numbers_and_what_is_not_used(robot):
 
 
 @needs_mujoco
+def test_what_a_file_switches_off(tmp_path):
+    path = tmp_path / "off.xml"
+    option = '<option density="1.2"><flag gravity="disable" equality="disable"/></option>'
+    text = MODEL.replace('<option gravity="0.5 -0.3 -9.81"/>', option)
+    path.write_text(text.replace('name="post"', 'name="post" gravcomp="1"'))
+    robot = jg.mechanisms.read_mjcf(path)
+    np.testing.assert_array_equal(robot.mechanism.tree.gravity, np.zeros(3))
+    assert robot.mechanism.m == 0
+    assert {
+        "Compensation of gravity is not used.",
+        "Forces of a fluid are not used.",
+        "The equality 'glue' is not active and not used.",
+    } <= set(robot.file.ignored)
+
+
+@needs_mujoco
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [

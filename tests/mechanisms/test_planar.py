@@ -284,7 +284,12 @@ def test_what_does_not_close():
     lengths = jnp.array([100.0, 120.0, 130.0, 200.0])
     found = jax.vmap(lambda phi: jax.value_and_grad(angle)(phi, lengths))(jnp.array([0.5, 3.1]))
     assert jnp.isfinite(found[0][0])
+    assert jnp.isfinite(found[1][0])
     assert jnp.isnan(found[0][1])
+    assert jnp.isnan(found[1][1])
+    # The limit of the crank, coupler and rocker on a line: the slope is infinite.
+    limit = jnp.arccos((100.0**2 + 200.0**2 - 250.0**2) / (2 * 100.0 * 200.0))
+    assert not abs(jax.grad(angle)(limit, lengths)) < 1e6
     with pytest.raises(ValueError, match=r"not close at the crank angle 177\.617°: A and B0 are"):
         angle(3.1, lengths)
     with pytest.raises(ValueError, match="with the frame 500 never closes: the others reach 295"):

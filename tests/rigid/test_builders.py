@@ -80,7 +80,7 @@ def test_impossible_trees():
     placement = jg.rigid.Placement("arm", None, (0.0, 0, 0), 1.0, (0.0, 0, 0), (1.0, 1, 1))
     with pytest.raises(ValueError, match="'arm' has a joint axis of length zero"):
         jg.rigid.from_placements([placement._replace(axis=(0.0, 0, 0))])
-    with pytest.raises(ValueError, match="'arm' has a rotation that is no rotation matrix"):
+    with pytest.raises(ValueError, match="rotation of body 'arm' is no rotation matrix"):
         jg.rigid.from_placements([placement._replace(rotation=2 * np.eye(3))])
 
 

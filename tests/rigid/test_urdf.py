@@ -133,6 +133,33 @@ def test_files_that_cannot_be_read(tmp_path, old, new, message):
         jg.rigid.read_urdf(path)
 
 
+def test_mimics_of_mimics(tmp_path):
+    """A chain is one; a circle would hold its joints still and has a sentence."""
+    text = PATH.read_text()
+    limit = '<limit lower="-1.2"'
+    assert text.count(limit) == 1
+    path = tmp_path / "chain.urdf"
+    path.write_text(text.replace(limit, f'<mimic joint="extend" multiplier="2"/>{limit}'))
+    mechanism = jg.mechanisms.read_urdf(path).mechanism
+    q = jnp.array([2 * 0.08, 0.4, 0.3, 0.08])
+    np.testing.assert_allclose(jg.mechanisms.constraints(mechanism, q), [0, 0], rtol=0, atol=1e-15)
+    circle = text.replace(limit, f'<mimic joint="extend"/>{limit}').replace(
+        'mimic joint="elbow_pitch"', 'mimic joint="shoulder"'
+    )
+    path.write_text(circle)
+    with pytest.raises(ValueError, match="'shoulder', 'extend' mimic each other in a circle"):
+        jg.rigid.read_urdf(path)
+
+
+def test_encodings_and_comments_of_files(tmp_path):
+    """What a file says of itself, and macros that only a comment has."""
+    body = PATH.read_text().split("?>")[-1].replace("<robot", "<!-- ${é} --><robot", 1)
+    for encoding in ("utf-8", "iso-8859-1"):
+        path = tmp_path / "arm.urdf"
+        path.write_bytes(f'<?xml version="1.0" encoding="{encoding}"?>{body}'.encode(encoding))
+        assert jg.rigid.read_urdf(path).joints == ARM.joints
+
+
 def test_no_file():
     with pytest.raises(FileNotFoundError):
         jg.rigid.read_urdf("nowhere.urdf")
