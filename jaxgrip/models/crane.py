@@ -9,7 +9,11 @@ from jaxgrip.joints import Angle, Ball, Clamp, Distance, Hinge, Sleeve
 
 RODS = 23.129085048829175
 SUPERSTRUCTURE = (0.0, 0.0, 1.5)
-PIVOTS = {"boom foot": (1.5, 0.0, 1.0), "mast foot": (0.5, 0.0, 1.0), "a-frame foot": (-3.0, 0, 1)}
+PIVOTS = {
+    "boom foot": (1.5, 0.0, 1.0),
+    "mast foot": (0.5, 0.0, 1.0),
+    "a-frame foot": (-3.0, 0.0, 1.0),
+}
 
 
 def reference_crane(
