@@ -108,15 +108,17 @@ def solve_linear(
     """What `solve` does, without looking at the numbers."""
     if isinstance(structure, Condensed):
         whole, stiffness, inertia = structure.structure, structure.stiffness, structure.inertia
+        elements = model.elements(whole)
         own = structure.numbering
         part = whole.layout.part_of_freedom[structure.kept]
     else:
-        whole, stiffness = structure, model.stiffness(structure)
-        inertia = model.inertia_loads(structure)
+        whole, elements = structure, model.elements(structure)
+        stiffness = model.stiffness(whole, elements)
+        inertia = model.inertia_loads(whole, elements)
         own = Numbering(whole.layout.dof, whole.freedoms)
         part = whole.layout.part_of_freedom
     rotations = whole.rotations(poses)
-    tied = coupling(whole, poses)
+    tied = coupling(whole, poses, elements.bars)
     amounts = inertia_amounts(whole, poses, loads)
     force = nodal_forces(whole, poses, loads, tied, own)
     force -= jnp.sum(inertia * amounts[part], axis=1)
@@ -130,7 +132,7 @@ def solve_linear(
     )
     if isinstance(structure, Condensed):
         found = found._replace(q=structure.all(found.q, amounts))
-    return recover(whole, poses, tied, found, amounts)
+    return recover(whole, elements, poses, tied, found, amounts)
 
 
 class Equilibrium(NamedTuple):

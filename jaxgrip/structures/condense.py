@@ -67,7 +67,8 @@ def condense(structure: Structure, loads: Load | Iterable[Load] = ()) -> Condens
     """
     keep = _kept(structure, (loads,) if isinstance(loads, Load) else tuple(loads))
     kept, others = np.flatnonzero(keep), np.flatnonzero(~keep)
-    whole, load = model.stiffness(structure), model.inertia_loads(structure)
+    own = model.elements(structure)
+    whole, load = model.stiffness(structure, own), model.inertia_loads(structure, own)
     inner, across = whole[np.ix_(others, others)], whole[np.ix_(others, kept)]
     scale = 1 / jnp.sqrt(jnp.diagonal(inner))
     factor = jax.scipy.linalg.cho_factor(inner * scale[:, None] * scale[None, :], lower=True)

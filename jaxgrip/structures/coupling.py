@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 from jaxgrip.assembly import Poses
 from jaxgrip.joints import Frame, frame, relative
 from jaxgrip.spatial.rotations import skew
-from jaxgrip.structures.model import arms, bars
+from jaxgrip.structures.model import Bar, arms
 from jaxgrip.structures.structure import Block, Structure
 
 
@@ -53,8 +53,8 @@ class Coupling(NamedTuple):
     springs: Springs
 
 
-def coupling(structure: Structure, poses: Poses) -> Coupling:
-    """All equations and springs between parts at given poses."""
+def coupling(structure: Structure, poses: Poses, bar: Bar) -> Coupling:
+    """All equations and springs between parts at given poses; `bar` as `model` has them."""
     layout = structure.layout
     places = structure.places(poses)
     equations, springs = [], []
@@ -62,9 +62,7 @@ def coupling(structure: Structure, poses: Poses) -> Coupling:
         layout.blocks, _entries(structure, poses), strict=True
     ):
         (springs if block.spring else equations).append((values, stations, rows))
-    return Coupling(
-        _joined(equations, layout.equations), _springs(structure, poses, places, springs)
-    )
+    return Coupling(_joined(equations, layout.equations), _springs(structure, bar, places, springs))
 
 
 def matrix(
@@ -90,9 +88,8 @@ def in_parts(
     return turned if link is None else jnp.einsum("eak,ea->ek", link, turned)
 
 
-def _springs(structure: Structure, poses: Poses, places: Array, turning: list) -> Springs:
+def _springs(structure: Structure, bar: Bar, places: Array, turning: list) -> Springs:
     layout = structure.layout
-    bar = bars(structure)
     ropes = np.flatnonzero(bar.tension_only)
     kinds = [
         structure.transfer[span.name] if span.transferred else structure.ties[span.name].kind

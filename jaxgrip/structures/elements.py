@@ -24,11 +24,11 @@ class Axial(eqx.Module):
 
     tension_only: ClassVar[bool] = False
 
-    def stiffness(self, length: Float[Array, ""]) -> Float[Array, ""]:
+    def stiffness(self, length: Float[Array, "*m"]) -> Float[Array, "*m"]:
         """Force by stretch [N/m]."""
         raise NotImplementedError
 
-    def mass(self, length: Float[Array, ""]) -> Float[Array, ""]:
+    def mass(self, length: Float[Array, "*m"]) -> Float[Array, "*m"]:
         """Mass [kg], spread evenly."""
         return jnp.zeros_like(length)
 
@@ -43,11 +43,11 @@ class Bar(Axial):
         self.material = material
         self.A = positive("The area A of a bar", A, (), unit="m^2")
 
-    def stiffness(self, length: Float[Array, ""]) -> Float[Array, ""]:
+    def stiffness(self, length: Float[Array, "*m"]) -> Float[Array, "*m"]:
         """E A / L [N/m]."""
         return self.material.E * self.A / length
 
-    def mass(self, length: Float[Array, ""]) -> Float[Array, ""]:
+    def mass(self, length: Float[Array, "*m"]) -> Float[Array, "*m"]:
         """ρ A L [kg]."""
         return self.material.rho * self.A * length
 
@@ -64,11 +64,11 @@ class Rope(Axial):
         self.EA = positive("The stiffness EA of a rope", EA, (), unit="N")
         self.mass_per_length = non_negative("The mass of a rope per metre", mass_per_length, ())
 
-    def stiffness(self, length: Float[Array, ""]) -> Float[Array, ""]:
+    def stiffness(self, length: Float[Array, "*m"]) -> Float[Array, "*m"]:
         """E A / L [N/m]."""
         return self.EA / length
 
-    def mass(self, length: Float[Array, ""]) -> Float[Array, ""]:
+    def mass(self, length: Float[Array, "*m"]) -> Float[Array, "*m"]:
         """Mass of the length [kg]."""
         return self.mass_per_length * length
 
@@ -81,7 +81,7 @@ class Spring(Axial):
     def __init__(self, k):
         self.k = positive("The stiffness k of a spring", k, (), unit="N/m")
 
-    def stiffness(self, length: Float[Array, ""]) -> Float[Array, ""]:
+    def stiffness(self, length: Float[Array, "*m"]) -> Float[Array, "*m"]:
         """k whatever the length."""
         return self.k + 0.0 * length
 
@@ -225,4 +225,4 @@ def _holds(mask: np.ndarray) -> bool:
         signs = np.array([1.0, sign, 1.0, sign])
         stiffness[np.ix_(dofs, dofs)] = bend * signs[:, None] * signs[None, :]
     own = stiffness[np.ix_(loose, loose)]
-    return not loose.any() or np.linalg.eigvalsh(own)[0] > 1e-9
+    return not loose.any() or bool(np.linalg.eigvalsh(own)[0] > 1e-9)

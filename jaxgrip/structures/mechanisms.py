@@ -51,12 +51,13 @@ def zero_modes(structure: Structure, poses: Poses, taut: Array | None = None) ->
 def _modes(structure: Structure, poses: Poses, taut: Array | None) -> tuple:
     rotations = structure.rotations(poses)
     own = Numbering(structure.layout.dof, structure.freedoms)
-    tied = coupling(structure, poses)
+    elements = model.elements(structure)
+    tied = coupling(structure, poses, elements.bars)
     stretch = matrix(structure, rotations, tied.springs.rows, own)
     spring = tied.springs.stiffness
     if taut is not None:
         spring = jnp.where(taut, spring, 0.0)
-    total = model.stiffness(structure) + stretch.T @ (spring[:, None] * stretch)
+    total = model.stiffness(structure, elements) + stretch.T @ (spring[:, None] * stretch)
     equations = matrix(structure, rotations, tied.equations, own)
     scale, weight = linear.scales(total, equations)
     rows = equations * scale[None, :] * weight[:, None]

@@ -72,6 +72,20 @@ class Bar(NamedTuple):
     mass: Float[Array, " m"]
 
 
+class Elements(NamedTuple):
+    """All elements of all parts, computed once."""
+
+    groups: list[BeamGroup]
+    matrices: list[BeamMatrices]
+    bars: Bar
+
+
+def elements(structure: Structure) -> Elements:
+    """Everything of the elements that does not depend on displacements."""
+    groups = beam_groups(structure)
+    return Elements(groups, [beam_matrices(group) for group in groups], bars(structure))
+
+
 def beam_groups(structure: Structure) -> list[BeamGroup]:
     """All beams, sorted by theory and by whether ends are released."""
     sorted_: dict[tuple[type, bool], list[tuple[int, int, Beams]]] = {}
@@ -204,16 +218,15 @@ def add_forces(
     return total.at[structure.layout.dof[nodes]].add(forces, mode="drop")
 
 
-def stiffness(structure: Structure) -> Float[Array, "n n"]:
+def stiffness(structure: Structure, own: Elements) -> Float[Array, "n n"]:
     """Stiffness of all parts without their ropes."""
     total = jnp.zeros((structure.freedoms, structure.freedoms))
-    for group in beam_groups(structure):
-        matrices = beam_matrices(group)
+    for group, matrices in zip(own.groups, own.matrices, strict=True):
         k = matrices.stiffness
         if matrices.end is not None:
             k = jnp.einsum("mai,mab,mbj->mij", matrices.end, k, matrices.end)
         total = add_matrices(structure, total, group.ends, k)
-    bar = bars(structure)
+    bar = own.bars
     stiff = np.flatnonzero(~bar.tension_only)
     if len(stiff):
         row = stretch(bar.direction[stiff])
@@ -228,17 +241,16 @@ def stretch(direction: Float[Array, "m 3"]) -> Float[Array, "m 12"]:
     return jnp.concatenate([-direction, still, direction, still], axis=1)
 
 
-def inertia_loads(structure: Structure) -> Float[Array, "n 12"]:
+def inertia_loads(structure: Structure, own: Elements) -> Float[Array, "n 12"]:
     """∫ ρ Nᵀ (a0 + W x) dV by the three numbers of a0, then the nine of W, in part axes."""
     total = jnp.zeros((structure.freedoms, 12))
-    for group in beam_groups(structure):
-        matrices = beam_matrices(group)
+    for group, matrices in zip(own.groups, own.matrices, strict=True):
         load = matrices.inertia
         if matrices.end is not None:
             load = jnp.einsum("mij,mki->mkj", matrices.end, load)
         load = jnp.moveaxis(load.reshape(-1, 12, 2, 6), 1, 3).reshape(-1, 6, 12)
         total = add_forces(structure, total, group.ends.reshape(-1), load)
-    x, bar = structure.nodes(), bars(structure)
+    x, bar = structure.nodes(), own.bars
     nodes, masses = point_masses(structure)
     # Half of a bar's mass moves with either end, and a sixth with the other one's place.
     places = jnp.concatenate([x[bar.ends[:, 0]], x[bar.ends[:, 1]]])

@@ -179,6 +179,7 @@ def centre_of_gravity(
 
 def recover(
     structure: Structure,
+    elements: model.Elements,
     poses: Poses,
     tied: Coupling,
     found: "Equilibrium",
@@ -190,8 +191,7 @@ def recover(
     beams = jnp.zeros((0, 2, 6))
     orders = [np.zeros(0, dtype=int)]
     part = np.searchsorted(np.array(layout.offsets), np.arange(len(layout.root)), side="right") - 1
-    for group in model.beam_groups(structure):
-        matrices = model.beam_matrices(group)
+    for group, matrices in zip(elements.groups, elements.matrices, strict=True):
         load = -jnp.einsum("mkj,mk->mj", matrices.inertia, amounts[part[group.ends[:, 0]]])
         at_ends = matrices.ends(u[group.ends].reshape(-1, 12), load)
         forces = jnp.einsum("mij,mj->mi", matrices.stiffness, at_ends) - load
@@ -200,7 +200,7 @@ def recover(
         beams = jnp.concatenate([beams, forces.reshape(-1, 2, 6) * signs[None]])
         orders.append(group.order)
     beams = beams[np.argsort(np.concatenate(orders))]
-    bar = model.bars(structure)
+    bar = elements.bars
     stretch = jnp.einsum("ma,mka->mk", bar.direction, u[bar.ends, :3])
     bar_forces = bar.stiffness * (stretch[:, 1] - stretch[:, 0])
     ropes = np.flatnonzero(bar.tension_only)

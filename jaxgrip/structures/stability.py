@@ -27,7 +27,8 @@ from jaxgrip.structures.loads import Load
 from jaxgrip.structures.results import RESULTS, Solution, recover
 from jaxgrip.structures.structure import Structure
 
-TOLERANCE = 1e-12
+# Newton's last step squares it; rounding of slender structures stays below it.
+TOLERANCE = 1e-6
 STEPS = 50
 
 
@@ -114,8 +115,7 @@ class _Problem(NamedTuple):
     """What does not change in the course of the iterations."""
 
     structure: Structure
-    groups: list
-    matrices: list
+    elements: model.Elements
     end_loads: list
     lines: Lines
     turning: Float[Array, "s n"]
@@ -145,7 +145,7 @@ def _second_order(structure: Structure, poses: Poses, loads: tuple[Load, ...]) -
     _, tangent = _internal(frozen, done.q)
     tangent = (tangent + tangent.T) / 2
     margin = linear.factorise(tangent, frozen.equations).margin()
-    stiff = int(np.sum(~model.bars(structure).tension_only))
+    stiff = int(np.sum(~problem.elements.bars.tension_only))
     moved = (problem.lines.ends @ done.q).reshape(-1, 2, 3)
     own = _tensions(problem.lines, moved)[stiff:]
     turned = problem.turning_stiffness * (problem.turning @ done.q)
@@ -158,16 +158,20 @@ def _second_order(structure: Structure, poses: Poses, loads: tuple[Load, ...]) -
         margin,
         end.change <= TOLERANCE,
     )
-    solution = recover(structure, poses, problem.tied, found, problem.amounts)
+    solution = recover(structure, problem.elements, poses, problem.tied, found, problem.amounts)
     displacements = _element_displacements(problem, done.q)
     beams = [
         _beam_forces(*beam)
         for beam in zip(
-            problem.groups, problem.matrices, problem.end_loads, displacements, strict=True
+            problem.elements.groups,
+            problem.elements.matrices,
+            problem.end_loads,
+            displacements,
+            strict=True,
         )
     ]
     if beams:
-        order = np.argsort(np.concatenate([group.order for group in problem.groups]))
+        order = np.argsort(np.concatenate([group.order for group in problem.elements.groups]))
         beams = jnp.concatenate(beams)[order]
         solution = eqx.tree_at(lambda s: s.beam_forces, solution, beams)
     result = RESULTS.where(
@@ -180,26 +184,24 @@ def _problem(structure: Structure, poses: Poses, loads: tuple[Load, ...]) -> _Pr
     layout = structure.layout
     rotations = structure.rotations(poses)
     own = Numbering(layout.dof, structure.freedoms)
-    tied = coupling(structure, poses)
+    elements = model.elements(structure)
+    tied = coupling(structure, poses, elements.bars)
     amounts = inertia_amounts(structure, poses, loads)
     force = nodal_forces(structure, poses, loads, tied, own)
-    inertia = model.inertia_loads(structure)
+    inertia = model.inertia_loads(structure, elements)
     force -= jnp.sum(inertia * amounts[layout.part_of_freedom], axis=1)
-    groups = model.beam_groups(structure)
-    matrices = [model.beam_matrices(group) for group in groups]
     part = np.searchsorted(np.array(layout.offsets), np.arange(len(layout.root)), side="right") - 1
     end_loads = [
         -jnp.einsum("mkj,mk->mj", m.inertia, amounts[part[g.ends[:, 0]]])
-        for g, m in zip(groups, matrices, strict=True)
+        for g, m in zip(elements.groups, elements.matrices, strict=True)
     ]
     springs = matrix(structure, rotations, tied.springs.rows, own)
     straight = len(springs) - layout.row_springs
     return _Problem(
         structure,
-        groups,
-        matrices,
+        elements,
         end_loads,
-        _lines(structure, poses, tied, own),
+        _lines(structure, elements.bars, poses, tied, own),
         springs[straight:],
         tied.springs.stiffness[straight:],
         matrix(structure, rotations, tied.equations, own),
@@ -209,9 +211,10 @@ def _problem(structure: Structure, poses: Poses, loads: tuple[Load, ...]) -> _Pr
     )
 
 
-def _lines(structure: Structure, poses: Poses, tied: Coupling, own: Numbering) -> Lines:
+def _lines(
+    structure: Structure, bar: model.Bar, poses: Poses, tied: Coupling, own: Numbering
+) -> Lines:
     """Stiff bars within parts, then ropes within parts, then ties."""
-    bar = model.bars(structure)
     stiff, ropes = np.flatnonzero(~bar.tension_only), np.flatnonzero(bar.tension_only)
     spans = np.array([s.ends for s in structure.layout.spans], dtype=int).reshape(-1, 2)
     ends = np.concatenate([bar.ends[stiff], bar.ends[ropes], spans])
@@ -263,7 +266,11 @@ def _internal(problem: _Problem, q: Array) -> tuple[Float[Array, " n"], Float[Ar
     force, tangent = force + jnp.zeros(n), tangent + jnp.zeros((n, n))
     displacements = _element_displacements(problem, q)
     for group, matrices, load, u in zip(
-        problem.groups, problem.matrices, problem.end_loads, displacements, strict=True
+        problem.elements.groups,
+        problem.elements.matrices,
+        problem.end_loads,
+        displacements,
+        strict=True,
     ):
         own, slope = _beams(group, matrices, load, u)
         force = model.add_forces(structure, force, group.ends.reshape(-1), own.reshape(-1, 6))
@@ -283,7 +290,7 @@ def _internal(problem: _Problem, q: Array) -> tuple[Float[Array, " n"], Float[Ar
 
 def _element_displacements(problem: _Problem, q: Array) -> list[Float[Array, "m 12"]]:
     u = model.displacements(problem.structure, q)
-    return [u[group.ends].reshape(-1, 12) for group in problem.groups]
+    return [u[group.ends].reshape(-1, 12) for group in problem.elements.groups]
 
 
 def _beams(
@@ -398,14 +405,20 @@ def _linear_stress(problem: _Problem, taut: Array) -> tuple[Array, Array, Array]
     # Bars within parts are in the stiffness of the parts already.
     others = jnp.concatenate([rows[stiff:], problem.turning])
     other_strength = jnp.concatenate([strength[stiff:], problem.turning_stiffness])
-    stiffness = model.stiffness(structure) + others.T @ (other_strength[:, None] * others)
+    stiffness = model.stiffness(structure, problem.elements) + others.T @ (
+        other_strength[:, None] * others
+    )
     b = problem.equations
     factor = linear.factorise(stiffness, b)
     q, _ = linear.solve(stiffness, b, factor, problem.force, jnp.zeros(len(b)))
     geometric = jnp.zeros_like(stiffness)
     displacements = _element_displacements(problem, q)
     for group, own, load, u in zip(
-        problem.groups, problem.matrices, problem.end_loads, displacements, strict=True
+        problem.elements.groups,
+        problem.elements.matrices,
+        problem.end_loads,
+        displacements,
+        strict=True,
     ):
         u = own.ends(u, load)
         k = jax.vmap(group.element.geometric_stiffness)(

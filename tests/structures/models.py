@@ -110,3 +110,18 @@ def crane_poses(boom_deg, slew=0.0):
     return jg.assembly.Poses(
         jnp.array([[0, 0, 0.0], *(places @ turn.T)]), jnp.array([[1, 0, 0, 0.0], *quaternion])
     )
+
+
+def chain(nodes, *, held=("root",), turned=True, reach=None, released=((), ()), section=BOX):
+    """Beams from node to node, held at the first, at a slant."""
+    beams = js.Beams(
+        [(k, k + 1) for k in range(len(nodes) - 1)], section, reach=reach, released=released
+    )
+    frame = js.FramePart(nodes, [beams], {"root": (0,), "tip": (len(nodes) - 1,)})
+    quaternion = TILTED if turned else (1.0, 0, 0, 0)
+    system = jg.assembly.System(
+        [frame.part("part", (1.0, -2.0, 0.5), quaternion)],
+        [jg.assembly.Connection("anchor", jg.joints.Clamp(), "part")],
+    )
+    supports = {f"part.{name}": "all" for name in held}
+    return js.Structure(system, {"part": frame}, supports=supports), jg.assembly.start(system)
