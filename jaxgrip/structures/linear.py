@@ -41,9 +41,9 @@ def scales(
     stiffness: Float[Array, "n n"], equations: Float[Array, "m n"]
 ) -> tuple[Float[Array, " n"], Float[Array, " m"]]:
     """Factors of freedoms and of equations that bring the diagonal and the rows to 1."""
-    diagonal = jnp.diagonal(stiffness)
-    least = jnp.max(diagonal, initial=0.0) * 1e-14
-    scale = 1 / jnp.sqrt(jnp.where(diagonal > least, diagonal, jnp.max(diagonal, initial=1e-300)))
+    diagonal = jnp.abs(jnp.diagonal(stiffness))
+    # What is held by equations only has no stiffness of its own, or that of rounding.
+    scale = 1 / jnp.sqrt(jnp.maximum(diagonal, 1e-9 * jnp.max(diagonal, initial=1e-300)))
     rows = jnp.sqrt(jnp.sum((equations * scale[None, :]) ** 2, axis=1))
     return scale, 1 / jnp.where(rows > 0, rows, 1.0)
 
@@ -91,3 +91,15 @@ def solve(
     return jax.lax.custom_linear_solve(
         product, (force, gap), twice, transpose_solve=twice, symmetric=True
     )
+
+
+def stability(tangent: Float[Array, "n n"], equations: Float[Array, "m n"]) -> Float[Array, ""]:
+    """Smallest eigenvalue of the scaled tangent where the equations hold; negative if unstable."""
+    scale, weight = scales(tangent, equations)
+    basis, size, _ = jnp.linalg.svd(
+        (equations * scale[None, :] * weight[:, None]).T, full_matrices=False
+    )
+    held = jnp.where(size[None, :] > 1e-6, basis, 0.0)
+    free = jnp.eye(len(scale)) - held @ held.T
+    scaled = free @ (tangent * scale[:, None] * scale[None, :]) @ free
+    return jnp.min(jnp.linalg.eigvalsh((scaled + scaled.T) / 2 + held @ held.T))

@@ -143,8 +143,7 @@ def _second_order(structure: Structure, poses: Poses, loads: tuple[Load, ...]) -
     end = jax.lax.while_loop(going, body, start)
     done = _newton(problem, jax.lax.stop_gradient(end))
     _, tangent = _internal(frozen, done.q)
-    tangent = (tangent + tangent.T) / 2
-    margin = linear.factorise(tangent, frozen.equations).margin()
+    margin = linear.stability(jax.lax.stop_gradient(tangent), frozen.equations)
     stiff = int(np.sum(~problem.elements.bars.tension_only))
     moved = (problem.lines.ends @ done.q).reshape(-1, 2, 3)
     own = _tensions(problem.lines, moved)[stiff:]
@@ -159,12 +158,13 @@ def _second_order(structure: Structure, poses: Poses, loads: tuple[Load, ...]) -
         end.change <= TOLERANCE,
     )
     solution = recover(structure, problem.elements, poses, problem.tied, found, problem.amounts)
+    elements = problem.elements
     displacements = _element_displacements(problem, done.q)
     beams = [
         _beam_forces(*beam)
         for beam in zip(
-            problem.elements.groups,
-            problem.elements.matrices,
+            elements.groups,
+            elements.matrices,
             problem.end_loads,
             displacements,
             strict=True,
@@ -264,10 +264,10 @@ def _internal(problem: _Problem, q: Array) -> tuple[Float[Array, " n"], Float[Ar
     force = problem.turning.T @ (problem.turning_stiffness * (problem.turning @ q))
     tangent = problem.turning.T @ (problem.turning_stiffness[:, None] * problem.turning)
     force, tangent = force + jnp.zeros(n), tangent + jnp.zeros((n, n))
-    displacements = _element_displacements(problem, q)
+    elements, displacements = problem.elements, _element_displacements(problem, q)
     for group, matrices, load, u in zip(
-        problem.elements.groups,
-        problem.elements.matrices,
+        elements.groups,
+        elements.matrices,
         problem.end_loads,
         displacements,
         strict=True,
@@ -412,10 +412,10 @@ def _linear_stress(problem: _Problem, taut: Array) -> tuple[Array, Array, Array]
     factor = linear.factorise(stiffness, b)
     q, _ = linear.solve(stiffness, b, factor, problem.force, jnp.zeros(len(b)))
     geometric = jnp.zeros_like(stiffness)
-    displacements = _element_displacements(problem, q)
+    elements, displacements = problem.elements, _element_displacements(problem, q)
     for group, own, load, u in zip(
-        problem.elements.groups,
-        problem.elements.matrices,
+        elements.groups,
+        elements.matrices,
         problem.end_loads,
         displacements,
         strict=True,

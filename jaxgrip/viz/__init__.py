@@ -3,6 +3,8 @@
 from jaxgrip.viz.curves import Curve as Curve
 from jaxgrip.viz.curves import Panel as Panel
 from jaxgrip.viz.curves import curves as curves
+from jaxgrip.viz.frame import animate_frame as animate_frame
+from jaxgrip.viz.frame import frame as frame
 from jaxgrip.viz.linkage import animate_linkage as animate_linkage
 from jaxgrip.viz.linkage import linkage as linkage
 from jaxgrip.viz.mechanism import Animation as Animation

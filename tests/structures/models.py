@@ -1,5 +1,6 @@
 """Structures used in several tests."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -125,3 +126,19 @@ def chain(nodes, *, held=("root",), turned=True, reach=None, released=((), ()), 
     )
     supports = {f"part.{name}": "all" for name in held}
     return js.Structure(system, {"part": frame}, supports=supports), jg.assembly.start(system)
+
+
+def check_derivatives(function, at, tolerance):
+    """Both modes against central differences of fourth order."""
+    step = 2e-3
+    function = jax.jit(function)
+
+    def difference(k, h):
+        return (function(at.at[k].add(h)) - function(at.at[k].add(-h))) / (2 * h)
+
+    columns = [(4 * difference(k, step / 2) - difference(k, step)) / 3 for k in range(len(at))]
+    expected = np.stack(columns, axis=1)
+    scale = np.maximum(np.abs(expected).max(axis=1, keepdims=True), 1e-300)
+    for mode in (jax.jacfwd, jax.jacrev):
+        error = np.abs(np.asarray(jax.jit(mode(function))(at)) - expected) / scale
+        assert error.max() < tolerance, error
