@@ -28,6 +28,8 @@ def numbers(name: str, value: Any, *allowed: tuple[int, ...]) -> jax.Array:
     Any shape will do where none is given.
     """
     try:
+        if isinstance(value, str):
+            raise TypeError
         x = jnp.asarray(value, dtype=float)
     except (TypeError, ValueError):
         raise ValueError(f"{name} is no number or array of numbers: {value!r}.") from None

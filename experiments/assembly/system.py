@@ -74,7 +74,9 @@ def run(settings: Config, run: Run) -> None:
     }
     run.figure(
         "assembly",
-        viz.linkage(parts, f"{Path(settings.system).stem}: assembled", plane=settings.plane),
+        viz.linkage(
+            parts, f"{Path(settings.system).stem}: {_done(settings)}", plane=settings.plane
+        ),
         "Parts as lines through their attachments, seen from the side.",
     )
     run.arrays(
@@ -97,6 +99,10 @@ def run(settings: Config, run: Run) -> None:
             viz.animate_linkage(parts, f"Moving {settings.drive}", plane=settings.plane),
             f"The way of {settings.drive} to {settings.to:g}.",
         )
+
+
+def _done(settings: Config) -> str:
+    return "assembled" if settings.drive is None else f"moved by {settings.drive}"
 
 
 def _unit(system, name: str) -> str:

@@ -399,7 +399,7 @@ def explain(assembly: Assembly, start: Poses) -> str:
             return (
                 f"The {type(joint).__name__.lower()} {worst!r} asks for "
                 f"{scale * asked:.6g}{unit}; the closest found is "
-                f"{scale * float(reached):.6g}{unit}."
+                f"{scale * float(reached):.4g}{unit}."
             )
     worst = max(misses, key=misses.get)
     joint = system.connections[system.connection(worst)].joint

@@ -301,6 +301,8 @@ def _root(path: Path) -> Element:
     try:
         # Bytes, since the file itself says its encoding.
         robot = ElementTree.fromstring(path.read_bytes())
+    except OSError as error:
+        raise ValueError(f"{path}: cannot be read: {error.strerror}.") from None
     except ElementTree.ParseError as error:
         raise ValueError(f"{path}: is not valid XML: {error}.") from None
     if robot.tag != "robot":

@@ -153,16 +153,21 @@ def likely(found, published, count):
     return abs(found - published) <= max(3 * np.sqrt(2 * count * p * (1 - p)), 1)
 
 
+LONG = {"marks": pytest.mark.long}
+
+
 @pytest.mark.parametrize(
     ("rows", "pivot", "counts", "steps"),
     [
         ("all", "relative", (0, 0, 0), None),
-        ("all", "relative_guarded", (50, 46, 38), (6.2, 7.9, 12.0)),
-        ("all", "scaled", (50, 50, 46), (4.8, 6.0, 7.6)),
-        ("all", "column", (50, 50, 39), (4.0, 5.2, 7.3)),
+        pytest.param(
+            "all", "relative_guarded", (50, 46, 38), (6.2, 7.9, 12.0), marks=pytest.mark.long
+        ),
+        pytest.param("all", "scaled", (50, 50, 46), (4.8, 6.0, 7.6), **LONG),
+        pytest.param("all", "column", (50, 50, 39), (4.0, 5.2, 7.3), **LONG),
         ("all", "least_squares", (50, 50, 45), (4.0, 5.1, 7.2)),
         ("selected", "relative", (50, 50, 42), (4.0, 5.2, 7.7)),
-        ("selected", "column", (50, 50, 42), (4.0, 5.2, 7.7)),
+        pytest.param("selected", "column", (50, 50, 42), (4.0, 5.2, 7.7), **LONG),
     ],
 )
 def test_the_four_bar_converges_as_often_as_in_the_table_of_pivots(rows, pivot, counts, steps):
@@ -248,7 +253,14 @@ def test_forms_and_variants_end_at_the_same_crane(form, rows, pivot):
     assert abs(np.rad2deg(np.arctan2(boom[2], boom[0])) - 75) < 1e-8
 
 
-@pytest.mark.parametrize(("degrees", "published"), [(5, 40), (15, 39), (30, 32)])
+@pytest.mark.parametrize(
+    ("degrees", "published"),
+    [
+        pytest.param(5, 40, **LONG),
+        pytest.param(15, 39, **LONG),
+        (30, 32),
+    ],
+)
 def test_the_crane_is_found_from_scattered_starts(degrees, published):
     system = crane(42.930175867)
     found = sum(right(system, solve(system, s)) for s in starts(system, degrees, 40, scatter=1.0))
