@@ -43,7 +43,8 @@ def scales(
     """Factors of freedoms and of equations that bring the diagonal and the rows to 1."""
     diagonal = jnp.abs(jnp.diagonal(stiffness))
     # What is held by equations only has no stiffness of its own, or that of rounding.
-    scale = 1 / jnp.sqrt(jnp.maximum(diagonal, 1e-9 * jnp.max(diagonal, initial=1e-300)))
+    largest = jnp.max(diagonal, initial=1e-300)
+    scale = 1 / jnp.sqrt(jnp.where(diagonal > 1e-9 * largest, diagonal, largest))
     rows = jnp.sqrt(jnp.sum((equations * scale[None, :]) ** 2, axis=1))
     return scale, 1 / jnp.where(rows > 0, rows, 1.0)
 
@@ -71,26 +72,27 @@ def solve(
     gap: Float[Array, " m"],
 ) -> tuple[Float[Array, " n"], Float[Array, " m"]]:
     """u and λ of K u + Bᵀ λ = f, B u = g, differentiable to any order."""
+    n = len(force)
 
+    # One vector: transposing needs all parts of the right side to be variable, or none.
     def product(z):
-        u, forces = z
-        return stiffness @ u + equations.T @ forces, equations @ u
+        u, forces = z[:n], z[n:]
+        return jnp.concatenate([stiffness @ u + equations.T @ forces, equations @ u])
 
     def step(b):
-        f, g = b[0] * factor.scale, b[1] * factor.weight
+        f, g = b[:n] * factor.scale, b[n:] * factor.weight
         y = solve_triangular(factor.lower, f, lower=True) + factor.across @ g
         forces = cho_solve((factor.schur, True), factor.across.T @ y - g)
         u = solve_triangular(factor.lower, y - factor.across @ forces, lower=True, trans=1)
-        return u * factor.scale, forces * factor.weight
+        return jnp.concatenate([u * factor.scale, forces * factor.weight])
 
     def twice(_, b):
         z = step(b)
-        rest = jax.tree.map(jnp.subtract, b, product(z))
-        return jax.tree.map(jnp.add, z, step(rest))
+        return z + step(b - product(z))
 
-    return jax.lax.custom_linear_solve(
-        product, (force, gap), twice, transpose_solve=twice, symmetric=True
-    )
+    right = jnp.concatenate([force, gap])
+    z = jax.lax.custom_linear_solve(product, right, twice, transpose_solve=twice, symmetric=True)
+    return z[:n], z[n:]
 
 
 def stability(tangent: Float[Array, "n n"], equations: Float[Array, "m n"]) -> Float[Array, ""]:

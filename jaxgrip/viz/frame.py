@@ -144,7 +144,10 @@ class _Drawing(NamedTuple):
             kind = structure.transfer.get(span.name) or structure.ties[span.name].kind
             area = getattr(kind, "A", np.nan) if quantity == "stress" else 1.0
             _add(lines, moves, values, slack, places, u, np.array([span.ends]), force / area, loose)
-        held = [np.asarray(wrench.place) for wrench in solution.reactions().values()]
+        tied = [s for b in structure.layout.blocks for side in b.stations for s in side]
+        tied += [s for span in structure.layout.spans for s in span.ends]
+        supported = [s for b in structure.layout.blocks if b.kind == "support" for s, _ in b.held]
+        held = places[sorted({s for s in tied if s >= count} | set(supported))]
         unit = 1e3 if quantity == "force" else 1e6
         return cls(
             np.concatenate(lines),
@@ -152,7 +155,7 @@ class _Drawing(NamedTuple):
             np.concatenate(values) / unit,
             _pair(slack),
             _pair(rigid),
-            np.array(held).reshape(-1, 3),
+            held,
         )
 
 
@@ -280,6 +283,8 @@ def _explain(
         Line2D([], [], color="#BDBDBD", linewidth=1.2, label="undeformed"),
         Line2D([], [], color=_SIGNED(0.9), linewidth=3.2, label=shown),
     ]
+    if np.isnan(drawing.values).any():
+        handles.append(Line2D([], [], color=GREY, linewidth=3.2, label="no area given"))
     if len(drawing.rigid[0]):
         handles.append(Line2D([], [], color="black", linewidth=1.6, label="rigid"))
     if len(drawing.slack[0]):

@@ -167,7 +167,7 @@ def test_superelements_give_the_whole_solution():
         close(getattr(parts, name), getattr(whole, name), 1e-10)
     structure, poses = two_frames(J.Hinge(), supports={"lower.tip": "all", "upper.tip": "all"})
     under = (js.NodalForce(("upper", 3), (1e3, 2e3, -1e5)), js.Inertia(rate=1.0))
-    whole, parts = (js.solve(x, poses, loads) for x in (structure, js.condense(structure, loads)))
+    whole, parts = (js.solve(x, poses, under) for x in (structure, js.condense(structure, under)))
     for name in ("displacements", "beam_forces", "multipliers"):
         close(getattr(parts, name), getattr(whole, name), 1e-10)
     with pytest.raises(ValueError, match=r"'upper', 3\).*condensed"):

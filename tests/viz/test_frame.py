@@ -1,0 +1,32 @@
+import sys
+
+import numpy as np
+import pytest
+
+import jaxgrip as jg
+from jaxgrip import viz
+from tests.structures.models import chain
+
+js = jg.structures
+
+
+def test_bent_line_is_the_cubic_of_a_cantilever():
+    structure, poses = chain([[0, 0, 0], [2.0, 0, 0]], turned=False)
+    solution = js.solve(structure, poses, js.NodalForce("part.tip", (0, 0, -1e3)))
+    drawing = sys.modules["jaxgrip.viz.frame"]._Drawing.of(solution, "force")
+    s = np.linspace(0, 1, drawing.moves.shape[1])[:, None]
+    tip = drawing.moves[0, -1:]
+    np.testing.assert_allclose(drawing.moves[0], tip * (3 * s**2 - s**3) / 2, atol=1e-15)
+
+
+def test_picture_says_what_it_shows():
+    structure, poses = chain([[0, 0, 0], [2.0, 0, 0]], turned=False, reach=(0.1, 0.1))
+    load = js.NodalForce("part.tip", (0, 0, -1e3))
+    solution = js.solve(structure, poses, load)
+    figure = viz.frame(solution, "Cantilever", quantity="stress", scale=100.0, loads=[load])
+    words = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert words == ["undeformed", "deformed, enlarged 100 times", "support"]
+    assert "[MPa]" in figure.axes[1].get_ylabel()
+    assert figure.axes[0].texts[0].get_text().strip() == "1 kN"
+    with pytest.raises(ValueError, match="'force' or 'stress'"):
+        viz.frame(solution, "Cantilever", quantity="moment")
