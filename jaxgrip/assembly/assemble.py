@@ -162,6 +162,8 @@ def assemble(
 
     Source: 002 sections 3.1, 3.2, 6.1 and 6.3.
     """
+    if not system.connections:
+        raise ValueError("There are no connections to satisfy; add some, such as a clamp.")
     if parameters is not None:
         system = system.with_parameters(parameters)
     turns = None

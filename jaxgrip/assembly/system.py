@@ -107,8 +107,6 @@ class System(eqx.Module):
         }
         if not self.parts:
             raise ValueError("A system needs at least one part.")
-        if not self.connections:
-            raise ValueError("A system needs at least one connection, such as a clamp.")
         _check_names("part", [part.name for part in self.parts])
         _check_names("connection", [connection.name for connection in self.connections])
         for part in self.parts:

@@ -86,6 +86,7 @@ def test_string_hardens():
     np.testing.assert_allclose(moved, 1 / (1e4 / 1.0 * 2 + 1.0), rtol=1e-4)
 
 
+@pytest.mark.long
 def test_stability_has_derivatives():
     structure, poses = cantilever(2)
 
