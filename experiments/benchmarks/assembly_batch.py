@@ -89,8 +89,8 @@ def structures() -> Row:
 
         return jax.vmap(at)(angles)
 
-    # A few variants at a time keep the memory small.
-    many = jax.jit(lambda every: jax.lax.map(one, every, batch_size=10))
+    # One variant at a time, all of its positions at once, keeps the memory small.
+    many = jax.jit(lambda every: jax.lax.map(one, every))
     first, run = timed(lambda: many(every), repeats=1)
     ours = np.asarray(many(every))
     cases = np.random.default_rng(2004).integers((VARIANTS, ANGLES), size=(PEER_CASES, 2))

@@ -80,7 +80,7 @@ def study(run: Run, booms: int, masts: int, positions: int) -> None:
         def one(variant: Variant) -> dict:
             return capacity(variant, angles, start)
 
-        return jax.lax.map(one, every, batch_size=10)
+        return jax.lax.map(one, every)
 
     found = {name: np.asarray(x) for name, x in chart(every, angles, start).items()}
     run.add("chart_points", found["capacity"].size, "1")

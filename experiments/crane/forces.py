@@ -85,7 +85,7 @@ def _stability(run: Run, base: Assembly, structure) -> None:
     run.add("tip_moves_down_second_order", -bent.displacements[tip, 2], "m")
     slewing = solve(structure, base.poses, [Inertia(acceleration=0.05), HOOK])
     run.add("tip_moves_aside_while_slewing", slewing.displacements[tip, 1], "m")
-    lost = buckling(structure, base.poses, loads, 3)
+    lost = buckling(structure, base.poses, loads, count=3)
     run.add("buckling_load_factors", [float(f) for f in lost.factors], "1")
     pulled = jax.grad(
         lambda length: solve(

@@ -52,7 +52,7 @@ def positions(run: Run, count: int) -> tuple[Assembly, dict[str, xarray.DataArra
     error = np.abs(np.asarray(angles) - closed_form(np.asarray(ropes))).max()
     run.add("boom_angle_off_closed_form", error, "rad")
     known = many(system, jnp.asarray(list(ROPES.values())))[1]
-    run.add("boom_angle", list(np.rad2deg(known)), "deg", list(ROPES))
+    run.add("boom_angle", list(np.rad2deg(known)), "deg", [float(angle) for angle in ROPES])
     lines["luffing rope"] = jnp.stack([lines["mast"][:, -1], lines["boom"][:, -1]], axis=1)
     outline = {
         name: xarray.DataArray(np.asarray(line), dims=("step", "point", "axis"))
