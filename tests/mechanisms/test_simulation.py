@@ -119,6 +119,7 @@ def test_a_path_ends_where_the_linkage_does():
         me.follow(free, link.start, "crank", jnp.ones(1))
 
 
+@pytest.mark.long
 def test_gradient_through_a_motion():
     """By lengths, through assembly, initial rates and motion."""
     times = jnp.linspace(0.0, 0.2, 3)
