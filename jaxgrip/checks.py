@@ -1,5 +1,7 @@
 """Checks of what comes from outside, each with one sentence for an answer."""
 
+import difflib
+from collections.abc import Iterable
 from typing import Any
 
 import jax
@@ -64,6 +66,21 @@ def rotation_matrix(name: str, value: Any) -> jax.Array:
         if not np.allclose(r @ r.T, np.eye(3), atol=1e-6) or not np.linalg.det(r) > 0:
             raise ValueError(f"{name} is no rotation matrix.")
     return x
+
+
+def check_times(times: Any) -> None:
+    """Raise `ValueError` unless times are (k,), k at least 1, finite and increasing."""
+    if jnp.ndim(times) != 1 or len(times) < 1:
+        raise ValueError(f"times has the shape {jnp.shape(times)}; it must be (k,), k at least 1.")
+    if concrete(times) and not (np.isfinite(times).all() and (np.diff(times) >= 0).all()):
+        raise ValueError("times must be finite and increasing.")
+
+
+def near(name: str, known: Iterable[str], otherwise: str = "there are") -> str:
+    """The end of a sentence on a name that is not known: the closest of those known, or all."""
+    known = list(known)
+    found = difflib.get_close_matches(name, known, n=1)
+    return f"perhaps {found[0]!r}?" if found else f"{otherwise} {', '.join(known)}."
 
 
 def _words(x: jax.Array) -> str:

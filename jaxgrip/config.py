@@ -49,8 +49,8 @@ def read(path: Path, overrides: Iterable[str] = ()) -> dict[str, Any]:
     try:
         raw = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        near = difflib.get_close_matches(path.name, [p.name for p in path.parent.glob("*.toml")])
-        raise ConfigError(f"{path}: there is no such file{_hint(near)}.") from None
+        beside = [p.name for p in path.parent.glob("*.toml")]
+        raise ConfigError(f"{path}: there is no such file{hint(path.name, beside)}.") from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: cannot be read ({error}).") from None
     except tomllib.TOMLDecodeError as error:
@@ -145,10 +145,9 @@ def _experiment(name: str, path: Path, source: str) -> ModuleType:
             "nor beside or above the working directory."
         )
     known = sorted({known for root in roots for known in experiments(root)})
-    near = difflib.get_close_matches(name, known)
     raise ConfigError(
         f'{source}: experiment: there is no "{name}" in {roots[0] / "experiments"}'
-        f"{_hint(near)}; known are {', '.join(known) or 'none'}."
+        f"{hint(name, known)}; known are {', '.join(known) or 'none'}."
     )
 
 
@@ -197,8 +196,8 @@ def _explain(schema: type[Section], raw: dict[str, Any], detail: dict) -> tuple[
 
     if kind == "extra_forbidden":
         known = list(_model_at(schema, names[:-1]).model_fields)
-        near = difflib.get_close_matches(names[-1], known, n=1)
-        return key, f"is not a known key{_hint(near)}; known here are {', '.join(known)}."
+        like = hint(names[-1], known)
+        return key, f"is not a known key{like}; known here are {', '.join(known)}."
     if kind == "missing":
         return key, f"is missing{_what(schema, names)}."
     if kind in ("length", "too_long", "too_short"):
@@ -235,7 +234,9 @@ def _lookup(raw: Any, location: Iterable[str | int]) -> Any:
     return raw
 
 
-def _hint(near: Sequence[str]) -> str:
+def hint(name: str, known: Iterable[str]) -> str:
+    """The known name closest to one that is not, in brackets; empty where none is close."""
+    near = difflib.get_close_matches(name, list(known), n=1)
     return f" (did you mean {near[0]}?)" if near else ""
 
 

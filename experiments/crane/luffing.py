@@ -32,8 +32,8 @@ def boom_angle(system: System, parameters: dict, start: jg.assembly.Poses) -> ja
     return assemble(system, parameters, start=start).coordinate("boom hinge")
 
 
-def positions(run: Run, count: int) -> tuple[Assembly, dict[str, xarray.DataArray]]:
-    """Assemble `count` positions at once; the crane at 60 degrees, and its outline in motion."""
+def positions(run: Run, count: int) -> Assembly:
+    """Assemble `count` positions at once; the crane at 60 degrees."""
     system = jg.models.reference_crane()
     base = assemble(system)
     ropes = jnp.linspace(*RANGE, count)
@@ -108,7 +108,7 @@ def positions(run: Run, count: int) -> tuple[Assembly, dict[str, xarray.DataArra
         ),
         "Derivatives are those of the solution, not of its iterations.",
     )
-    return base, outline
+    return base
 
 
 def sensitivities(run: Run, base: Assembly) -> None:

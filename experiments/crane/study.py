@@ -24,7 +24,7 @@ class Config(config.Config):
 def run(settings: Config, run: Run) -> None:
     """Assemble, and hand over numbers and pictures."""
     with run.stage(f"{settings.positions} positions"):
-        base, _ = luffing.positions(run, settings.positions)
+        base = luffing.positions(run, settings.positions)
     with run.stage("Sensitivities"):
         luffing.sensitivities(run, base)
     with run.stage("Bar forces, deflection"):

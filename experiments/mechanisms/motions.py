@@ -53,7 +53,8 @@ def squeezer(run: Run) -> None:
         ),
         "Angles over time; at the end they agree with the reference solution.",
     )
-    lines = _outline(model.mechanism, motion.q, {"K3": [[0.0, -0.035, 0.0], [0.02, -0.018, 0.0]]})
+    arms = [("K3", at) for at in ((0, 0, 0), (0.0, -0.035, 0.0), (0.02, -0.018, 0.0))]
+    lines = {"K3": _points(model.mechanism, motion.q, arms)}
     lines["crank K1"] = _points(model.mechanism, motion.q, [("K1", (0, 0, 0)), ("K2", (0, 0, 0))])
     lines["rod K2"] = _points(
         model.mechanism, motion.q, [("K2", (0, 0, 0)), ("K2", (-0.028, 0.0, 0.0))]
@@ -216,10 +217,3 @@ def _points(mechanism, q: jax.Array, places: list[tuple]) -> xarray.DataArray:
         return jax.vmap(one)(q)
 
     return xarray.DataArray(np.asarray(look(mechanism.tree, q)), dims=("step", "point", "axis"))
-
-
-def _outline(mechanism, q: jax.Array, bodies: dict) -> dict[str, xarray.DataArray]:
-    return {
-        name: _points(mechanism, q, [(name, (0.0, 0.0, 0.0)), *((name, p) for p in points)])
-        for name, points in bodies.items()
-    }

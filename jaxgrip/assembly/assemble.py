@@ -19,7 +19,7 @@ from jaxgrip.assembly.equations import (
     size,
 )
 from jaxgrip.assembly.equations import turns as turns_of
-from jaxgrip.assembly.mobility import mobility
+from jaxgrip.assembly.mobility import RANK_TOLERANCE, mobility
 from jaxgrip.assembly.poses import Poses, moved
 from jaxgrip.assembly.system import System
 from jaxgrip.checks import check_shape, concrete
@@ -34,8 +34,6 @@ _FINE = 1e-12
 STEPS = 50
 _HALVINGS = 5
 _LARGEST_TURN = np.pi / 3
-# Singular values below this part of the largest count as zero.
-RANK_TOLERANCE = 1e-9
 # Below this part of the largest singular value derivatives have lost a third of their digits.
 _NEARLY_SINGULAR = 1e-5
 MERGE_TOLERANCE = 1e-3

@@ -12,7 +12,7 @@ from jaxgrip.assembly import poses as pose
 from jaxgrip.assembly.assemble import Assembly, solve
 from jaxgrip.assembly.equations import bodies_of, frames, pairs, size
 from jaxgrip.assembly.mobility import mobility
-from jaxgrip.assembly.poses import Poses
+from jaxgrip.assembly.poses import Poses, placed
 from jaxgrip.assembly.system import System
 from jaxgrip.joints import Frame, relative
 from jaxgrip.spatial import quaternions
@@ -102,18 +102,14 @@ def _scattered(system: System, key: PRNGKeyArray) -> Poses:
         if not outward:
             first, second, place = second, first, relative(place, ground)
         parent = known[int(bodies[j, int(not outward)])]
-        at = _after(_after(_after(parent, first), place), relative(second, ground))
-        known[int(bodies[j, int(outward)])] = at
+        for frame in (first, place, relative(second, ground)):
+            parent = placed(frame, *parent)
+        known[int(bodies[j, int(outward)])] = parent
     parts = [known.get(k, ground) for k in range(len(system.parts))]
     return Poses(
         jnp.stack([part.origin for part in parts]),
         jnp.stack([quaternions.from_matrix(part.rotation) for part in parts]),
     )
-
-
-def _after(first: Frame, second: Frame) -> Frame:
-    """The second frame, given in the first, in what the first is given in."""
-    return Frame(first.origin + first.rotation @ second.origin, first.rotation @ second.rotation)
 
 
 @eqx.filter_jit

@@ -1,6 +1,5 @@
 """Systems in TOML or JSON files, which people write and read."""
 
-import difflib
 import inspect
 import json
 from collections.abc import Iterable, Iterator
@@ -14,7 +13,7 @@ from jaxtyping import Array, Float
 from jaxgrip import config, joints
 from jaxgrip.assembly.system import GROUND, Connection, Part, System
 from jaxgrip.checks import numbers
-from jaxgrip.config import ConfigError
+from jaxgrip.config import ConfigError, hint
 from jaxgrip.spatial import euler, quaternions
 
 KINDS = {
@@ -153,10 +152,8 @@ class _Table:
     def finish(self) -> None:
         """Raise for keys that were not taken."""
         for key in self.left:
-            near = difflib.get_close_matches(key, self.known, n=1)
-            hint = f" (did you mean {near[0]}?)" if near else ""
             raise ConfigError(
-                f"{self.where}: {key} is not a known key{hint}; known here are "
+                f"{self.where}: {key} is not a known key{hint(key, self.known)}; known here are "
                 f"{', '.join(self.known)}."
             )
 
@@ -227,10 +224,9 @@ def _assembly(row: _Table, prefix: str, pose: _Pose, opened: tuple[Path, ...]) -
 def _connection(row: _Table, prefix: str) -> Connection:
     name, kind = _name(row), row.take("kind", str)
     if kind not in KINDS:
-        near = difflib.get_close_matches(kind, KINDS, n=1)
-        hint = f" (did you mean {near[0]}?)" if near else ""
         raise ConfigError(
-            f"{row.where}: there is no kind {_shown(kind)}{hint}; known are {', '.join(KINDS)}."
+            f"{row.where}: there is no kind {_shown(kind)}{hint(kind, KINDS)}; known are "
+            f"{', '.join(KINDS)}."
         )
     make = KINDS[kind]
     first = row.take("first", str)

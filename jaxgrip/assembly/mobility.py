@@ -12,6 +12,7 @@ from jaxgrip.assembly.poses import Poses
 from jaxgrip.assembly.system import System
 from jaxgrip.joints import Rope
 
+# Singular values below this part of the largest count as zero.
 RANK_TOLERANCE = 1e-9
 # Parts of a motion below this belong to rounding.
 _STILL = 1e-7

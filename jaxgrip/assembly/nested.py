@@ -16,8 +16,8 @@ import numpy as np
 from jaxtyping import ArrayLike
 
 from jaxgrip import joints
-from jaxgrip.assembly.assemble import RANK_TOLERANCE, Assembly, AssemblyError, assemble, gaps
-from jaxgrip.assembly.mobility import mobility
+from jaxgrip.assembly.assemble import Assembly, AssemblyError, assemble, gaps
+from jaxgrip.assembly.mobility import RANK_TOLERANCE, mobility
 from jaxgrip.assembly.poses import Poses, placed
 from jaxgrip.assembly.poses import start as start_of
 from jaxgrip.assembly.system import GROUND, Connection, Part, System

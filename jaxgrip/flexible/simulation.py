@@ -5,10 +5,9 @@ from typing import Any, NamedTuple
 
 import diffrax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float
 
-from jaxgrip.checks import concrete
+from jaxgrip.checks import check_times
 from jaxgrip.flexible.bodies import bodies
 from jaxgrip.flexible.dynamics import accelerations, check_state
 from jaxgrip.flexible.tree import FlexibleTree
@@ -78,10 +77,7 @@ def simulate(
     from diffrax when the step limit is reached or the state stops being finite.
     """
     check_state(model, q0=q0, eta0=eta0, qd0=qd0, etad0=etad0)
-    if jnp.ndim(times) != 1 or len(times) < 1:
-        raise ValueError(f"times has the shape {jnp.shape(times)}; it must be (m,), m at least 1.")
-    if concrete(times) and not (np.isfinite(times).all() and (np.diff(times) >= 0).all()):
-        raise ValueError("times must be finite and increasing.")
+    check_times(times)
     frequencies = [
         jnp.sqrt(jnp.diagonal(link.stiffness) / jnp.diagonal(link.modal_mass))
         for link in model.links

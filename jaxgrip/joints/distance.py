@@ -12,16 +12,8 @@ from jaxgrip.joints.joint import Frame, Joint
 LEAST = 1e-6
 
 
-class Distance(Joint):
-    """The origins are a given distance apart, as by a rod between two balls.
-
-    **Arguments:** `length` [m].
-
-    **Raises:** `ValueError` below a length of 1e-6 m, where the equation has no derivative, or
-    for a number that is none or not finite.
-
-    Source: 002 eq. 5.31-5.35, squared and divided by twice the length.
-    """
+class Span(Joint):
+    """What a length between the two origins has in common."""
 
     length: Float[Array, ""]
 
@@ -33,17 +25,29 @@ class Distance(Joint):
     def __init__(self, length):
         self.length = length_between(length)
 
-    def residual(self, place: Frame) -> Float[Array, "1"]:
-        """Excess of the distance, to first order."""
-        return excess(place, self.length)[None]
-
     def motions(self, place: Frame) -> Float[Array, "5 6"]:
-        """Two slides across the line between the origins; turns about x, y and z."""
+        """Of a taut one: two slides across it; turns about x, y and z."""
         return across(place)
 
     def coordinate(self, place: Frame) -> Float[Array, ""]:
         """The distance [m]."""
         return jnp.linalg.norm(place.origin)
+
+
+class Distance(Span):
+    """The origins are a given distance apart, as by a rod between two balls.
+
+    **Arguments:** `length` [m].
+
+    **Raises:** `ValueError` below a length of 1e-6 m, where the equation has no derivative, or
+    for a number that is none or not finite.
+
+    Source: 002 eq. 5.31-5.35, squared and divided by twice the length.
+    """
+
+    def residual(self, place: Frame) -> Float[Array, "1"]:
+        """Excess of the distance, to first order."""
+        return excess(place, self.length)[None]
 
 
 def length_between(value) -> Float[Array, ""]:

@@ -1,6 +1,5 @@
 """A tree of bodies whose loops are closed by joints, and joints that move in a fixed ratio."""
 
-import difflib
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxgrip.checks import numbers, rotation_matrix
+from jaxgrip.checks import near, numbers, rotation_matrix
 from jaxgrip.joints import Frame, Joint, Rope, frame, relative
 from jaxgrip.joints.joint import attachment_points
 from jaxgrip.rigid import Poses, Tree, forward_kinematics
@@ -287,6 +286,4 @@ def _stack(parts: list) -> Any:
 
 
 def _unknown(name: str, known: Sequence[str]) -> str:
-    near = difflib.get_close_matches(name, known, n=1)
-    hint = f"perhaps {near[0]!r}?" if near else f"there are {', '.join(known)}."
-    return f"no body {name!r} that has a joint of its own; {hint}"
+    return f"no body {name!r} that has a joint of its own; {near(name, known)}"

@@ -11,7 +11,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
-from jaxgrip.checks import check_shape, concrete
+from jaxgrip.checks import check_shape, check_times, concrete
 from jaxgrip.mechanisms.closing import MechanismError, mobility, worst
 from jaxgrip.mechanisms.dynamics import forward_dynamics
 from jaxgrip.mechanisms.equations import (
@@ -199,10 +199,7 @@ def simulate(
     require_x64("Simulating a mechanism")
     for name, x in (("q0", q0), ("qd0", qd0)):
         check_shape(name, x, (mechanism.n,))
-    if jnp.ndim(times) != 1 or len(times) < 1:
-        raise ValueError(f"times has the shape {jnp.shape(times)}; it must be (k,), k at least 1.")
-    if concrete(times) and not (np.isfinite(times).all() and (np.diff(times) >= 0).all()):
-        raise ValueError("times must be finite and increasing.")
+    check_times(times)
     _check_start(mechanism, q0, qd0)
     x0 = jnp.concatenate([q0, qd0])
     motion, *end = _simulate(mechanism, x0, times, torque, rtol, atol, max_steps)

@@ -1,7 +1,6 @@
 """Mechanisms from URDF files, whose loops are described in a file beside them."""
 
 import dataclasses
-import difflib
 import tomllib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -11,7 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import ArrayLike
 
 from jaxgrip import joints, rigid
-from jaxgrip.checks import numbers
+from jaxgrip.checks import near, numbers
 from jaxgrip.joints import Joint
 from jaxgrip.mechanisms.mechanism import Coupling, Loop, Mechanism
 from jaxgrip.rigid.builders import GRAVITY
@@ -122,7 +121,4 @@ def _loop(table: dict[str, Any], file: rigid.Import) -> Loop:
 
 
 def _no(what: str, name: str, known: Iterable[str]) -> str:
-    known = list(known)
-    near = difflib.get_close_matches(name, known, n=1)
-    hint = f"perhaps {near[0]!r}?" if near else f"allowed are {', '.join(known)}."
-    return f"there is no {what} {name!r}; {hint}"
+    return f"there is no {what} {name!r}; {near(name, known, 'allowed are')}"

@@ -5,10 +5,9 @@ from typing import Any, NamedTuple
 
 import diffrax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float
 
-from jaxgrip.checks import check_shape, concrete
+from jaxgrip.checks import check_shape, check_times
 from jaxgrip.rigid.state_space import StateSpace
 from jaxgrip.rigid.tree import Tree
 
@@ -59,10 +58,7 @@ def simulate(
     """
     for name, x in (("q0", q0), ("qd0", qd0)):
         check_shape(name, x, (tree.n,))
-    if jnp.ndim(times) != 1 or len(times) < 1:
-        raise ValueError(f"times has the shape {jnp.shape(times)}; it must be (k,), k at least 1.")
-    if concrete(times) and not (np.isfinite(times).all() and (np.diff(times) >= 0).all()):
-        raise ValueError("times must be finite and increasing.")
+    check_times(times)
     solution = diffrax.diffeqsolve(
         diffrax.ODETerm(_rate),
         diffrax.Dopri8(),

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
-from jaxgrip.checks import numbers
+from jaxgrip.checks import near, numbers
 from jaxgrip.rigid.builders import GRAVITY, Placement, from_placements
 from jaxgrip.rigid.tree import Tree
 from jaxgrip.spatial.rotations import aligning_z
@@ -228,8 +228,8 @@ class _Reader:
             elif below.tag in UNUSED:
                 self.note(f"<{below.tag}> ({UNUSED[below.tag]}) is not used: ", where)
             else:
-                near = difflib.get_close_matches(str(below.tag), (*known, *UNUSED), n=1)
-                hint = f", perhaps <{near[0]}>?" if near else ""
+                like = difflib.get_close_matches(str(below.tag), (*known, *UNUSED), n=1)
+                hint = f", perhaps <{like[0]}>?" if like else ""
                 self.note(f"<{below.tag}> (unknown{hint}) is not used: ", where)
         counts = [below.tag for below in element]
         for name in known:
@@ -451,10 +451,7 @@ def _kind_words(kind: Any) -> str:
 
 
 def _unknown(what: str, name: str, known: Iterable[str]) -> str:
-    known = list(known)
-    near = difflib.get_close_matches(name, known, n=1)
-    hint = f"perhaps {near[0]!r}?" if near else f"there are {', '.join(known)}."
-    return f"no {what} {name!r}; {hint}"
+    return f"no {what} {name!r}; {near(name, known)}"
 
 
 def _roll_pitch_yaw(angles: tuple) -> np.ndarray:

@@ -15,11 +15,10 @@ from jaxgrip.structures import linear, model
 from jaxgrip.structures.analysis import (
     Equilibrium,
     as_loads,
-    check_loads,
     inertia_amounts,
     nodal_forces,
     raised,
-    solve_linear,
+    solve,
 )
 from jaxgrip.structures.coupling import Coupling, Numbering, Rows, coupling, matrix
 from jaxgrip.structures.elements import release
@@ -58,11 +57,8 @@ def second_order(
     Source: 002 section 6.4.
     """
     loads = as_loads(loads)
-    structure.check(poses)
-    check_loads(structure, loads)
-    first = solve_linear(structure, poses, loads)
-    if throw:
-        raised(first)
+    # Its sentence names what can still move, which a second-order analysis could not.
+    solve(structure, poses, loads, throw=throw)
     solution = _second_order(structure, poses, loads)
     return raised(solution) if throw else solution
 
@@ -96,11 +92,7 @@ def buckling(
     Source: 002 section 6.4.
     """
     loads = as_loads(loads)
-    structure.check(poses)
-    check_loads(structure, loads)
-    first = solve_linear(structure, poses, loads)
-    if throw:
-        raised(first)
+    first = solve(structure, poses, loads, throw=throw)
     return _buckling(structure, poses, loads, first.taut, count)
 
 
