@@ -118,7 +118,7 @@ def study(run: Run, booms: int, masts: int, positions: int) -> None:
     run.figure(
         "load_chart",
         viz.curves(
-            [Panel("radius of the hook [m]", "largest load [t]", curves, log="y")],
+            [Panel("radius of the hook [m]", "largest load [t]", curves)],
             f"Load chart: mast {float(every.mast[chosen[0]]):.0f} m, "
             f"counterweight {jg.models.crane.COUNTERWEIGHT / 1e3:.0f} t",
         ),

@@ -85,13 +85,14 @@ def animate_linkage(
     canvas = FigureCanvasAgg(figure)
     figure.suptitle(title, x=0.02, ha="left")
     axes = _axes(figure, points, h, v)
-    axes.set_position((0.1, 0.14, 0.87, 0.76))
+    axes.set_position((0.14, 0.25, 0.83, 0.66))
     lines = [
         axes.plot([], [], label=name, animated=True, **_style(name in cables, index))[0]
         for index, name in enumerate(parts)
     ]
-    axes.legend(loc="best", fontsize=9)
-    caption = figure.text(0.02, 0.02, "", animated=True)
+    # Below the axes, where nothing moves across it.
+    figure.legend(loc="lower center", bbox_to_anchor=(0.5, 0.05), ncols=4, fontsize=9)
+    caption = figure.text(0.02, 0.015, "", animated=True)
     canvas.draw()
     background = canvas.copy_from_bbox(figure.bbox)
     pictures = []
