@@ -72,8 +72,8 @@ def test_crane_sensitivities(crane):
     """Published at 45°, forward, reverse and against the closed form."""
     drives = {"slew": 0.0, "a-frame angle": 5 * np.pi / 6, "luffing rope": 50.571567121}
     drives = jax.tree.map(jnp.asarray, drives)
-    reverse = jax.grad(angle_of(crane))(drives)
-    forward = jax.jacfwd(angle_of(crane))(drives)
+    reverse = jax.jit(jax.grad(angle_of(crane)))(drives)
+    forward = jax.jit(jax.jacfwd(angle_of(crane)))(drives)
     closed = jax.grad(lambda d: boom_angle(d["a-frame angle"], d["luffing rope"])[0])(drives)
     published = {"slew": 0.0, "a-frame angle": 0.59507666, "luffing rope": -0.03549195}
     for name, value in published.items():
@@ -91,7 +91,7 @@ def test_crane_sensitivities_to_geometry(crane):
 
     lengths = {"boom": 48.0, "mast": 30.0, "a_frame": 7.0, "rods": jg.models.crane.RODS}
     lengths = jax.tree.map(jnp.asarray, lengths)
-    slopes = jax.grad(height)(lengths)
+    slopes = jax.jit(jax.grad(height))(lengths)
     for name in lengths:
         h = 1e-4
         low, high = (height({**lengths, name: lengths[name] + step}) for step in (-h, h))
@@ -104,7 +104,9 @@ def test_second_derivative_is_that_of_the_closed_form(crane):
 
     rope = jnp.asarray(50.571567121)
     closed = jax.grad(jax.grad(lambda r: boom_angle(5 * np.pi / 6, r)[0]))(rope)
-    assert float(jax.jacfwd(jax.grad(angle))(rope)) == pytest.approx(float(closed), abs=1e-10)
+    assert float(jax.jit(jax.jacfwd(jax.grad(angle)))(rope)) == pytest.approx(
+        float(closed), abs=1e-10
+    )
 
 
 def test_batches_do_not_recompile_and_agree_with_the_closed_form(crane):
