@@ -75,14 +75,13 @@ def study(run: Run, booms: int, masts: int, positions: int) -> None:
     angles = jnp.deg2rad(jnp.linspace(30.0, 80.0, positions))
     start = jg.assembly.assemble(jg.models.reference_crane()).poses
 
-    @jax.jit
-    def chart(every: Variant, angles: jax.Array, start: jg.assembly.Poses) -> dict:
-        def one(variant: Variant) -> dict:
-            return capacity(variant, angles, start)
-
-        return jax.lax.map(one, every)
-
-    found = {name: np.asarray(x) for name, x in chart(every, angles, start).items()}
+    # One program for all variants, one call each: a loop within the program can wait for ever on
+    # the threads that its many small factorisations share.
+    chart = jax.jit(capacity)
+    variants_found = [
+        chart(jax.tree.map(lambda x, v=v: x[v], every), angles, start) for v in range(booms * masts)
+    ]
+    found = jax.tree.map(lambda *x: np.stack(x), *variants_found)
     run.add("chart_points", found["capacity"].size, "1")
     run.add("chart_points_that_stand", int(found["stands"].sum()), "1")
     run.arrays(
