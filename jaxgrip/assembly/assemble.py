@@ -11,8 +11,9 @@ from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
 from jaxgrip.assembly import poses as pose
 from jaxgrip.assembly.equations import (
+    Evaluation,
     equations,
-    facings,
+    evaluate,
     joined,
     pairs,
     rows,
@@ -197,21 +198,18 @@ def solve(
     if None; `least_squares`: whether the equations may be dependent or fewer than the freedoms,
     which takes longer.
     """
-    turns = turns_of(system, start) if turns is None else turns
     least_squares = least_squares or not _is_square(system)
-    end, turns, iterations, norm = _newton(
+    end, at, iterations, norm = _newton(
         *jax.lax.stop_gradient((system, start, turns)), least_squares
     )
-    poses = attached(system, end, turns, least_squares)
-    residual, jacobian = jax.lax.stop_gradient(equations(system, poses, turns))
-    smallest, largest, orientation = _singular_values(jacobian, least_squares)
-    facing = jax.lax.stop_gradient(facings(system, end))
+    poses = attached(system, end, at.turns, least_squares)
+    smallest, largest, orientation = _singular_values(at.jacobian, least_squares)
     finite = jnp.isfinite(norm) & jnp.all(jnp.isfinite(end.position))
     result = RESULTS.where(
         finite,
         RESULTS.where(
             norm <= TOLERANCE,
-            RESULTS.where(jnp.all(facing > 0), RESULTS.successful, RESULTS.flipped),
+            RESULTS.where(jnp.all(at.facing > 0), RESULTS.successful, RESULTS.flipped),
             RESULTS.not_converged,
         ),
         RESULTS.not_finite,
@@ -219,8 +217,8 @@ def solve(
     return Assembly(
         system,
         poses,
-        residual,
-        turns,
+        at.residual,
+        at.turns,
         iterations,
         smallest,
         largest / smallest,
@@ -247,21 +245,23 @@ def _is_square(system: System) -> bool:
     return not ropes and sum(map(len, rows(system).values())) == 6 * len(system.parts)
 
 
-def _newton(system: System, start: Poses, turns: Array, least_squares: bool) -> tuple:
-    """Poses, turns, number of steps, and the largest miss."""
+def _newton(
+    system: System, start: Poses, turns: Array | None, least_squares: bool
+) -> tuple[Poses, Evaluation, Array, Array]:
+    """Poses, equations there, number of steps, and the largest miss."""
 
     def body(state: tuple) -> tuple:
-        poses, turns, step, fraction, norm, halvings, steps, near, _ = state
+        poses, at, step, fraction, norm, halvings, steps, near, _ = state
         trial = moved(poses, fraction * step)
-        residual, jacobian = equations(system, trial, turns)
-        missed = jnp.max(jnp.abs(residual), initial=0.0)
+        there = evaluate(system, trial, at.turns)
+        missed = jnp.max(jnp.abs(there.residual), initial=0.0)
         # Rounding may make a point that is already exact a little worse.
         worse = ~(missed <= jnp.maximum(norm, _NEAR)) & (halvings < _HALVINGS)
-        following = _limited(_step(jacobian, residual, least_squares))
+        following = _limited(_step(there.jacobian, there.residual, least_squares))
         near_now = missed < _NEAR
         accepted = (
             trial,
-            turns_of(system, trial),
+            there,
             following,
             jnp.ones(()),
             missed,
@@ -271,12 +271,17 @@ def _newton(system: System, start: Poses, turns: Array, least_squares: bool) -> 
             # Once near, one more step is taken, and others while they help.
             near & near_now & ((missed <= _FINE) | ~(missed < norm / 2)) | ~jnp.isfinite(missed),
         )
-        retry = (poses, turns, step, fraction / 2, norm, halvings + 1, steps, near, False)
+        retry = (poses, at, step, fraction / 2, norm, halvings + 1, steps, near, False)
         return jax.tree.map(lambda a, b: jnp.where(worse, a, b), retry, accepted)
 
+    count = sum(map(len, rows(system).values()))
+    joints = len(pairs(system))
+    turns = turns_of(system, start) if turns is None else turns
     state = (
         start,
-        turns,
+        Evaluation(
+            jnp.zeros(count), jnp.zeros((count, 6 * len(system.parts))), turns, jnp.zeros(joints)
+        ),
         jnp.zeros((len(system.parts), 6)),
         jnp.ones(()),
         jnp.asarray(jnp.inf),
@@ -289,8 +294,8 @@ def _newton(system: System, start: Poses, turns: Array, least_squares: bool) -> 
     def going(state: tuple) -> Array:
         return ~state[-1] & (state[6] <= STEPS)
 
-    poses, turns, _, _, norm, _, steps, *_ = jax.lax.while_loop(going, body, state)
-    return poses, turns, steps - 1, norm
+    poses, at, _, _, norm, _, steps, *_ = jax.lax.while_loop(going, body, state)
+    return poses, at, steps - 1, norm
 
 
 def _step(jacobian: Array, residual: Array, least_squares: bool) -> Float[Array, "n 6"]:
@@ -372,7 +377,7 @@ def _coordinate(system: System, poses: Poses, index: int) -> Float[Array, ""]:
     return pairs(system)[index].joint.coordinate(place)
 
 
-_facings = eqx.filter_jit(facings)
+_evaluate = eqx.filter_jit(evaluate)
 
 
 def explain(assembly: Assembly, start: Poses) -> str:
@@ -381,7 +386,7 @@ def explain(assembly: Assembly, start: Poses) -> str:
     if assembly.result == RESULTS.not_finite:
         return _undefined(system, start) or str(RESULTS[assembly.result])
     if assembly.result == RESULTS.flipped:
-        facing = np.asarray(_facings(system, assembly.poses))
+        facing = np.asarray(_evaluate(system, assembly.poses).facing)
         names = [c.name for c, f in zip(pairs(system), facing, strict=True) if not f > 0]
         return f"Flipped root at {_listed(names)}. {RESULTS[assembly.result]}"
     poses, residual = _closest(system, start)
@@ -411,7 +416,7 @@ def explain(assembly: Assembly, start: Poses) -> str:
 
 def _undefined(system: System, start: Poses) -> str | None:
     """Which joint has no derivative at the start, or that the equations are singular there."""
-    residual, jacobian = map(np.asarray, _equations(system, start))
+    residual, jacobian = map(np.asarray, _evaluate(system, start)[:2])
     for name, k in rows(system).items():
         if not (np.isfinite(residual[k]).all() and np.isfinite(jacobian[k]).all()):
             return (
@@ -425,11 +430,6 @@ def _undefined(system: System, start: Poses) -> str | None:
             "singular: turn its parts a little."
         )
     return None
-
-
-@eqx.filter_jit
-def _equations(system: System, poses: Poses) -> tuple[Array, Array]:
-    return equations(system, poses, turns_of(system, poses))
 
 
 def _closest(system: System, start: Poses) -> tuple[Poses, Array]:

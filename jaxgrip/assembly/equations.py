@@ -100,22 +100,32 @@ def rows(system: System) -> dict[str, np.ndarray]:
     return found
 
 
-def equations(
-    system: System, poses: Poses, turns: Float[Array, " pairs"]
-) -> tuple[Float[Array, " m"], Float[Array, "m k"]]:
-    """What all equations miss, and the derivative by the small motions of all parts.
+class Evaluation(NamedTuple):
+    """All equations at given poses.
+
+    `residual` (m,): lengths [m] and sines, rows as `rows` has them; `jacobian` (m, 6 n): derivative
+    by the small motions of all parts; `turns` (j,): coordinates of the joints with their full
+    turns, zeros without gears; `facing` (j,): positive where a joint holds as meant.
+    """
+
+    residual: Float[Array, " m"]
+    jacobian: Float[Array, "m k"]
+    turns: Float[Array, " j"]
+    facing: Float[Array, " j"]
+
+
+def evaluate(system: System, poses: Poses, turns: Float[Array, " j"] | None = None) -> Evaluation:
+    """What all equations miss, with their derivative.
 
     **Arguments:** `system`; `poses`; `turns`: coordinates of the joints near by, by which those
-    that gears couple count full turns.
-
-    **Returns:** (m,) lengths [m] and sines, rows as `rows` has them; (m, 6 n).
+    that gears couple count full turns; none are counted if None.
     """
     at = joined(system, poses)
-    bodies = len(system.parts) + 1
+    bodies, count = len(system.parts) + 1, len(at.bodies)
     where = rows(system)
-    count = sum(map(len, where.values()))
-    residual = jnp.zeros(count)
-    jacobian = jnp.zeros((count, bodies, 6))
+    residual = jnp.zeros(sum(map(len, where.values())))
+    jacobian = jnp.zeros((len(residual), bodies, 6))
+    facing = jnp.zeros(count)
     for kind in kinds(system):
         joint, place = kind.of(at.place)
         value, local = jax.vmap(lambda j, p: _with_derivative(j.residual, p))(joint, place)
@@ -126,9 +136,12 @@ def equations(
             jacobian = jacobian.at[numbers, at.bodies[kind.places, end][:, None]].set(
                 full[:, :, end]
             )
+        facing = facing.at[kind.places].set(jax.vmap(lambda j, p: j.facing(p))(joint, place))
+    values = jnp.zeros(count)
     if gears(system):
         values, slopes = coordinates(system, at)
-        values = jnp.where(angular(system), nearest(values, turns), values)
+        if turns is not None:
+            values = jnp.where(angular(system), nearest(values, turns), values)
         for connection in gears(system):
             row = where[connection.name]
             couple = [_place(system, name) for name in (connection.first, connection.second)]
@@ -138,7 +151,14 @@ def equations(
                 for end in range(2):
                     body = at.bodies[k, end]
                     jacobian = jacobian.at[row[0], body].add(factor * slopes[k, end])
-    return residual, jacobian[:, :-1].reshape(count, -1)
+    return Evaluation(residual, jacobian[:, :-1].reshape(len(residual), -1), values, facing)
+
+
+def equations(
+    system: System, poses: Poses, turns: Float[Array, " j"] | None = None
+) -> tuple[Float[Array, " m"], Float[Array, "m k"]]:
+    """`residual` (m,) and `jacobian` (m, 6 n) of `evaluate`."""
+    return evaluate(system, poses, turns)[:2]
 
 
 def coordinates(system: System, at: Joined) -> tuple[Float[Array, " j"], Float[Array, "j 2 6"]]:
@@ -155,7 +175,7 @@ def coordinates(system: System, at: Joined) -> tuple[Float[Array, " j"], Float[A
     return values, slopes
 
 
-def turns(system: System, poses: Poses) -> Float[Array, " pairs"]:
+def turns(system: System, poses: Poses) -> Float[Array, " j"]:
     """Coordinates of the joints, by which gears count full turns; zeros without gears."""
     if not gears(system):
         return jnp.zeros(len(pairs(system)))
@@ -166,16 +186,6 @@ def angular(system: System) -> np.ndarray:
     """Which joints have an angle in (-pi, pi] as their coordinate."""
     kinds = ("Hinge", "Sleeve", "Planar", "Angle")
     return np.array([type(c.joint).__name__ in kinds for c in pairs(system)], dtype=bool)
-
-
-def facings(system: System, poses: Poses) -> Float[Array, " j"]:
-    """Of all joints but gears, positive where they hold as meant."""
-    at = joined(system, poses)
-    values = jnp.ones(len(at.bodies))
-    for kind in kinds(system):
-        joint, place = kind.of(at.place)
-        values = values.at[kind.places].set(jax.vmap(lambda j, p: j.facing(p))(joint, place))
-    return values
 
 
 class Kind(NamedTuple):

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Array
 
 from jaxgrip.assembly import poses as pose
-from jaxgrip.assembly.equations import bodies_of, equations, rows, size, turns
+from jaxgrip.assembly.equations import bodies_of, equations, rows, size
 from jaxgrip.assembly.poses import Poses
 from jaxgrip.assembly.system import System
 from jaxgrip.joints import Rope
@@ -183,7 +183,7 @@ def mobility(system: System, poses: Poses | None = None) -> Mobility:
 
 @eqx.filter_jit
 def _equations(system: System, poses: Poses) -> tuple[Array, Array]:
-    return equations(system, poses, turns(system, poses))
+    return equations(system, poses)
 
 
 def _separated(motions: np.ndarray) -> np.ndarray:

@@ -65,12 +65,23 @@ class Connection(eqx.Module):
     connections.
 
     **Arguments:** `name`; `joint`; `first`; `second`.
+
+    **Raises:** `ValueError` when `first` or `second` is no name.
     """
 
     name: str = eqx.field(static=True)
     joint: Joint | Gear
     first: str = eqx.field(static=True)
     second: str | None = eqx.field(static=True, default=None)
+
+    def __init__(self, name: str, joint: Joint | Gear, first, second=None):
+        for place in (first, second):
+            if not isinstance(place, str | None):
+                raise ValueError(
+                    f"Connection {name!r} joins {place!r}; name an attachment, such as "
+                    "'part.attachment' or 'ground.attachment'."
+                )
+        self.name, self.joint, self.first, self.second = name, joint, first, second
 
 
 class System(eqx.Module):

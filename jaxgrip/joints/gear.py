@@ -36,6 +36,6 @@ class Gear(eqx.Module):
         return (second - self.ratio * first - self.offset)[None]
 
 
-def nearest(angle: Float[Array, ""], near: Float[Array, ""]) -> Float[Array, ""]:
-    """The angle [rad] plus the full turns that bring it within half a turn of another."""
+def nearest(angle: Float[Array, "*shape"], near: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
+    """Angles [rad] plus the full turns that bring them within half a turn of others."""
     return angle + 2 * np.pi * jnp.round((near - angle) / (2 * np.pi))

@@ -1,9 +1,26 @@
 """Unit quaternions, scalar first, Hamilton's product (002 section 2.2, with its erratum)."""
 
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from jaxgrip.spatial.rotations import skew
+
+
+def _four_products() -> np.ndarray:
+    """The part of 4 q qᵀ that is linear in the rotation matrix; the rest is the unit matrix."""
+    linear = np.zeros((4, 4, 3, 3))
+    linear[0, 0] = np.eye(3)
+    for i in range(3):
+        j, k = (i + 1) % 3, (i + 2) % 3
+        linear[1 + i, 1 + i] = -np.eye(3)
+        linear[1 + i, 1 + i, i, i] = 1.0
+        linear[0, 1 + i, [k, j], [j, k]] = linear[1 + i, 0, [k, j], [j, k]] = 1.0, -1.0
+        linear[1 + j, 1 + k, [j, k], [k, j]] = linear[1 + k, 1 + j, [j, k], [k, j]] = 1.0
+    return linear
+
+
+_FOUR_PRODUCTS = _four_products()
 
 
 def product(a: Float[Array, "4"], b: Float[Array, "4"]) -> Float[Array, "4"]:
@@ -32,36 +49,8 @@ def from_matrix(rotation: Float[Array, "3 3"]) -> Float[Array, "4"]:
 
     The largest of the four components is found first, so none is lost to rounding.
     """
-    r = rotation
-    trace = r[0, 0] + r[1, 1] + r[2, 2]
-    outer = jnp.stack(
-        [
-            jnp.stack([1 + trace, r[2, 1] - r[1, 2], r[0, 2] - r[2, 0], r[1, 0] - r[0, 1]]),
-            jnp.stack(
-                [
-                    r[2, 1] - r[1, 2],
-                    1 + 2 * r[0, 0] - trace,
-                    r[0, 1] + r[1, 0],
-                    r[0, 2] + r[2, 0],
-                ]
-            ),
-            jnp.stack(
-                [
-                    r[0, 2] - r[2, 0],
-                    r[0, 1] + r[1, 0],
-                    1 + 2 * r[1, 1] - trace,
-                    r[1, 2] + r[2, 1],
-                ]
-            ),
-            jnp.stack(
-                [
-                    r[1, 0] - r[0, 1],
-                    r[0, 2] + r[2, 0],
-                    r[1, 2] + r[2, 1],
-                    1 + 2 * r[2, 2] - trace,
-                ]
-            ),
-        ]
+    outer = jnp.eye(4, dtype=rotation.dtype) + jnp.tensordot(
+        jnp.asarray(_FOUR_PRODUCTS, rotation.dtype), rotation, 2, precision="highest"
     )
     # Each row is 4 q_k q.
     row = outer[jnp.argmax(jnp.diagonal(outer))]

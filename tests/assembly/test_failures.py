@@ -36,6 +36,10 @@ def pair(joint, first=None, second=None):
             "'c': part 'a' has no attachment 'y'",
         ),
         (
+            lambda: System([Part("a", {"x": POINT})], [Connection("c", Ball(), POINT, "a.x")]),
+            "'c' joins .*; name an attachment, such as 'part.attachment'",
+        ),
+        (
             lambda: System([Part("a", {"x": POINT})], [Connection("c", Ball(), "a.x", "a.x")]),
             "to the same part",
         ),

@@ -7,6 +7,7 @@ import pytest
 from jaxgrip.assembly import (
     RESULTS,
     Connection,
+    Part,
     StepFailed,
     System,
     acceleration,
@@ -16,7 +17,7 @@ from jaxgrip.assembly import (
     sweep,
     velocity,
 )
-from jaxgrip.joints import Travel
+from jaxgrip.joints import Angle, Gear, Guide, Hinge, Travel
 
 from .conftest import COUPLER, CRANK, GROUND, ROCKER, four_bar, slider_crank
 
@@ -35,6 +36,37 @@ def test_sweep_keeps_the_branch_over_a_whole_turn(linkage):
     np.testing.assert_allclose(np.cos(2 * np.arctan2(y, x)), np.cos(rocker), atol=1e-11)
     once = sweep(linkage, {"drive": angles[:4]}, along="independent")
     np.testing.assert_allclose(once.poses.position, path.poses.position[:4], atol=1e-11)
+
+
+def test_gears_count_full_turns():
+    """A wheel drives another at 0.3 of its turn and a rack by 50 mm a radian, three turns far."""
+    axis = [[0.0, 0.0, 0.0], [0.0, 0.0, 1.0], [1.0, 0.0, 0.0]]
+    shifted = [[3.0, 0.0, 0.0], [3.0, 0.0, 1.0], [4.0, 0.0, 0.0]]
+    start = assemble(
+        System(
+            [Part(name, {"axle": axis}) for name in ("pinion", "wheel", "rack")],
+            [
+                Connection("pinion hinge", Hinge(), "ground.near", "pinion.axle"),
+                Connection("wheel hinge", Hinge(), "ground.far", "wheel.axle"),
+                Connection("guide", Guide(), "ground.near", "rack.axle"),
+                Connection("drive", Angle(0.0), "ground.near", "pinion.axle"),
+                Connection("teeth", Gear(0.3), "pinion hinge", "wheel hinge"),
+                Connection("rack", Gear(0.05, 0.1), "pinion hinge", "guide"),
+            ],
+            {"near": axis, "far": shifted},
+        )
+    )
+
+    def there(drive):
+        end = move(start, {"drive": drive}, throw=False)
+        return jnp.stack([end.coordinate("wheel hinge"), end.coordinate("guide")])
+
+    drives = jnp.array([20.0, -3.0])
+    along = jax.jit(jax.vmap(lambda drive: jax.jvp(there, (drive,), (jnp.ones(()),))))
+    found, slopes = along(drives)
+    wheel = [6.0 - 2 * np.pi, -0.9]
+    np.testing.assert_allclose(found, np.transpose([wheel, [1.1, -0.05]]), rtol=0, atol=1e-12)
+    np.testing.assert_allclose(slopes, [[0.3, 0.05]] * 2, rtol=0, atol=1e-13)
 
 
 def test_dead_point_ends_the_way():
