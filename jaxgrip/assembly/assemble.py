@@ -1,6 +1,6 @@
 """Poses of all parts that satisfy all joints, by Newton's method."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import equinox as eqx
@@ -89,6 +89,8 @@ class Assembly(eqx.Module):
       are more or fewer equations than freedoms.
     - `result`.
     - `least_squares`: whether equations may be dependent or fewer than the freedoms.
+
+    A series has a leading axis (k,) everywhere, also in what the methods give.
     """
 
     system: System
@@ -107,21 +109,36 @@ class Assembly(eqx.Module):
         """Whether all joints hold as meant."""
         return self.result == RESULTS.successful
 
-    def point(self, place: str, point: ArrayLike | None = None) -> Float[Array, "3"]:
+    def point(self, place: str, point: ArrayLike | None = None) -> Float[Array, "*batch 3"]:
         """Position (3,) [m] of `"part.attachment"`, or of a point (3,) of a part."""
         point = None if point is None else jnp.asarray(point, dtype=float)
-        return pose.point(self.system, self.poses, place, point)
 
-    def coordinate(self, name: str) -> Float[Array, ""]:
+        def one(assembly: Assembly) -> Array:
+            return pose.point(assembly.system, assembly.poses, place, point)
+
+        return self._mapped(one)
+
+    def coordinate(self, name: str) -> Float[Array, "*batch"]:
         """Angle [rad] or way [m] of the connection called `name`."""
         names = [connection.name for connection in pairs(self.system)]
         if name not in names:
             self.system.connection(name)
             raise ValueError(f"Connection {name!r} is a gear, which has no coordinate.")
-        return _coordinate(self.system, self.poses, names.index(name))
+
+        def one(assembly: Assembly) -> Array:
+            return _coordinate(assembly.system, assembly.poses, names.index(name))
+
+        return self._mapped(one)
 
     def warnings(self) -> list[str]:
         """Sentences on what a user of the numbers must know; not within `jit`."""
+        batch = self.poses.position.shape[:-2]
+        if batch:
+            return [
+                f"Position {', '.join(map(str, k))}: {text}"
+                for k in np.ndindex(batch)
+                for text in jax.tree.map(lambda x, k=k: x[k], self).warnings()
+            ]
         found = []
         if float(self.condition) * _NEARLY_SINGULAR > 1:
             found.append(
@@ -130,6 +147,11 @@ class Assembly(eqx.Module):
                 f"{float(self.condition):.1e}), and gradients grow as its inverse."
             )
         return found + mobility(self.system, self.poses).loose + gaps(self.system, self.poses)
+
+    def _mapped(self, function: Callable[["Assembly"], Array]) -> Array:
+        for _ in self.poses.position.shape[:-2]:
+            function = jax.vmap(function)
+        return function(self)
 
 
 def assemble(

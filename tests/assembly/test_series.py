@@ -34,6 +34,10 @@ def test_sweep_keeps_the_branch_over_a_whole_turn(linkage):
     rocker = np.arctan2(way[:, 1], way[:, 0]) + np.pi - np.arccos(inner)
     x, y = np.asarray(path.poses.quaternion)[:, 2, 0], np.asarray(path.poses.quaternion)[:, 2, 3]
     np.testing.assert_allclose(np.cos(2 * np.arctan2(y, x)), np.cos(rocker), atol=1e-11)
+    np.testing.assert_allclose(np.cos(path.coordinate("D")), np.cos(rocker), atol=1e-11)
+    tip = CRANK * np.stack([np.cos(angles), np.sin(angles), 0 * angles], axis=1)
+    np.testing.assert_allclose(path.point("crank.out"), tip, atol=1e-11)
+    assert path.warnings() == []
     once = sweep(linkage, {"drive": angles[:4]}, along="independent")
     np.testing.assert_allclose(once.poses.position, path.poses.position[:4], atol=1e-11)
 
