@@ -4,10 +4,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.crane.luffing import ROPES
+from experiments.crane.luffing import ROPES, closed_form
 from jaxgrip import viz
 from jaxgrip.assembly import Assembly, assemble
-from jaxgrip.models.crane import crane_structure
+from jaxgrip.models.crane import RODS, crane_structure, reference_crane
 from jaxgrip.report import Run
 from jaxgrip.structures import Inertia, NodalForce, buckling, second_order, solve
 from jaxgrip.viz import Curve, Panel
@@ -74,6 +74,7 @@ def study(run: Run, base: Assembly) -> None:
         "The flatter the boom, the larger the forces; they are those of statics.",
     )
     _stability(run, base, structure)
+    _sensitivities(run, base)
 
 
 def _stability(run: Run, base: Assembly, structure) -> None:
@@ -87,12 +88,39 @@ def _stability(run: Run, base: Assembly, structure) -> None:
     run.add("tip_moves_aside_while_slewing", slewing.displacements[tip, 1], "m")
     lost = buckling(structure, base.poses, loads, count=3)
     run.add("buckling_load_factors", [float(f) for f in lost.factors], "1")
-    pulled = jax.grad(
-        lambda length: solve(
-            crane_structure(base.system),
-            assemble(base.system, {"luffing rope": length}, start=base.poses).poses,
-            HOOK,
-            throw=False,
-        ).tie("luffing rope")
-    )(jnp.asarray(ROPES[60]))
-    run.add("rope_force_by_its_length", pulled, "N/m")
+
+
+def _sensitivities(run: Run, base: Assembly) -> None:
+    """How the rope's force changes with the lengths of rope and members."""
+    lengths = {"boom": 48.0, "mast": 30.0, "rods": float(RODS), "a_frame": 7.0}
+    lengths = jax.tree.map(jnp.asarray, lengths)
+
+    def rope_force(lengths: dict, rope: jax.Array) -> jax.Array:
+        system = reference_crane(**lengths, rope=rope)
+        here = assemble(system, start=base.poses)
+        return solve(crane_structure(system), here.poses, HOOK, throw=False).tie("luffing rope")
+
+    slopes = jax.jit(jax.vmap(jax.grad(rope_force, argnums=(0, 1)), in_axes=(None, 0)))
+    ropes = np.sort([*np.linspace(ROPES[75], ROPES[30], 45), ROPES[60]])
+    by_lengths, by_rope = slopes(lengths, jnp.asarray(ropes))
+    angles = np.rad2deg(closed_form(ropes))
+    at_60 = int(np.searchsorted(ropes, ROPES[60]))
+    by_name = {"luffing rope": by_rope} | {k.replace("_", "-"): v for k, v in by_lengths.items()}
+    for name, slope in by_name.items():
+        key = name.replace(" ", "_").replace("-", "_")
+        run.add(f"rope_force_by_length_of_{key}", slope[at_60], "N/m")
+    run.figure(
+        "force_sensitivities",
+        viz.curves(
+            [
+                Panel(
+                    "boom angle [°]",
+                    "change of the force [kN per m]",
+                    [Curve(name, angles, np.asarray(v) / 1e3) for name, v in by_name.items()],
+                )
+            ],
+            "What a metre more of a member does to the force of the luffing rope",
+        ),
+        "All other lengths stay, so that the boom turns, too; derivatives through assembly and "
+        "finite elements.",
+    )
