@@ -230,6 +230,8 @@ class System(eqx.Module):
                 )
 
     def _check_gear(self, connection: Connection) -> None:
+        if connection.first == connection.second:
+            raise ValueError("a gear couples two joints, not one with itself.")
         for name in (connection.first, connection.second):
             joint = self.connections[self.connection(name)].joint
             if not isinstance(joint, Joint) or type(joint).coordinate is Joint.coordinate:

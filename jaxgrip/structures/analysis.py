@@ -20,6 +20,7 @@ from jaxgrip.structures.results import RESULTS, SINGULAR, Solution, StructureErr
 from jaxgrip.structures.structure import Structure
 
 ROUNDS = 30
+_ROUNDING = 1e-9
 
 
 def solve(
@@ -55,7 +56,11 @@ def solve(
 
 def as_loads(loads: Load | Iterable[Load]) -> tuple[Load, ...]:
     """One load or several as a tuple."""
-    return (loads,) if isinstance(loads, Load) else tuple(loads)
+    if isinstance(loads, Load):
+        return (loads,)
+    if not isinstance(loads, Iterable):
+        raise ValueError(f"A load is {loads!r}; give NodalForce or Inertia.")
+    return tuple(loads)
 
 
 def check_loads(structure: Structure | Condensed, loads: tuple[Load, ...]) -> None:
@@ -64,6 +69,13 @@ def check_loads(structure: Structure | Condensed, loads: tuple[Load, ...]) -> No
     for load in loads:
         if not isinstance(load, Load):
             raise ValueError(f"A load is {load!r}; give NodalForce or Inertia.")
+    weights = [load.gravity for load in loads if isinstance(load, Inertia)]
+    if sum(not concrete(g) or bool(np.any(np.asarray(g))) for g in weights) > 1:
+        raise ValueError(
+            "Two Inertia loads have gravity, which would count twice; give one of them "
+            "gravity=(0, 0, 0)."
+        )
+    for load in loads:
         if not isinstance(load, NodalForce):
             continue
         node = whole.node(load.place)
@@ -132,7 +144,9 @@ def solve_linear(
     )
     if isinstance(structure, Condensed):
         found = found._replace(q=structure.all(found.q, amounts))
-    return recover(whole, elements, poses, tied, found, amounts)
+    return recover(
+        whole, elements, poses, tied, found, amounts, tie_loads(whole, poses, loads, tied)
+    )
 
 
 class Equilibrium(NamedTuple):
@@ -165,7 +179,9 @@ def equilibrium(
         matrix = total(taut)
         factor = linear.factorise(matrix, equations)
         u, _ = linear.solve(matrix, equations, factor, force, jnp.zeros(len(equations)))
-        return factor, taut, (stretch @ u >= 0) | ~tension_only
+        way = stretch @ u
+        # A rope without force counts as taut, whatever the rounding.
+        return factor, taut, (way >= -_ROUNDING * jnp.max(jnp.abs(way))) | ~tension_only
 
     def body(state: tuple) -> tuple:
         (_, _, taut), count = state
@@ -246,17 +262,25 @@ def nodal(
             nodes.append(structure.node(load.place))
             moment = jnp.zeros(3) if load.moment is None else load.moment
             forces.append(jnp.concatenate([load.force, moment])[None])
-    ends = np.array([span.ends for span in structure.layout.spans], dtype=int).reshape(-1, 2)
-    if len(ends) and any(isinstance(load, Inertia) for load in loads):
-        a0, gradient = inertia_field(loads)
-        first = tied.springs.rows.count - structure.layout.row_springs - len(ends)
-        mass = tied.springs.mass[first : first + len(ends)]
-        x = structure.places(poses)[ends]
-        for near, far in ((0, 1), (1, 0)):
-            at = (2 * x[:, near] + x[:, far]) / 3
-            force = -mass[:, None] / 2 * (a0[None] + at @ gradient.T)
-            nodes += ends[:, near].tolist()
-            forces.append(jnp.concatenate([force, jnp.zeros_like(force)], axis=1))
+    if structure.layout.spans and any(isinstance(load, Inertia) for load in loads):
+        on_ties = tie_loads(structure, poses, loads, tied)
+        nodes += [end for span in structure.layout.spans for end in span.ends]
+        force = on_ties.reshape(-1, 3)
+        forces.append(jnp.concatenate([force, jnp.zeros_like(force)], axis=1))
     if not nodes:
         return np.zeros(0, dtype=int), jnp.zeros((0, 6))
     return np.array(nodes, dtype=int), jnp.concatenate(forces)
+
+
+def tie_loads(
+    structure: Structure, poses: Poses, loads: tuple[Load, ...], tied: Coupling
+) -> Float[Array, "t 2 3"]:
+    """Weight and inertia of ties on their two ends [N], in axes of the ground."""
+    spans = structure.layout.spans
+    ends = np.array([span.ends for span in spans], dtype=int).reshape(-1, 2)
+    a0, gradient = inertia_field(loads)
+    first = tied.springs.rows.count - structure.layout.row_springs - len(ends)
+    mass = tied.springs.mass[first : first + len(ends)]
+    x = structure.places(poses)[ends]
+    at = (2 * x + x[:, ::-1]) / 3
+    return -mass[:, None, None] / 2 * (a0[None, None] + at @ gradient.T)

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxgrip.assembly import Poses
-from jaxgrip.joints import Frame, frame, relative
+from jaxgrip.joints import Distance, Frame, Joint, Rope, frame, relative
 from jaxgrip.spatial.rotations import skew
 from jaxgrip.structures.model import Bar, arms
 from jaxgrip.structures.structure import Block, Structure
@@ -36,12 +36,11 @@ class Rows(NamedTuple):
 class Springs(NamedTuple):
     """Ropes within parts, then ties, then turning springs.
 
-    `tension_only` (s,); `stiffness` (s,) [N/m]; `length` (s,) [m] or 1; `rows` their stretch.
+    `tension_only` (s,); `stiffness` (s,) [N/m]; `mass` (s,) [kg]; `rows` their stretch.
     """
 
     tension_only: np.ndarray
     stiffness: Float[Array, " s"]
-    length: Float[Array, " s"]
     mass: Float[Array, " s"]
     rows: Rows
 
@@ -91,10 +90,7 @@ def in_parts(
 def _springs(structure: Structure, bar: Bar, places: Array, turning: list) -> Springs:
     layout = structure.layout
     ropes = np.flatnonzero(bar.tension_only)
-    kinds = [
-        structure.transfer[span.name] if span.transferred else structure.ties[span.name].kind
-        for span in layout.spans
-    ]
+    kinds = [structure.kind(span) for span in layout.spans]
     ends = np.concatenate(
         [bar.ends[ropes], np.array([s.ends for s in layout.spans], dtype=int).reshape(-1, 2)]
     )
@@ -120,7 +116,6 @@ def _springs(structure: Structure, bar: Bar, places: Array, turning: list) -> Sp
     return Springs(
         np.concatenate([*tension, np.zeros(layout.row_springs)]).astype(bool),
         jnp.concatenate(stiffness),
-        jnp.concatenate([length, still + 1.0]),
         jnp.concatenate([*mass, still]),
         _joined(entries, spans + layout.row_springs),
     )
@@ -143,11 +138,11 @@ def _entries(structure: Structure, poses: Poses) -> list[tuple[Array, np.ndarray
         if block.kind in ("merge", "support"):
             result[k] = jnp.asarray(_alike(block))
         else:
-            joint = structure.system.connections[block.connection].joint
+            joint = _joint(structure, block)
             key = (block.kind, len(block.stations[0]), jax.tree.structure(joint))
             kinds.setdefault(key, []).append(k)
     for (kind, *_), members in kinds.items():
-        joints = [structure.system.connections[blocks[k].connection].joint for k in members]
+        joints = [_joint(structure, blocks[k]) for k in members]
         joint = jax.tree.map(lambda *x: jnp.stack(x), *joints)
         stations = np.array([blocks[k].stations for k in members])
         if kind == "carried":
@@ -158,6 +153,12 @@ def _entries(structure: Structure, poses: Poses) -> list[tuple[Array, np.ndarray
         for number, k in enumerate(members):
             result[k] = values[number].reshape(-1, 6)
     return [(value, *entries(block)) for value, block in zip(result, blocks, strict=True)]
+
+
+def _joint(structure: Structure, block: Block) -> Joint:
+    """The joint of a block; a rope that is locked holds its length both ways."""
+    joint = structure.system.connections[block.connection].joint
+    return Distance(joint.length) if isinstance(joint, Rope) else joint
 
 
 def entries(block: Block) -> tuple[np.ndarray, np.ndarray]:

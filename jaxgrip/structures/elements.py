@@ -116,7 +116,7 @@ class Beams(eqx.Module):
         element: Beam = EulerBernoulli(),  # noqa: B008
         *,
         reach=None,
-        released: tuple[tuple[str, ...], tuple[str, ...]] = ((), ()),
+        released=((), ()),
     ):
         if not isinstance(element, EulerBernoulli | Timoshenko):
             raise ValueError(f"Beams are {element!r}; give EulerBernoulli() or Timoshenko().")
@@ -126,6 +126,11 @@ class Beams(eqx.Module):
         self.section = section
         self.element = element
         self.reach = None if reach is None else positive("reach", reach, (), (2,), unit="m")
+        if len(released) != 2 or any(isinstance(names, str) for names in released):
+            raise ValueError(
+                f"Beams are released in {released!r}; give the names for the first and for the "
+                'second end, such as ((), ("My", "Mz")).'
+            )
         self.released = tuple(tuple(names) for names in released)
         for name in (name for names in self.released for name in names):
             if name not in SECTION_FORCES:
@@ -173,7 +178,7 @@ class PointMasses(eqx.Module):
     mass: Float[Array, ""]
 
     def __init__(self, nodes, mass):
-        self.nodes = Constant(np.asarray(nodes, dtype=int).reshape(-1))
+        self.nodes = Constant(node_numbers("A group of point masses", nodes))
         self.mass = non_negative("A point mass", mass, ())
 
 
@@ -205,6 +210,23 @@ def release(
 def arm(r: Float[Array, "3"]) -> Float[Array, "6 6"]:
     """Displacement and rotation at the end of a rigid arm by those at its root."""
     return jnp.eye(6).at[:3, 3:].set(-skew(r))
+
+
+def checked_place(who: str, place: object) -> str | tuple[str, int]:
+    """A `"part.attachment"` or `("part", node)`; else `ValueError`, which begins with `who`."""
+    if isinstance(place, str):
+        return place
+    if isinstance(place, tuple) and len(place) == 2 and isinstance(place[0], str):
+        return place[0], int(node_numbers(f"The place {place!r}", place[1])[0])
+    raise ValueError(f"{who} {place!r}; give 'part.attachment' or ('part', node).")
+
+
+def node_numbers(who: str, value: object) -> np.ndarray:
+    """One or more numbers of nodes as (m,)."""
+    found = np.asarray(value)
+    if not np.issubdtype(found.dtype, np.integer):
+        raise ValueError(f"{who} has the nodes {value!r}; give whole numbers of nodes.")
+    return found.astype(int).reshape(-1)
 
 
 def _pairs(who: str, ends) -> Constant:

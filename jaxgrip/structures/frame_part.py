@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 from jaxgrip.assembly import Part
 from jaxgrip.checks import concrete, numbers
 from jaxgrip.fem.topology import Constant
-from jaxgrip.structures.elements import Bars, Beams, PointMasses, RigidLinks
+from jaxgrip.structures.elements import Bars, Beams, PointMasses, RigidLinks, node_numbers
 
 
 class FramePart(eqx.Module):
@@ -18,7 +18,7 @@ class FramePart(eqx.Module):
     **Arguments:**
 
     - `nodes` (k, 3) in the frame of the part [m].
-    - `elements`: `Beams`, `Bars`, `RigidLinks`, `PointMasses`.
+    - `elements`: groups of `Beams`, `Bars`, `RigidLinks`, `PointMasses`.
     - `attachments`: by name, one to three numbers of nodes. Those that are not given are found by
       the places of their points.
 
@@ -39,10 +39,11 @@ class FramePart(eqx.Module):
         if nodes.ndim != 2 or nodes.shape[1] != 3:
             raise ValueError(f"The nodes of a frame part have the shape {nodes.shape}, not (k, 3).")
         self.nodes = nodes
-        self.elements = tuple(elements)
+        groups = (Beams, Bars, RigidLinks, PointMasses)
+        self.elements = (elements,) if isinstance(elements, groups) else tuple(elements)
         named = {}
         for name, own in (attachments or {}).items():
-            own = np.asarray(own, dtype=int).reshape(-1)
+            own = node_numbers(f"Attachment {name!r}", own)
             _check_numbers(f"Attachment {name!r}", own, len(nodes))
             named[name] = tuple(own.tolist())
         self.attachments = tuple(named.items())

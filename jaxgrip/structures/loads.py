@@ -2,10 +2,12 @@
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
-from jaxgrip.checks import numbers
+from jaxgrip.checks import concrete, numbers
 from jaxgrip.spatial.rotations import skew
+from jaxgrip.structures.elements import checked_place
 
 
 class NodalForce(eqx.Module):
@@ -13,14 +15,16 @@ class NodalForce(eqx.Module):
 
     **Arguments:** `place`: `"part.attachment"` for its first point, or `("part", node)`; `force`
     (3,) [N] and `moment` (3,) [N m] in axes of the ground.
+
+    **Raises:** `ValueError` for another kind of place, or numbers of another shape or not finite.
     """
 
     place: str | tuple[str, int] = eqx.field(static=True)
     force: Float[Array, "3"]
     moment: Float[Array, "3"] | None
 
-    def __init__(self, place: str | tuple[str, int], force, moment=None):
-        self.place = place
+    def __init__(self, place, force, moment=None):
+        self.place = checked_place("A force acts on", place)
         self.force = numbers(f"The force on {place!r}", force, (3,))
         self.moment = None if moment is None else numbers(f"The moment on {place!r}", moment, (3,))
 
@@ -30,6 +34,8 @@ class Inertia(eqx.Module):
 
     **Arguments:** `gravity` (3,) [m/s^2]; `rate` [rad/s] and `acceleration` [rad/s^2] of slewing
     about the line through `origin` (3,) [m] along `axis` (3,), both in the frame of the ground.
+
+    **Raises:** `ValueError` for an axis of zeros, or numbers of another shape or not finite.
 
     Source: 002 section 6.4.
     """
@@ -54,6 +60,8 @@ class Inertia(eqx.Module):
         self.acceleration = numbers("The slewing acceleration", acceleration, ())
         self.origin = numbers("The origin of the slewing axis", origin, (3,))
         self.axis = numbers("The slewing axis", axis, (3,))
+        if concrete(self.axis) and not np.any(np.asarray(self.axis)):
+            raise ValueError("The slewing axis is (0, 0, 0), which has no direction.")
 
     def field(self) -> tuple[Float[Array, "3"], Float[Array, "3 3"]]:
         """a0 and W of the acceleration a0 + W X less gravity at the place X."""

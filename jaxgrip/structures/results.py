@@ -71,7 +71,8 @@ class Solution(eqx.Module):
     - `displacements` (k, 6): displacements [m] and rotations of all nodes, in axes of the ground.
     - `beam_forces` (m, 2, 6), `bar_forces` (b,): of all parts, see `PartResult`.
     - `multipliers` (e,), `spring_forces` (s,), `taut` (s,): what holds the parts together.
-    - `coefficients` (c, 6): of the equations between parts.
+    - `coefficients` (c, 6): of the equations between parts, `spring_coefficients` (d, 6): of the
+      springs; `tie_loads` (t, 2, 3): weight and inertia of ties on either end [N].
     - `margin`: about the smallest eigenvalue of the stiffness, scaled to a diagonal of 1; below
       1e-12 for a mechanism.
     - `result`: member of `RESULTS`.
@@ -88,6 +89,8 @@ class Solution(eqx.Module):
     margin: Float[Array, ""]
     result: RESULTS
     coefficients: Float[Array, "c 6"]
+    spring_coefficients: Float[Array, "d 6"]
+    tie_loads: Float[Array, "t 2 3"]
 
     @property
     def succeeded(self) -> Bool[Array, ""]:
@@ -116,9 +119,9 @@ class Solution(eqx.Module):
         A support, called by its attachment, exerts it on its part.
         """
         for block in self.structure.layout.blocks:
-            if block.name == name and not block.spring:
-                return self._wrench(block)
-        known = [b.name for b in self.structure.layout.blocks if not b.spring]
+            if block.name == name:
+                return self._wrench(block, block.stations[1])
+        known = [block.name for block in self.structure.layout.blocks]
         raise ValueError(f"No connection {name!r} holds parts; there are {', '.join(known)}.")
 
     def tie(self, name: str) -> Float[Array, ""]:
@@ -126,55 +129,81 @@ class Solution(eqx.Module):
         names = [span.name for span in self.structure.layout.spans]
         if name not in names:
             raise ValueError(f"There is no tie {name!r}; there are {', '.join(names) or 'none'}.")
-        first = len(self.spring_forces) - self.structure.layout.row_springs - len(names)
-        return self.spring_forces[first + names.index(name)]
+        return self.spring_forces[self._first_tie + names.index(name)]
 
     def reactions(self) -> dict[str, Wrench]:
-        """What supports, and joints with rigid parts, exert on the structure."""
-        count = len(self.structure.layout.root)
-        return {
-            block.name: self._wrench(block, ground=True)
-            for block in self.structure.layout.blocks
-            if not block.spring
-            and (
-                block.kind == "support" or any(s >= count for side in block.stations for s in side)
-            )
-        }
+        """What the ground exerts: by supports, and by joints and ties with rigid parts.
 
-    def _wrench(self, block: Block, *, ground: bool = False) -> Wrench:
-        side = block.stations[1]
-        count = len(self.structure.layout.root)
-        if ground and all(s >= count for s in side):
-            side = block.stations[0]
+        Their sum balances all loads, the weight of the ties included.
+        """
+        layout = self.structure.layout
+        count = len(layout.root)
+        found = {}
+        for block in layout.blocks:
+            if block.kind == "support":
+                found[block.name] = self._wrench(block, block.stations[1])
+            for here, there in (block.stations, block.stations[::-1]):
+                if here and all(s >= count for s in here):
+                    found[block.name] = self._wrench(block, there)
+        places = self.structure.places(self.poses)
+        for k, span in enumerate(layout.spans):
+            for end in (0, 1):
+                if span.ends[end] < count:
+                    continue
+                entry = 2 * (self._first_tie + k)
+                tension = self.spring_forces[self._first_tie + k]
+                pull = self.spring_coefficients[entry + end, :3] * tension
+                force = pull - self.tie_loads[k, end]
+                found[span.name] = Wrench(force, jnp.zeros(3), places[span.ends[end]])
+        return found
+
+    @property
+    def _first_tie(self) -> int:
+        layout = self.structure.layout
+        return len(self.spring_forces) - layout.row_springs - len(layout.spans)
+
+    def _wrench(self, block: Block, side: tuple[int, ...]) -> Wrench:
+        """What a block exerts on the stations of one side, about the first of them."""
         stations, rows = entries(block)
         of = np.flatnonzero(np.isin(stations, side))
-        coefficients = self.coefficients[self._first(block) + of]
-        force = -coefficients * self.multipliers[rows[of]][:, None]
+        if block.spring:
+            springs = self._first_tie + len(self.structure.layout.spans)
+            coefficients = self.spring_coefficients[2 * springs :][self._first(block) + of]
+            amounts = self.spring_forces[springs:]
+        else:
+            coefficients = self.coefficients[self._first(block) + of]
+            amounts = self.multipliers
+        force = -coefficients * amounts[rows[of]][:, None]
         places = self.structure.places(self.poses)
         arm = places[stations[of]] - places[side[0]][None]
         moment = force[:, 3:] + jnp.cross(arm, force[:, :3])
         return Wrench(force[:, :3].sum(0), moment.sum(0), places[side[0]])
 
     def _first(self, block: Block) -> int:
-        """Number of the first entry of a block."""
+        """Number of the first entry of a block among those of equations, or of springs."""
         before = 0
         for other in self.structure.layout.blocks:
             if other is block:
                 return before
-            before += 0 if other.spring else len(entries(other)[0])
+            before += len(entries(other)[0]) if other.spring == block.spring else 0
         raise AssertionError
 
 
 def centre_of_gravity(
     structure: Structure, poses: Poses
 ) -> tuple[Float[Array, ""], Float[Array, "3"]]:
-    """Mass [kg] of all parts and their centre of gravity (3,) in the frame of the ground [m]."""
+    """Mass [kg] of parts and ties; their centre of gravity (3,) in the frame of the ground [m]."""
     own = model.masses(structure)
     index = np.array([structure.system.part(name) for name in structure.names], dtype=int)
-    moment = own.mass[:, None] * poses.position[index]
-    moment += jnp.einsum("pab,pb->pa", poses.rotation[index], own.moment)
-    total = own.mass.sum()
-    return total, moment.sum(0) / total
+    moments = own.mass[:, None] * poses.position[index]
+    moments += jnp.einsum("pab,pb->pa", poses.rotation[index], own.moment)
+    mass, moment = own.mass.sum(), moments.sum(0)
+    places = structure.places(poses)
+    for span in structure.layout.spans:
+        first, second = places[np.array(span.ends)]
+        tie = structure.kind(span).mass(jnp.linalg.norm(second - first))
+        mass, moment = mass + tie, moment + tie * (first + second) / 2
+    return mass, moment / mass
 
 
 def recover(
@@ -184,6 +213,7 @@ def recover(
     tied: Coupling,
     found: "Equilibrium",
     amounts: Float[Array, "p 12"],
+    on_ties: Float[Array, "t 2 3"],
 ) -> Solution:
     """Displacements of nodes and section forces from those of the freedoms."""
     u = model.displacements(structure, found.q)
@@ -225,6 +255,8 @@ def recover(
         found.margin,
         result,
         tied.equations.coefficients,
+        tied.springs.rows.coefficients,
+        on_ties,
     )
 
 

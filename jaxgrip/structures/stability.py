@@ -19,6 +19,7 @@ from jaxgrip.structures.analysis import (
     nodal_forces,
     raised,
     solve,
+    tie_loads,
 )
 from jaxgrip.structures.coupling import Coupling, Numbering, Rows, coupling, matrix
 from jaxgrip.structures.elements import release
@@ -149,7 +150,10 @@ def _second_order(structure: Structure, poses: Poses, loads: tuple[Load, ...]) -
         margin,
         end.change <= TOLERANCE,
     )
-    solution = recover(structure, problem.elements, poses, problem.tied, found, problem.amounts)
+    on_ties = tie_loads(structure, poses, loads, problem.tied)
+    solution = recover(
+        structure, problem.elements, poses, problem.tied, found, problem.amounts, on_ties
+    )
     elements = problem.elements
     displacements = _element_displacements(problem, done.q)
     beams = [

@@ -11,15 +11,16 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxgrip.assembly import Connection, Poses, System
+from jaxgrip.assembly.assemble import MERGE_TOLERANCE
 from jaxgrip.assembly.system import GROUND
-from jaxgrip.checks import concrete
+from jaxgrip.checks import check_shape, concrete
 from jaxgrip.joints import Angle, Ball, Clamp, Distance, Fixed, Gear, Hinge, Rope, Travel
 from jaxgrip.precision import require_x64
 from jaxgrip.spatial import quaternions
-from jaxgrip.structures.elements import Axial, Bars, Beams, PointMasses, Spring
+from jaxgrip.structures.elements import Axial, Bars, Beams, PointMasses, Spring, checked_place
 from jaxgrip.structures.frame_part import FramePart
 
-MERGE = 1e-3
+_UNIT = 1e-6
 FREEDOMS = ("x", "y", "z", "rx", "ry", "rz")
 Place = str | tuple[str, int]
 DRIVES = (Distance, Angle, Travel, Rope, Gear)
@@ -30,11 +31,19 @@ class Tie(eqx.Module):
 
     **Arguments:** `kind`; `first`, `second`: `"part.attachment"`, `"ground.attachment"` or
     `("part", node)`.
+
+    **Raises:** `ValueError` for another kind, or another kind of place.
     """
 
     kind: Axial
     first: Place = eqx.field(static=True)
     second: Place = eqx.field(static=True)
+
+    def __init__(self, kind, first, second):
+        if not isinstance(kind, Axial):
+            raise ValueError(f"A tie is of {kind!r}; give a Bar, a Rope or a Spring.")
+        self.kind = kind
+        self.first, self.second = (checked_place("A tie ends at", p) for p in (first, second))
 
 
 class Structure(eqx.Module):
@@ -68,15 +77,20 @@ class Structure(eqx.Module):
     def __init__(
         self,
         system: System,
-        frames: Mapping[str, FramePart],
+        frames: Mapping[str, object],
         *,
-        transfer: Mapping[str, str | Axial] | None = None,
-        ties: Mapping[str, Tie] | None = None,
-        supports: Mapping[str, str | Iterable[str]] | None = None,
+        transfer: Mapping[str, object] | None = None,
+        ties: Mapping[str, object] | None = None,
+        supports: Mapping[str, object] | None = None,
     ):
         require_x64("A structure")
-        for name in frames:
+        for name, frame in frames.items():
             system.part(name)
+            if not isinstance(frame, FramePart):
+                raise ValueError(f"The model of part {name!r} is {frame!r}; give a FramePart.")
+        for name, tie in (ties or {}).items():
+            if not isinstance(tie, Tie):
+                raise ValueError(f"The tie {name!r} is {tie!r}; give a Tie.")
         self.system = system
         own = {name: frames[name] for name in system.names if name in frames}
         self.models = tuple(own.values())
@@ -132,22 +146,45 @@ class Structure(eqx.Module):
         origin = jnp.concatenate([poses.position, jnp.zeros((1, 3))])[self.layout.body]
         return origin + jnp.einsum("kab,kb->ka", self.rotations(poses), self.nodes())
 
+    def kind(self, span: "Span") -> Axial:
+        """What a span is made of."""
+        return self.transfer[span.name] if span.transferred else self.ties[span.name].kind
+
     def check(self, poses: Poses) -> None:
-        """Raise `ValueError` naming the connection when nodes it merges are apart."""
+        """Raise `ValueError` of one sentence for poses that do not fit.
+
+        It names the part whose pose is none, the connection whose merged nodes are apart, or the
+        tie whose ends coincide.
+        """
+        count = len(self.system.parts)
+        check_shape("The position of the poses", poses.position, (count, 3))
+        check_shape("The quaternion of the poses", poses.quaternion, (count, 4))
         places = self.places(poses)
         if not concrete(places):
             return
+        lengths = np.linalg.norm(np.asarray(poses.quaternion), axis=1)
+        at = np.asarray(poses.position).sum(axis=1)
+        for name, length, place in zip(self.system.names, lengths, at, strict=True):
+            if not abs(length - 1) < _UNIT or not np.isfinite(place):
+                raise ValueError(
+                    f"The pose of part {name!r} is none: its quaternion has the length "
+                    f"{length:.6g} and must have 1, and its position must be finite."
+                )
         places = np.asarray(places)
+        for span in self.layout.spans:
+            if np.array_equal(*places[list(span.ends)]):
+                raise ValueError(f"The two ends of {span.name!r} coincide; it needs a length.")
         for block in self.layout.blocks:
             if block.kind != "merge":
                 continue
             for first, second in zip(*block.stations, strict=True):
                 gap = np.linalg.norm(places[first] - places[second])
-                if not gap <= MERGE:
+                if not gap <= MERGE_TOLERANCE:
                     raise ValueError(
                         f"Connection {block.name!r} joins {self.label(first)} and "
                         f"{self.label(second)}, which are {gap:.3g} m apart; nodes must coincide "
-                        f"within {MERGE:g} m. Are the poses assembled and the attachments alike?"
+                        f"within {MERGE_TOLERANCE:g} m. Are the poses assembled and the "
+                        "attachments alike?"
                     )
 
     def label(self, station: int) -> str:
@@ -237,6 +274,8 @@ class _Builder:
                 f"Part {missing[0]!r} has no finite-element model; only clamped parts may be "
                 "without one."
             )
+        if not frames:
+            raise ValueError("No part has a finite-element model; a structure needs one at least.")
         self.blocks: list[Block] = []
         self.spans: list[Span] = []
         self.equations = self.springs = 0
@@ -353,6 +392,10 @@ class _Builder:
                         "links."
                     )
         if isinstance(how, Spring):
+            if isinstance(joint, Angle) and joint.form != "signed":
+                raise ValueError(
+                    f"a spring turns with an angle of the form 'signed', not {joint.form!r}."
+                )
             rows = (self.springs, self.springs + joint.equations)
             self.springs = rows[1]
             self.add(Block(name, kind, sides, rows, spring=True, connection=number))
@@ -371,6 +414,14 @@ class _Builder:
             self.support(place, self.stations(place, None), FREEDOMS)
 
     def support(self, place: str, stations: tuple[int, ...], held: tuple[str, ...]) -> None:
+        named = self.supports.get(place, FREEDOMS)
+        if named != FREEDOMS and not {*named} <= {*FREEDOMS[:3]}:
+            loose = [station for station in stations if not self.turns(station)]
+            if loose:
+                raise ValueError(
+                    f"The support of {place!r} holds rotations, but only bars end at one of its "
+                    "nodes; it has none."
+                )
         rows = [
             (station, FREEDOMS.index(name))
             for station in stations
@@ -449,7 +500,7 @@ def _nearest(
         )
     gap = np.linalg.norm(np.asarray(frame.nodes) - np.asarray(points)[number], axis=1)
     near = int(np.argmin(gap)) if named is None else named[number]
-    if gap[near] <= MERGE:
+    if gap[near] <= MERGE_TOLERANCE:
         return near
     return (
         f"Point {number} of attachment {place!r} at {np.asarray(points)[number].tolist()} is no "
@@ -462,16 +513,16 @@ def _owner(place: str) -> str:
     return place.split(".", 1)[0]
 
 
-def _held_names(place: str, held: str | Iterable[str], system, frames) -> tuple[str, ...]:
+def _held_names(place: str, held: object, system, frames) -> tuple[str, ...]:
     if _owner(place) == GROUND or _owner(place) not in frames:
         raise ValueError(f"A support holds {place!r}, which is no attachment of an elastic part.")
     names = {"all": FREEDOMS, "pinned": FREEDOMS[:3]}.get(held) if isinstance(held, str) else held
-    if names is None or any(name not in FREEDOMS for name in names):
+    if not isinstance(names, Iterable) or not (names := tuple(names)) or {*names} - {*FREEDOMS}:
         raise ValueError(
             f"The support of {place!r} holds {held!r}; it may be 'all', 'pinned' or names of "
             f"{', '.join(FREEDOMS)}."
         )
-    return tuple(names)
+    return names
 
 
 def _shape(frame: FramePart) -> tuple:

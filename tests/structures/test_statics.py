@@ -1,3 +1,5 @@
+import re
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -8,6 +10,7 @@ import jaxgrip as jg
 from jaxgrip.models.crane import reference_crane
 from tests.structures.models import (
     BOX,
+    STEEL,
     chain,
     check_derivatives,
     crane_poses,
@@ -218,31 +221,69 @@ def test_released_beam_is_a_beam_on_two_supports():
     np.testing.assert_allclose(shear, 7850.0 * 0.02 * 9.81 * length / 2, rtol=1e-12)
 
 
-def roped(force):
-    """A mast on a ball, held by three ropes; one more rope within the part."""
-    nodes = [[0, 0, 0], [0, 0, 4.0]]
-    frame = js.FramePart(nodes, [js.Beams([(0, 1)], BOX)], {"foot": (0,), "top": (1,)})
-    ground = {"foot": [[0, 0, 0]], "a": [[3, 0, 0]], "b": [[-2, 2, 0]], "c": [[-2, -2, 0]]}
+HEIGHT, REACH, ROPE_MASS = 10.0, 7.3, 2.5
+
+
+def guyed(turn):
+    """A mast on a ball with four ropes to the ground, the first along x turned by an angle."""
+    frame = js.FramePart([[0, 0, 0], [0, 0, HEIGHT]], js.Beams([(0, 1)], BOX), {"foot": (0,)})
+    angles = turn + np.arange(4) * np.pi / 2
+    feet = REACH * np.stack([np.cos(angles), np.sin(angles), 0 * angles], axis=1)
     system = jg.assembly.System(
         [frame.part("mast")],
-        [jg.assembly.Connection("foot", J.Ball(), "ground.foot", "mast.foot")],
-        ground,
+        [jg.assembly.Connection("ball", J.Ball(), "ground.foot", "mast.foot")],
+        {"foot": [[0, 0, 0]]} | {f"g{k}": [foot] for k, foot in enumerate(feet)},
     )
-    ties = {k: js.Tie(js.Rope(1e6), f"ground.{k}", "mast.top") for k in "abc"}
-    supports = {"mast.top": ("y", "rz")}
-    structure = js.Structure(system, {"mast": frame}, ties=ties, supports=supports)
+    rope = js.Rope(1e7, ROPE_MASS)
+    ties = {f"g{k}": js.Tie(rope, f"ground.g{k}", ("mast", 1)) for k in range(4)}
+    supports = {"mast.foot": ("rz",)}
+    return js.Structure(system, {"mast": frame}, ties=ties, supports=supports), system
+
+
+@pytest.mark.parametrize("turn", [0.0, np.deg2rad(20), np.deg2rad(33)])
+def test_ropes_go_slack(turn):
+    """Pulled along a rope, whatever the rounding makes of the two beside; then lifted."""
+    structure, system = guyed(turn)
     poses = jg.assembly.start(system)
-    return js.solve(structure, poses, js.NodalForce("mast.top", force)), structure
+    length = np.hypot(HEIGHT, REACH)
+    along = np.array([REACH * np.cos(turn), REACH * np.sin(turn), HEIGHT]) / length
+
+    def pulled(force, gravity):
+        loads = [js.NodalForce(("mast", 1), force), js.Inertia((0.0, 0.0, -gravity))]
+        return js.solve(structure, poses, loads)
+
+    found = pulled(1e4 * along, 0.0)
+    close([found.tie(f"g{k}") for k in range(4)], [0.0, 0.0, 1e4, 0.0], 1e-9)
+    lift = np.array([500.0, -300.0, 5e4])
+    force, moment = total(pulled(lift, 9.81).reactions())
+    mass, centre = (np.asarray(x) for x in js.centre_of_gravity(structure, poses))
+    np.testing.assert_allclose(mass, 7850 * 0.02 * HEIGHT + 4 * ROPE_MASS * length, rtol=1e-12)
+    np.testing.assert_allclose(centre, [0, 0, HEIGHT / 2], rtol=0, atol=1e-12)
+    close(force, [0, 0, 9.81 * mass] - lift, 1e-9)
+    close(moment, -np.cross([0, 0, HEIGHT], lift), 1e-8)
 
 
-def test_ropes_go_slack():
-    """Pulled towards +x, ropes b and c hold by symmetry and a is slack."""
-    solution, _ = roped((900.0, 0.0, 0.0))
-    each = 900.0 / 2 / (2 / np.sqrt(24.0))
-    found = [solution.tie(k) for k in "abc"]
-    np.testing.assert_allclose(found, [0.0, each, each], rtol=1e-10, atol=1e-9)
-    solution, _ = roped((-900.0, 0.0, 0.0))
-    np.testing.assert_allclose(solution.tie("a"), 900.0 * 5 / 3, rtol=1e-10)
+@pytest.mark.parametrize("excess", [-1e-13, 0.0, 1e-13])
+def test_locked_rope_holds_whatever_the_rounding(excess):
+    """An arm of 3 m between pins along y, held by a rope to a place 4 m above its hinge."""
+    nodes = [[0, -1, 0], [0, 1, 0], [0, 0, 0], [3, 0, 0]]
+    beams = js.Beams([(0, 2), (2, 1), (2, 3)], BOX)
+    frame = js.FramePart(nodes, beams, {"pins": (0, 1), "tip": (3,)})
+    system = jg.assembly.System(
+        [frame.part("arm")],
+        [
+            jg.assembly.Connection("hinge", J.Hinge(), "ground.pins", "arm.pins"),
+            jg.assembly.Connection("rope", J.Rope(5.0 + excess), "ground.top", "arm.tip"),
+        ],
+        {"pins": nodes[:2], "top": [[0, 0, 4.0]]},
+    )
+    structure = js.Structure(system, {"arm": frame}, transfer={"rope": "lock"})
+    load = js.NodalForce("arm.tip", (0.0, 0.0, -100.0))
+    solution = js.solve(structure, jg.assembly.start(system), load)
+    close(solution.connection("rope").force, [-75.0, 0.0, 100.0], 1e-9)
+    force, moment = total(solution.reactions())
+    close(force, [0, 0, 100.0], 1e-9)
+    close(moment, [0, -300.0, 0], 1e-9)
 
 
 def test_derivatives_agree_with_central_differences():
@@ -307,5 +348,56 @@ def test_sentences():
     apart = poses._replace(position=poses.position + jnp.array([[0.0, 0, 0], [0.01, 0, 0]]))
     with pytest.raises(ValueError, match=r"'joint' joins node 0 of part 'lower'.*0.01 m apart"):
         js.solve(structure, apart, js.Inertia())
-    with pytest.raises(ValueError, match="transfer of a hinge is 'lock'"):
-        two_frames(J.Hinge(), transfer={"joint": "lock"})
+    with pytest.raises(ValueError, match="'upper' is none: its quaternion has the length 2"):
+        js.solve(structure, poses._replace(quaternion=poses.quaternion.at[1].mul(2.0)), [])
+    with pytest.raises(ValueError, match=r"position of the poses .*\(2, 3\)"):
+        js.solve(structure, jax.tree.map(lambda x: x[:1], poses), [])
+    with pytest.raises(ValueError, match="gravity, which would count twice"):
+        js.solve(structure, poses, [js.Inertia(), js.Inertia(rate=0.1)])
+
+
+TRUSS = js.FramePart([[0, 0, 0], [0, 0, 1.0]], js.Bars([(0, 1)], js.Bar(STEEL, 1e-3)), {"a": (0,)})
+
+
+def alone(frame=TRUSS, **options):
+    system = jg.assembly.System(
+        [TRUSS.part("mast")], [jg.assembly.Connection("hold", J.Clamp(), "mast")]
+    )
+    return js.Structure(system, {"mast": frame}, **options)
+
+
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (
+            lambda: two_frames(J.Hinge(), transfer={"joint": "lock"}),
+            "of a hinge is 'lock'",
+        ),
+        (
+            lambda: two_frames(J.Angle(0.7, "dot"), transfer={"joint": js.Spring(1.0)}),
+            "'joint': a spring turns with an angle of the form 'signed', not 'dot'",
+        ),
+        (
+            lambda: alone(supports={"mast.a": ("x", "rx")}),
+            "holds rotations, but only bars",
+        ),
+        (lambda: alone(supports={"mast.a": ()}), "The support of 'mast.a' holds ()"),
+        (lambda: alone(supports={"mast.a": 5}), "The support of 'mast.a' holds 5"),
+        (lambda: alone(supports={"ground.a": "all"}), "no attachment of an elastic part"),
+        (lambda: alone(ties={"guy": js.Rope(1e6)}), "The tie 'guy' is Rope"),
+        (lambda: js.Tie("rope", "mast.a", "ground.b"), "A tie is of 'rope'"),
+        (lambda: js.Tie(js.Rope(1e6), None, "ground.b"), "A tie ends at None"),
+        (lambda: alone(3), "The model of part 'mast' is 3"),
+        (lambda: js.FramePart(TRUSS.nodes, TRUSS.elements, {"a": "x"}), "'a' has the nodes 'x'"),
+        (lambda: js.FramePart(TRUSS.nodes, TRUSS.elements, {"a": 0.9}), "'a' has the nodes 0.9"),
+        (lambda: js.PointMasses([1.7], 5.0), "point masses has the nodes"),
+        (lambda: js.Beams([(0, 1)], BOX, released=(("My",),)), "for the first and for the second"),
+        (lambda: js.NodalForce(("mast", 1.5), (0, 0, 1.0)), "has the nodes 1.5"),
+        (lambda: js.NodalForce(None, (0, 0, 1.0)), "A force acts on None"),
+        (lambda: js.NodalForce(("mast", "tip"), (0, 0, 1.0)), "has the nodes 'tip'"),
+        (lambda: js.Inertia(axis=(0, 0, 0)), "slewing axis is (0, 0, 0)"),
+    ],
+)
+def test_wrong_structures_get_a_sentence(make, sentence):
+    with pytest.raises(ValueError, match=re.escape(sentence)):
+        make()
