@@ -178,8 +178,8 @@ def assemble(
 
     **Returns:** `Assembly`.
 
-    **Raises:** `ValueError` for parameters that are none; `AssemblyError` naming the joint that
-    fails and by how much.
+    **Raises:** `ValueError` for parameters or a start that are none; `AssemblyError` naming the
+    joint that fails and by how much.
 
     Source: 002 sections 3.1, 3.2, 6.1 and 6.3.
     """
@@ -192,6 +192,8 @@ def assemble(
         start, turns = start.poses, start.turns
     if start is None:
         start = pose.start(system)
+    if not isinstance(start, Poses):
+        raise ValueError(f"The start is {start!r}; give Poses or an Assembly.")
     n = len(system.parts)
     check_shape("The position of start", start.position, (n, 3))
     check_shape("The quaternion of start", start.quaternion, (n, 4))

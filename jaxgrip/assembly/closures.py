@@ -38,8 +38,11 @@ def closures(
     **Returns:** the closures, those closest to the poses given to the parts first. Rare ones may
     be missing: more starts find them.
 
-    **Raises:** `ValueError` when the joints leave freedoms, so that closures are not countable.
+    **Raises:** `ValueError` without starts, or when the joints leave freedoms, so that closures are
+    not countable.
     """
+    if not starts > 0:
+        raise ValueError(f"Closures are looked for from {starts} starts; it takes one at least.")
     system = system.with_parameters(parameters or {})
     given = pose.start(system)
     length = float(size(system))

@@ -132,6 +132,7 @@ def mobility(system: System, poses: Poses | None = None) -> Mobility:
     Source: 002 section 3.8 (i) to (iv).
     """
     poses = pose.start(system) if poses is None else poses
+    pose.check(system, poses)
     residual, jacobian = _equations(system, poses)
     length = float(size(system))
     columns = np.tile([length] * 3 + [1.0] * 3, len(system.parts))

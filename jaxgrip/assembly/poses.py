@@ -4,12 +4,15 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from jaxgrip.assembly.system import System
-from jaxgrip.checks import check_shape
+from jaxgrip.checks import check_shape, concrete
 from jaxgrip.joints import Frame
 from jaxgrip.spatial import quaternions
+
+_UNIT = 1e-6
 
 
 class Poses(NamedTuple):
@@ -33,6 +36,23 @@ def start(system: System) -> Poses:
         jnp.stack([part.position for part in system.parts]),
         jnp.stack([part.quaternion for part in system.parts]),
     )
+
+
+def check(system: System, poses: Poses) -> None:
+    """Raise `ValueError`, naming the part, for poses that are not those of a system's parts."""
+    count = len(system.parts)
+    check_shape("The position of the poses", poses.position, (count, 3))
+    check_shape("The quaternion of the poses", poses.quaternion, (count, 4))
+    if not (concrete(poses.position) and concrete(poses.quaternion)):
+        return
+    lengths = np.linalg.norm(np.asarray(poses.quaternion), axis=1)
+    whole = np.isfinite(np.asarray(poses.position)).all(axis=1)
+    for name, length, finite in zip(system.names, lengths, whole, strict=True):
+        if not abs(length - 1) < _UNIT or not finite:
+            raise ValueError(
+                f"The pose of part {name!r} is none: its quaternion has the length {length:.6g} "
+                "and must have 1, and its position must be finite."
+            )
 
 
 def moved(poses: Poses, step: Float[Array, "n 6"]) -> Poses:

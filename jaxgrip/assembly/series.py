@@ -105,7 +105,7 @@ def sweep(
     values = {}
     for name, value in parameters.items():
         assembly.system.drive(name)
-        values[name] = numbers(f"The values of drive {name!r}", value)
+        values[name] = numbers(f"The list of values of drive {name!r}", value)
         check_shape(f"The array of drive {name!r}", values[name], next(iter(values.values())).shape)
         if values[name].ndim != 1:
             raise ValueError(f"The values of drive {name!r} must be a list of numbers.")

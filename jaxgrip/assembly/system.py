@@ -105,13 +105,17 @@ class System(eqx.Module):
 
     def __init__(
         self,
-        parts: Iterable[Part],
-        connections: Iterable[Connection],
+        parts: Iterable,
+        connections: Iterable,
         ground: Mapping[str, object] | None = None,
     ):
         require_x64("An assembly")
         self.parts = tuple(parts)
         self.connections = tuple(connections)
+        for kind, given in ((Part, self.parts), (Connection, self.connections)):
+            for each in given:
+                if not isinstance(each, kind):
+                    raise ValueError(f"A system is made of {each!r}; give a {kind.__name__}.")
         self.ground = {
             key: attachment_points(f"Attachment {key!r} of the ground", points)
             for key, points in (ground or {}).items()

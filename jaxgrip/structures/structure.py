@@ -12,15 +12,15 @@ from jaxtyping import Array, Float
 
 from jaxgrip.assembly import Connection, Poses, System
 from jaxgrip.assembly.assemble import MERGE_TOLERANCE
+from jaxgrip.assembly.poses import check as check_poses
 from jaxgrip.assembly.system import GROUND
-from jaxgrip.checks import check_shape, concrete
+from jaxgrip.checks import concrete
 from jaxgrip.joints import Angle, Ball, Clamp, Distance, Fixed, Gear, Hinge, Rope, Travel
 from jaxgrip.precision import require_x64
 from jaxgrip.spatial import quaternions
 from jaxgrip.structures.elements import Axial, Bars, Beams, PointMasses, Spring, checked_place
 from jaxgrip.structures.frame_part import FramePart
 
-_UNIT = 1e-6
 FREEDOMS = ("x", "y", "z", "rx", "ry", "rz")
 Place = str | tuple[str, int]
 DRIVES = (Distance, Angle, Travel, Rope, Gear)
@@ -156,20 +156,10 @@ class Structure(eqx.Module):
         It names the part whose pose is none, the connection whose merged nodes are apart, or the
         tie whose ends coincide.
         """
-        count = len(self.system.parts)
-        check_shape("The position of the poses", poses.position, (count, 3))
-        check_shape("The quaternion of the poses", poses.quaternion, (count, 4))
+        check_poses(self.system, poses)
         places = self.places(poses)
         if not concrete(places):
             return
-        lengths = np.linalg.norm(np.asarray(poses.quaternion), axis=1)
-        at = np.asarray(poses.position).sum(axis=1)
-        for name, length, place in zip(self.system.names, lengths, at, strict=True):
-            if not abs(length - 1) < _UNIT or not np.isfinite(place):
-                raise ValueError(
-                    f"The pose of part {name!r} is none: its quaternion has the length "
-                    f"{length:.6g} and must have 1, and its position must be finite."
-                )
         places = np.asarray(places)
         for span in self.layout.spans:
             if np.array_equal(*places[list(span.ends)]):

@@ -2,7 +2,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxgrip.assembly import AssemblyError, Connection, Part, Poses, System, assemble, move, sweep
+from jaxgrip.assembly import (
+    AssemblyError,
+    Connection,
+    Part,
+    Poses,
+    System,
+    assemble,
+    mobility,
+    move,
+    sweep,
+)
 from jaxgrip.joints import Angle, Ball, Clamp, Fixed, Gear, Hinge, Rope
 
 from .conftest import four_bar, upright
@@ -35,6 +45,30 @@ def pair(joint, first=None, second=None):
             lambda: System([Part("a", {"x": POINT})], [Connection("c", Ball(), "a.y", "ground.z")]),
             "'c': part 'a' has no attachment 'y'",
         ),
+        (lambda: System(["a"], []), "A system is made of 'a'; give a Part"),
+        (lambda: System([Part("a", {})], ["c"]), "A system is made of 'c'; give a Connection"),
+        (
+            lambda: System(
+                [Part("a", {"x": POINT, "y": upright()})],
+                [
+                    Connection("c", Hinge(), "ground.z", "a.y"),
+                    Connection("g", Gear(2.0), "c", "c"),
+                ],
+                {"z": upright()},
+            ),
+            "'g': a gear couples two joints, not one with itself",
+        ),
+        (
+            lambda: mobility(
+                System(
+                    [Part("a", {"x": POINT})],
+                    [Connection("c", Ball(), "ground.z", "a.x")],
+                    {"z": POINT},
+                ),
+                Poses(jnp.zeros((2, 3)), jnp.ones((2, 4))),
+            ),
+            r"position of the poses has the shape \(2, 3\)",
+        ),
         (
             lambda: System([Part("a", {"x": POINT})], [Connection("c", Ball(), POINT, "a.x")]),
             "'c' joins .*; name an attachment, such as 'part.attachment'",
@@ -57,8 +91,13 @@ def pair(joint, first=None, second=None):
         ),
         (
             lambda: System(
-                [Part("a", {})],
-                [Connection("c", Clamp(), "a"), Connection("g", Gear(2.0), "c", "c")],
+                [Part("a", {"x": POINT})],
+                [
+                    Connection("c", Clamp(), "a"),
+                    Connection("b", Ball(), "ground.z", "a.x"),
+                    Connection("g", Gear(2.0), "c", "b"),
+                ],
+                {"z": POINT},
             ),
             "no single coordinate",
         ),
