@@ -1,16 +1,14 @@
-"""MJCF files: against MuJoCo itself, where it is installed."""
+"""MJCF files: against MuJoCo itself."""
 
-import importlib.util
+import sys
 
 import jax
 import jax.numpy as jnp
+import mujoco
 import numpy as np
 import pytest
 
 import jaxgrip as jg
-
-HAS_MUJOCO = importlib.util.find_spec("mujoco") is not None
-needs_mujoco = pytest.mark.skipif(not HAS_MUJOCO, reason="needs the package mujoco")
 
 # Bodies with two joints off their origin, turned frames, a loop of each kind and a coupling.
 MODEL = """
@@ -55,10 +53,7 @@ def robot(tmp_path):
     return jg.mechanisms.read_mjcf(path)
 
 
-@needs_mujoco
 def test_tree_of_mujoco(robot):
-    import mujoco
-
     model = mujoco.MjModel.from_xml_string(MODEL)
     data = mujoco.MjData(model)
     q = np.array([0.4, 0.1, -0.7, 0.9, 0.3])
@@ -82,11 +77,8 @@ def test_tree_of_mujoco(robot):
         np.testing.assert_allclose(found, place, rtol=0, atol=1e-12)
 
 
-@needs_mujoco
 def test_equalities_of_mujoco(robot):
     """Rows of MuJoCo's constraints, which has a quaternion's vector where we have twice it."""
-    import mujoco
-
     model = mujoco.MjModel.from_xml_string(MODEL)
     data = mujoco.MjData(model)
     q = np.array([0.05, 0.01, -0.07, 0.04, 0.02])
@@ -114,7 +106,6 @@ def test_equalities_of_mujoco(robot):
     np.testing.assert_allclose(start, [0.0] * 12 + [-0.1], rtol=0, atol=1e-12)
 
 
-@needs_mujoco
 def test_numbers_and_what_is_not_used(robot):
     file = robot.file
     np.testing.assert_allclose(file.lower, [-np.pi / 3, *[-np.inf] * 4])
@@ -129,7 +120,6 @@ def test_numbers_and_what_is_not_used(robot):
     }
 
 
-@needs_mujoco
 def test_what_a_file_switches_off(tmp_path):
     path = tmp_path / "off.xml"
     option = '<option density="1.2"><flag gravity="disable" equality="disable"/></option>'
@@ -145,7 +135,6 @@ def test_what_a_file_switches_off(tmp_path):
     } <= set(robot.file.ignored)
 
 
-@needs_mujoco
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
@@ -165,7 +154,7 @@ def test_files_that_cannot_be_read(tmp_path, old, new, message):
         jg.mechanisms.read_mjcf(path)
 
 
-@pytest.mark.skipif(HAS_MUJOCO, reason="mujoco is installed")
-def test_without_mujoco():
+def test_without_mujoco(monkeypatch):
+    monkeypatch.setitem(sys.modules, "mujoco", None)
     with pytest.raises(ImportError, match="needs the package mujoco: pip install"):
         jg.mechanisms.read_mjcf("robot.xml")
