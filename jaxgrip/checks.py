@@ -30,7 +30,7 @@ def numbers(name: str, value: Any, *allowed: tuple[int, ...]) -> jax.Array:
     Any shape will do where none is given.
     """
     try:
-        if isinstance(value, str):
+        if any(map(_is_none, jax.tree.leaves(value))):
             raise TypeError
         x = jnp.asarray(value, dtype=float)
     except (TypeError, ValueError):
@@ -40,6 +40,11 @@ def numbers(name: str, value: Any, *allowed: tuple[int, ...]) -> jax.Array:
     if concrete(x) and not np.all(np.isfinite(x)):
         raise ValueError(f"{name} is not finite: {np.asarray(x).tolist()}.")
     return x
+
+
+def _is_none(x: Any) -> bool:
+    """Whether NumPy would make a number of what is none: words and truth values."""
+    return isinstance(x, str | bytes | bool) or getattr(x, "dtype", None) == np.bool_
 
 
 def positive(name: str, value: Any, *allowed: tuple[int, ...], unit: str = "") -> jax.Array:

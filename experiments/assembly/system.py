@@ -18,8 +18,9 @@ from jaxgrip.assembly import (
     read,
     sweep,
 )
+from jaxgrip.assembly.poses import point
 from jaxgrip.config import Real
-from jaxgrip.joints import Angle
+from jaxgrip.joints import Angle, Distance, Rope
 from jaxgrip.report import Run, RunError
 
 
@@ -66,6 +67,19 @@ def run(settings: Config, run: Run) -> None:
         with run.stage(f"{settings.positions} positions"):
             poses = _moved(settings, run, nested)
     lines = jax.vmap(lambda p: outline(nested.system, p))(poses)
+    spans = {
+        connection.name: jnp.stack(
+            [
+                jax.vmap(lambda p, e=end: point(nested.system, p, e))(poses)
+                for end in (connection.first, connection.second)
+            ],
+            axis=1,
+        )
+        for connection in nested.system.connections
+        if isinstance(connection.joint, Distance | Rope)
+    }
+    lines |= {f"{name} (length)" if name in lines else name: x for name, x in spans.items()}
+    cables = tuple(lines)[-len(spans) :] if spans else ()
     parts = {
         name: xarray.DataArray(
             np.asarray(line), dims=("step", "point", "axis"), attrs={"units": "m"}
@@ -75,9 +89,12 @@ def run(settings: Config, run: Run) -> None:
     run.figure(
         "assembly",
         viz.linkage(
-            parts, f"{Path(settings.system).stem}: {_done(settings)}", plane=settings.plane
+            parts,
+            f"{Path(settings.system).stem}: {_done(settings)}",
+            cables=cables,
+            plane=settings.plane,
         ),
-        "Parts as lines through their attachments, seen from the side.",
+        "Parts as lines through their attachments; ropes and distances are thin.",
     )
     run.arrays(
         "poses",
@@ -96,7 +113,9 @@ def run(settings: Config, run: Run) -> None:
     if settings.drive is not None:
         run.animation(
             "motion",
-            viz.animate_linkage(parts, f"Moving {settings.drive}", plane=settings.plane),
+            viz.animate_linkage(
+                parts, f"Moving {settings.drive}", cables=cables, plane=settings.plane
+            ),
             f"The way of {settings.drive} to {settings.to:g}.",
         )
 

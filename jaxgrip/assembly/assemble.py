@@ -24,7 +24,7 @@ from jaxgrip.assembly.mobility import RANK_TOLERANCE, mobility
 from jaxgrip.assembly.poses import Poses, moved
 from jaxgrip.assembly.system import System
 from jaxgrip.checks import check_shape, concrete
-from jaxgrip.joints import Clamp, Fixed, Hinge, Rope
+from jaxgrip.joints import Clamp, Distance, Fixed, Hinge, Rope
 from jaxgrip.spatial import quaternions
 
 # Below this a step of Newton's method leaves rounding; it is then taken once more.
@@ -204,7 +204,8 @@ def assemble(
     if square and not bool(assembly.succeeded):
         # As many equations as freedoms, but perhaps not independent ones.
         other = _solve(system, start, turns, True)
-        assembly = other if bool(other.succeeded) else assembly
+        lost = bool(assembly.result == RESULTS.not_finite)
+        assembly = other if lost or bool(other.succeeded) else assembly
     if throw and not bool(assembly.succeeded):
         raise AssemblyError(explain(assembly, start), assembly)
     return assembly
@@ -459,6 +460,11 @@ def _undefined(system: System, start: Poses) -> str | None:
 def _closest(system: System, start: Poses) -> tuple[Poses, Array]:
     """Poses that satisfy the joints and come as close to the drives as they can."""
     where = rows(system)
+    # Far beyond its reach the equation of a rod has hardly a slope.
+    most = 10 * float(size(system))
+    for connection in pairs(system):
+        if isinstance(connection.joint, Distance | Rope) and float(connection.joint.length) > most:
+            system = system.with_parameters({connection.name: most})
     # All in metres: a small turn of a long part is no way to serve a drive.
     weight = np.full(sum(map(len, where.values())), float(size(system)))
     for connection in pairs(system):

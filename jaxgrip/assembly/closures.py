@@ -61,10 +61,9 @@ def closures(
         if all(distance > _SAME for distance in same):
             kept.append(int(k))
     all_ = [jax.tree.map(lambda x, k=k: x[k], found) for k in kept]
-    if all_:
-        free = mobility(all_[0].system, all_[0].poses)
-        if free.freedoms:
-            raise ValueError(f"Closures are not countable. {free.verdict}")
+    free = mobility(system, all_[0].poses if all_ else given)
+    if free.freedoms:
+        raise ValueError(f"Closures are not countable. {free.verdict}")
     return all_
 
 

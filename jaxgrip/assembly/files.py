@@ -150,12 +150,13 @@ class _Table:
             raise ConfigError(f"{self.where}: {error}") from None
 
     def finish(self) -> None:
-        """Raise for keys that were not taken."""
+        """Raise for a key that is not known."""
         for key in self.left:
-            raise ConfigError(
-                f"{self.where}: {key} is not a known key{hint(key, self.known)}; known here are "
-                f"{', '.join(self.known)}."
-            )
+            if key not in self.known:
+                raise ConfigError(
+                    f"{self.where}: {key} is not a known key{hint(key, self.known)}; known here "
+                    f"are {', '.join(self.known)}."
+                )
 
 
 def _load(path: Path) -> Any:
@@ -233,6 +234,10 @@ def _connection(row: _Table, prefix: str) -> Connection:
     second = None if make is joints.Clamp else _inside(row.take("second", str), prefix)
     wanted = inspect.signature(make).parameters.values()
     fields = {}
+    row.known += [field.name for field in wanted]
+    if "angle" in row.known:
+        row.known.append("angle_deg")
+    row.finish()
     for field in wanted:
         degrees = f"{field.name}_deg"
         if field.name == "angle" and degrees in row.left:
@@ -240,13 +245,9 @@ def _connection(row: _Table, prefix: str) -> Connection:
                 raise ConfigError(f"{row.where}: give angle or angle_deg, not both.")
             fields["angle"] = jnp.deg2rad(row.numbers(degrees, ()))
         elif field.name in row.left or field.default is inspect.Parameter.empty:
-            row.known.append(field.name)
             if field.name not in row.left:
                 raise ConfigError(f"{row.where}: {field.name} is missing; {kind} needs it.")
             fields[field.name] = row.left.pop(field.name)
-        else:
-            row.known.append(field.name)
-    row.finish()
     joint = row.build(make, **fields)
     return Connection(prefix + name, joint, _inside(first, prefix), second)
 

@@ -7,10 +7,10 @@ import numpy as np
 from jaxtyping import Array
 
 from jaxgrip.assembly import poses as pose
-from jaxgrip.assembly.equations import bodies_of, equations, rows, size
+from jaxgrip.assembly.equations import bodies_of, equations, pairs, rows, size
 from jaxgrip.assembly.poses import Poses
 from jaxgrip.assembly.system import System
-from jaxgrip.joints import Rope
+from jaxgrip.joints import Distance, Rope
 
 # Singular values below this part of the largest count as zero.
 RANK_TOLERANCE = 1e-9
@@ -129,10 +129,15 @@ def mobility(system: System, poses: Poses | None = None) -> Mobility:
     **Returns:** `Mobility`. Its rank counts singular values above 1e-9 of the largest, ways
     being measured by the largest part.
 
+    **Raises:** `ValueError` for poses that are not those of the parts, or a system without
+    connections.
+
     Source: 002 section 3.8 (i) to (iv).
     """
     poses = pose.start(system) if poses is None else poses
     pose.check(system, poses)
+    if not system.connections:
+        raise ValueError("There are no connections, so every part is free.")
     residual, jacobian = _equations(system, poses)
     length = float(size(system))
     columns = np.tile([length] * 3 + [1.0] * 3, len(system.parts))
@@ -167,12 +172,18 @@ def mobility(system: System, poses: Poses | None = None) -> Mobility:
     motion = motion.reshape(len(motion), len(system.parts), 6)
     groups = _connected(system)
     outside = [k for group in groups if len(system.parts) not in group for k in group]
-    edges = {frozenset(pair) for pair in _edges(system)}
+    # A drive of a hinge closes no loop with it; a rod or rope between two parts does.
+    rods = sum(isinstance(c.joint, Distance | Rope) for c in system.connections)
+    edges = {
+        frozenset(pair)
+        for connection, pair in zip(pairs(system), _edges(system), strict=True)
+        if not isinstance(connection.joint, Distance | Rope)
+    }
     return Mobility(
         len(system.parts),
         len(left),
         rank,
-        len(edges) - len(system.parts) - 1 + len(groups),
+        len(edges) + rods - len(system.parts) - 1 + len(groups),
         table,
         tuple(_in_words(system, poses, each, length) for each in motion),
         motion,

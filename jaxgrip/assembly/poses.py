@@ -38,8 +38,12 @@ def start(system: System) -> Poses:
     )
 
 
-def check(system: System, poses: Poses) -> None:
+def check(system: System, poses: object) -> None:
     """Raise `ValueError`, naming the part, for poses that are not those of a system's parts."""
+    if not isinstance(poses, Poses):
+        raise ValueError(
+            f"Poses are a {type(poses).__name__}; give Poses, such as those of an Assembly."
+        )
     count = len(system.parts)
     check_shape("The position of the poses", poses.position, (count, 3))
     check_shape("The quaternion of the poses", poses.quaternion, (count, 4))

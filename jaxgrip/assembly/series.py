@@ -94,7 +94,7 @@ def sweep(
     **Returns:** `Assembly` whose numbers have a leading axis (k,). Look at `result`: positions on
     another branch than the start, or beyond its end, are no success.
 
-    **Raises:** `ValueError` for values that are none, or of different counts.
+    **Raises:** `ValueError` for values that are none or no list, or of different counts.
 
     Source: 002 section 3.11.
     """
@@ -107,7 +107,7 @@ def sweep(
         assembly.system.drive(name)
         values[name] = numbers(f"The list of values of drive {name!r}", value)
         check_shape(f"The array of drive {name!r}", values[name], next(iter(values.values())).shape)
-        if values[name].ndim != 1:
+        if values[name].ndim != 1 or not values[name].size:
             raise ValueError(f"The values of drive {name!r} must be a list of numbers.")
     limits = _limits(assembly.system, list(values), angle_step, distance_step)
     if along == "independent":

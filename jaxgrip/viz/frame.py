@@ -15,12 +15,14 @@ from mpl_toolkits.mplot3d.art3d import Line3DCollection
 from mpl_toolkits.mplot3d.axes3d import Axes3D
 from PIL import Image
 
+from jaxgrip.structures.analysis import as_loads
 from jaxgrip.structures.elements import Bars, Beams, RigidLinks
+from jaxgrip.structures.loads import Load, NodalForce
 from jaxgrip.viz.mechanism import Animation, as_animation
 from jaxgrip.viz.style import GREY, styled
 
 if TYPE_CHECKING:
-    from jaxgrip.structures import NodalForce, Solution
+    from jaxgrip.structures.results import Solution
 
 # Compression, nothing, tension: the middle must be seen on white.
 _SIGNED = LinearSegmentedColormap.from_list("signed", ["#0072B2", "#B5B5B5", "#D55E00"])
@@ -34,13 +36,13 @@ def frame(
     *,
     quantity: str = "force",
     scale: float | None = None,
-    loads: Iterable["NodalForce"] = (),
+    loads: Load | Iterable[Load] = (),
 ) -> Figure:
     """A structure deformed and coloured, over its undeformed shape.
 
     **Arguments:** `solution`; `title`; `quantity`, `"force"`, the normal force, or `"stress"`, of
     N/A ± M/W what is largest in size; `scale`, by how much displacements are enlarged: when not
-    given, a round number that makes them visible; `loads`, forces drawn as arrows.
+    given, a round number that makes them visible; `loads`, whose forces are drawn as arrows.
     """
     drawing = _Drawing.of(solution, quantity)
     scale = _round_scale(drawing) if scale is None else scale
@@ -49,8 +51,9 @@ def frame(
     axes = _space(figure, [drawing], scale)
     norm = _norm([drawing])
     _draw(axes, drawing, norm, scale)
-    for load in loads:
-        _arrow(axes, solution, load, drawing.size, scale)
+    for load in as_loads(loads):
+        if isinstance(load, NodalForce):
+            _arrow(axes, solution, load, drawing.size, scale)
     _explain(figure, norm, quantity, scale, drawing)
     return figure
 
@@ -253,9 +256,7 @@ def _draw(axes: Axes3D, drawing: _Drawing, norm: Normalize, scale: float) -> Non
     axes.plot(*drawing.held.T, "^", color="black", markersize=7, linestyle="none", zorder=10)
 
 
-def _arrow(
-    axes: Axes3D, solution: "Solution", load: "NodalForce", size: float, scale: float
-) -> None:
+def _arrow(axes: Axes3D, solution: "Solution", load: NodalForce, size: float, scale: float) -> None:
     node = solution.structure.node(load.place)
     place = np.asarray(solution.structure.places(solution.poses)[node])
     place = place + scale * np.asarray(solution.displacements[node, :3])

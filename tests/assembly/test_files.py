@@ -178,8 +178,9 @@ second = "screw"
         (
             "length = 12.5",
             "lenght = 12.5",
-            r"joint 3 \(rope\): length is missing; distance needs it\.",
+            r"joint 3 \(rope\): lenght is not a known key \(did you mean length\?\)",
         ),
+        ("length = 12.5", "", r"joint 3 \(rope\): length is missing; distance needs it\."),
         (
             "length = 12.5",
             "length = 1\nslack = 2",

@@ -86,6 +86,9 @@ def test_double_pendulum_has_two_freedoms():
     found = mobility(System(parts, hinges, {"pivot": upright()}))
     assert (found.count, found.freedoms, found.loops) == (2, 2, 0)
     assert "Part 'lower' can still turn about the axis (0, 0, 1) through (1, 0, 0)" in str(found)
+    stay = Connection("stay", Distance(1.0), "ground.far", "upper.out")
+    ground = {"pivot": upright(), "far": [[1.0, 1.0, 0.0]]}
+    assert mobility(System(parts, [*hinges, stay], ground)).loops == 1
 
 
 def test_slider_crank_is_determinate():

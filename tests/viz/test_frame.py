@@ -23,7 +23,8 @@ def test_picture_says_what_it_shows():
     structure, poses = chain([[0, 0, 0], [2.0, 0, 0]], turned=False, reach=(0.1, 0.1))
     load = js.NodalForce("part.tip", (0, 0, -1e3))
     solution = js.solve(structure, poses, load)
-    figure = viz.frame(solution, "Cantilever", quantity="stress", scale=100.0, loads=[load])
+    loads = [load, js.Inertia()]
+    figure = viz.frame(solution, "Cantilever", quantity="stress", scale=100.0, loads=loads)
     words = [text.get_text() for text in figure.legends[0].get_texts()]
     assert words == ["undeformed", "deformed, enlarged 100 times", "support"]
     assert "[MPa]" in figure.axes[1].get_ylabel()
