@@ -252,8 +252,15 @@ def _second_order(structure: Structure, poses: Poses, loads: tuple[Load, ...]) -
         order = np.argsort(np.concatenate([group.order for group in elements.groups]))
         forces = jnp.concatenate([_beam_forces(beams, z) for beams in problem.beams])[order]
         solution = eqx.tree_at(lambda s: s.beam_forces, solution, forces)
+    # From a mechanism Newton's first step leads anywhere, even where tension would hold it.
+    straight = _stiffness(frozen, jnp.ones(len(problem.lines.length), dtype=bool))
+    held = linear.factorise(frozen.of_unknowns(straight), frozen.equations @ frozen.move)
     result = RESULTS.where(
-        (margin > SINGULAR) & (end.change <= TOLERANCE), RESULTS.successful, RESULTS.diverged
+        held.margin() > SINGULAR,
+        RESULTS.where(
+            (margin > SINGULAR) & (end.change <= TOLERANCE), RESULTS.successful, RESULTS.diverged
+        ),
+        RESULTS.singular,
     )
     return eqx.tree_at(lambda s: s.result, solution, result)
 

@@ -89,7 +89,7 @@ def test_string_hardens():
 
 
 def test_sway_of_several_radii_of_gyration():
-    """Three of 0.1 m; the closed form leaves out terms of the slope squared."""
+    """Three and more of 0.1 m; the closed form leaves out terms of the slope squared."""
     length, stiff = 6.0, 210e9 * 1e-4
     tube = jg.fem.BeamSection(STEEL, A=0.01, Iy=1e-4, Iz=1e-4, J=2e-4, orientation=(0, 1.0, 0))
     nodes = np.zeros((5, 3))
@@ -103,17 +103,21 @@ def test_sway_of_several_radii_of_gyration():
     for along, sway in ((0.0, 0.3), (-push[0], bent[0]), (push[1], pulled[1])):
         load = js.NodalForce("part.tip", (along, 0, force))
         solution = js.second_order(structure, poses, load)
-        np.testing.assert_allclose(solution.displacements[-1, 2], sway, rtol=2 * (sway / length) ** 2)
+        np.testing.assert_allclose(
+            solution.displacements[-1, 2], sway, rtol=4 * (sway / length) ** 2
+        )
         assert solution.margin > 1e-4
 
 
-def test_no_load():
+def test_no_load(monkeypatch):
     """Nothing buckles, nothing moves."""
     structure, poses = cantilever()
     still = js.NodalForce("part.tip", (0.0, 0, 0))
     found = js.buckling(structure, poses, still, count=3)
     assert np.isinf(found.factors).all()
     np.testing.assert_array_equal(found.modes, 0.0)
+    # The linear analysis only explains failures.
+    monkeypatch.setattr("jaxgrip.structures.stability.solve", None)
     solution = js.second_order(structure, poses, still)
     np.testing.assert_array_equal(solution.displacements, 0.0)
 
@@ -214,7 +218,16 @@ def test_beam_between_balls():
 
 @pytest.mark.long
 def test_stability_has_derivatives():
-    structure, poses = cantilever(2)
+    """Of a cantilever with a rigid arm at its end and a beam beside it that ends in a ball."""
+    nodes = [[0, 0, 0], [LENGTH / 2, 0, 0], [LENGTH, 0, 0], [LENGTH, 0.1, 0.5]]
+    beams = js.Beams([(0, 1), (1, 2)], SLENDER)
+    beside = js.Beams([(0, 2)], SLENDER, released=((), ("My", "Mz")))
+    named = {"root": (0,), "tip": (3,)}
+    frame = js.FramePart(nodes, [beams, beside, js.RigidLinks([(2, 3)])], named)
+    clamp = jg.assembly.Connection("clamp", J.Clamp(), "part")
+    system = jg.assembly.System([frame.part("part")], [clamp])
+    structure = js.Structure(system, {"part": frame}, supports={"part.root": "all"})
+    poses = jg.assembly.start(system)
 
     def changed(s):
         frame = s.frames["part"]
