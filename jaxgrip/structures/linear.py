@@ -95,13 +95,13 @@ def solve(
     return z[:n], z[n:]
 
 
-def stability(tangent: Float[Array, "n n"], equations: Float[Array, "m n"]) -> Float[Array, ""]:
-    """Smallest eigenvalue of the scaled tangent where the equations hold; negative if unstable."""
-    scale, weight = scales(tangent, equations)
+def stability(stiffness: Float[Array, "n n"], equations: Float[Array, "m n"]) -> Float[Array, ""]:
+    """Smallest eigenvalue of the scaled matrix where the equations hold; negative if unstable."""
+    scale, weight = scales(stiffness, equations)
     basis, size, _ = jnp.linalg.svd(
         (equations * scale[None, :] * weight[:, None]).T, full_matrices=False
     )
     held = jnp.where(size[None, :] > 1e-6, basis, 0.0)
     free = jnp.eye(len(scale)) - held @ held.T
-    scaled = free @ (tangent * scale[:, None] * scale[None, :]) @ free
+    scaled = free @ (stiffness * scale[:, None] * scale[None, :]) @ free
     return jnp.min(jnp.linalg.eigvalsh((scaled + scaled.T) / 2 + held @ held.T))

@@ -3,6 +3,8 @@
 None of these depends on where the parts are.
 """
 
+import copy
+import itertools
 from typing import NamedTuple
 
 import equinox as eqx
@@ -14,7 +16,7 @@ from jaxtyping import Array, Float
 from jaxgrip.fem.elements.beam import Beam
 from jaxgrip.fem.section import BeamSection
 from jaxgrip.structures.elements import Bars, Beams, PointMasses, arm, axes, release
-from jaxgrip.structures.structure import Structure
+from jaxgrip.structures.structure import Layout, Structure
 
 # A unit of each of a0 (3,) and W (3, 3) of an acceleration a0 + W x.
 _CONSTANTS = np.eye(12)[:, :3]
@@ -188,6 +190,29 @@ def arms(structure: Structure, nodes: np.ndarray) -> Float[Array, "*k 6 6"] | No
     root = np.concatenate([layout.root, np.arange(len(layout.root), len(layout.dof))])
     flat = jax.vmap(arm)((x[nodes] - x[root[nodes]]).reshape(-1, 3))
     return flat.reshape(*nodes.shape, 6, 6)
+
+
+def unlinked(structure: Structure, more: int) -> Structure:
+    """The structure with freedoms for the nodes that follow others, and `more` after all others.
+
+    The number of all freedoms stands for those that a node has not.
+    """
+    layout = structure.layout
+    count = len(layout.root)
+    free = np.concatenate([np.ones((count, 3), bool), np.repeat(layout.turning[:, None], 3, 1)], 1)
+    own = int(free.sum())
+    dof = np.full(layout.dof.shape, own + more)
+    dof[:count][free] = np.arange(own)
+    edges = [*layout.offsets, count]
+    counts = [int(free[a:b].sum()) for a, b in itertools.pairwise(edges)]
+    # What is added belongs to no part; no inertia acts on it.
+    part = np.concatenate([np.repeat(np.arange(len(counts)), counts), np.zeros(more, dtype=int)])
+    fields = {name: getattr(layout, name) for name in Layout.__annotations__}
+    fields |= {"root": np.arange(count), "dof": dof, "freedoms": own + more}
+    result = copy.copy(structure)
+    other = Layout(("unlinked", more, layout), **(fields | {"part_of_freedom": part}))
+    object.__setattr__(result, "layout", other)
+    return result
 
 
 def add_matrices(

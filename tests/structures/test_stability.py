@@ -1,3 +1,5 @@
+import functools
+
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
@@ -86,9 +88,146 @@ def test_string_hardens():
     np.testing.assert_allclose(moved, 1 / (1e4 / 1.0 * 2 + 1.0), rtol=1e-4)
 
 
+def test_sway_of_several_radii_of_gyration():
+    """Three and more of 0.1 m; the closed form leaves out terms of the slope squared."""
+    length, stiff = 6.0, 210e9 * 1e-4
+    tube = jg.fem.BeamSection(STEEL, A=0.01, Iy=1e-4, Iz=1e-4, J=2e-4, orientation=(0, 1.0, 0))
+    nodes = np.zeros((5, 3))
+    nodes[:, 0] = np.linspace(0, length, 5)
+    structure, poses = chain(nodes, turned=False, section=tube)
+    force = 0.3 * 3 * stiff / length**3
+    push = np.array([0.5 * np.pi**2 * stiff / 4 / length**2, 2e5])
+    k = np.sqrt(push / stiff)
+    bent = force / push * (np.tan(k * length) / k - length)
+    pulled = force / push * (length - np.tanh(k * length) / k)
+    for along, sway in ((0.0, 0.3), (-push[0], bent[0]), (push[1], pulled[1])):
+        load = js.NodalForce("part.tip", (along, 0, force))
+        solution = js.second_order(structure, poses, load)
+        np.testing.assert_allclose(
+            solution.displacements[-1, 2], sway, rtol=4 * (sway / length) ** 2
+        )
+        assert solution.margin > 1e-4
+
+
+def test_no_load(monkeypatch):
+    """Nothing buckles, nothing moves."""
+    structure, poses = cantilever()
+    still = js.NodalForce("part.tip", (0.0, 0, 0))
+    found = js.buckling(structure, poses, still, count=3)
+    assert np.isinf(found.factors).all()
+    np.testing.assert_array_equal(found.modes, 0.0)
+    # The linear analysis only explains failures.
+    monkeypatch.setattr("jaxgrip.structures.stability.solve", None)
+    solution = js.second_order(structure, poses, still)
+    np.testing.assert_array_equal(solution.displacements, 0.0)
+
+
+@pytest.mark.parametrize("count", [0, -1, 151])
+def test_count_of_factors(count):
+    structure, poses = cantilever()
+    with pytest.raises(ValueError, match="whole number from 1 to 150"):
+        js.buckling(structure, poses, [], count=count)
+
+
+TOP, RISE, STEPS = 2.0, 1.0, 8
+
+
+@functools.cache
+def columns():
+    """Of three parts: a rigid lever on a spring, a cantilever below a rigid top, a pinned beam.
+
+    The lever's pins and tip follow a node between them, and the cantilever's end follows the top.
+    """
+    pins = [[0, -1, 0], [0, 1, 0]]
+    links = js.RigidLinks([(2, 0), (2, 1), (2, 3)])
+    lever = [*pins, [0, 0, LENGTH], [0, 0, LENGTH + RISE]]
+    lever = js.FramePart(lever, [links], {"pins": (0, 1), "tip": (3,)})
+    joints = [("hinge", J.Hinge()), ("held", J.Angle(0.0))]
+    joints = [jg.assembly.Connection(k, j, "ground.pins", "lever.pins") for k, j in joints]
+
+    nodes = np.zeros((STEPS + 2, 3))
+    nodes[:, 2] = [*np.linspace(0, LENGTH, STEPS + 1), LENGTH + TOP]
+    beams = js.Beams([(k, k + 1) for k in range(STEPS)], SLENDER)
+    rigid = js.RigidLinks([(STEPS + 1, STEPS)])
+    mast = js.FramePart(nodes, [beams, rigid], {"foot": (0,), "tip": (STEPS + 1,)})
+
+    alone = js.Beams([(0, 1)], SLENDER, released=(("My", "Mz"), ("My", "Mz")))
+    pinned = js.FramePart([[0, 0, 0], [0, 0, LENGTH]], [alone], {"foot": (0,), "tip": (1,)})
+
+    frames = {"lever": lever, "mast": mast, "pinned": pinned}
+    parts = [frame.part(name) for name, frame in frames.items()]
+    held = {"mast.foot": "all", "pinned.foot": "all", "pinned.tip": ("x", "y", "rx", "ry", "rz")}
+    structure = js.Structure(
+        jg.assembly.System(parts, joints, {"pins": pins}),
+        frames,
+        transfer={"held": js.Spring(1e5)},
+        supports=held,
+    )
+    return structure, jg.assembly.start(structure.system)
+
+
+def loaded(analysis, name, force, **options):
+    """The analysis of the columns with a force on the tip of one of them."""
+    structure, poses = columns()
+    loads = [
+        js.NodalForce(f"{k}.tip", force if k == name else np.zeros(3)) for k in structure.names
+    ]
+    return analysis(structure, poses, loads, **options)
+
+
+def test_rigid_arms_on_a_spring():
+    """A rigid lever on a spring k that turns buckles at k / L."""
+    length = LENGTH + RISE
+    found = loaded(js.buckling, "lever", (0, 0, -1.0), count=3)
+    np.testing.assert_allclose(found.factors, [1e5 / length, np.inf, np.inf], rtol=1e-8)
+    solution = loaded(js.second_order, "lever", (100.0, 0, -0.5e5 / length))
+    moved = solution.part("lever").displacements[3, 0]
+    np.testing.assert_allclose(moved, 100.0 * length**2 / 0.5e5, rtol=1e-8)
+    with pytest.raises(js.StructureError, match="beyond buckling"):
+        loaded(js.second_order, "lever", (1.0, 0, -5e5 / length))
+
+
+def test_rigid_top_that_the_beam_follows():
+    """k L tan k L = L / h under a load at the height h above the beam."""
+    found = loaded(js.buckling, "mast", (0, 0, -1.0), count=3)
+    k = np.sqrt(found.factors[0] / EI)
+    np.testing.assert_allclose(k * LENGTH * np.tan(k * LENGTH), LENGTH / TOP, rtol=1e-5)
+    np.testing.assert_allclose(found.factors[1], 2 * found.factors[0], rtol=1e-5)
+    np.testing.assert_allclose(np.abs(found.modes).max(axis=(1, 2)), 1.0)
+
+    push, force = 0.6 * float(found.factors[0]), 10.0
+    k = np.sqrt(push / EI)
+    c, s = np.cos(k * LENGTH), np.sin(k * LENGTH)
+    sway = (s + TOP * k * c) / (k * (c - TOP * k * s)) - LENGTH - TOP
+    solution = loaded(js.second_order, "mast", (force, 0, -push))
+    moved = solution.part("mast").displacements[-1, 0]
+    np.testing.assert_allclose(moved, force / push * sway, rtol=1e-5)
+
+
+def test_beam_between_balls():
+    """One cubic element buckles at 12/π² times Euler's load, its nodes staying in place."""
+    one = 12 * EI / LENGTH**2
+    found = loaded(js.buckling, "pinned", (0, 0, -1.0), count=3)
+    np.testing.assert_allclose(found.factors, [one, 2 * one, 5 * one], rtol=1e-6)
+    np.testing.assert_array_equal(found.modes, 0.0)
+    assert loaded(js.second_order, "pinned", (0, 0, -0.9 * one)).succeeded
+    with pytest.raises(js.StructureError, match="beyond buckling") as caught:
+        loaded(js.second_order, "pinned", (0, 0, -1.1 * one))
+    assert caught.value.solution.margin < 0
+
+
 @pytest.mark.long
 def test_stability_has_derivatives():
-    structure, poses = cantilever(2)
+    """Of a cantilever with a rigid arm at its end and a beam beside it that ends in a ball."""
+    nodes = [[0, 0, 0], [LENGTH / 2, 0, 0], [LENGTH, 0, 0], [LENGTH, 0.1, 0.5]]
+    beams = js.Beams([(0, 1), (1, 2)], SLENDER)
+    beside = js.Beams([(0, 2)], SLENDER, released=((), ("My", "Mz")))
+    named = {"root": (0,), "tip": (3,)}
+    frame = js.FramePart(nodes, [beams, beside, js.RigidLinks([(2, 3)])], named)
+    clamp = jg.assembly.Connection("clamp", J.Clamp(), "part")
+    system = jg.assembly.System([frame.part("part")], [clamp])
+    structure = js.Structure(system, {"part": frame}, supports={"part.root": "all"})
+    poses = jg.assembly.start(system)
 
     def changed(s):
         frame = s.frames["part"]
