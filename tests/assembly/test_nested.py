@@ -95,6 +95,7 @@ def test_a_drive_within_an_assembly_bends_it_as_the_law_of_cosines_says(cylinder
     assert abs(rotation[1, 0, 0] - np.cos(np.deg2rad(60))) < 1e-12
 
 
+@pytest.mark.long
 def test_positions_are_a_batch_with_derivatives():
     # The direction of the lamp turns in the plane with the sum of both angles.
     system = crane()

@@ -76,6 +76,7 @@ def csv(tmp_path, text):
     return f"data={path}"
 
 
+@pytest.mark.long
 def test_the_example_gives_back_the_servo(tmp_path):
     """Fitted from the truth with few motions; the search is tested above."""
     given = settings(tmp_path, "starts=2", "step=5e-3", "holdout=0.5")

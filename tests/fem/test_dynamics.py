@@ -187,7 +187,7 @@ def test_reduced_bodies_against_whole_ones_and_against_kvaerno():
     np.testing.assert_allclose(errors[0] / errors[1], 16, rtol=0.1)
 
 
-@pytest.mark.parametrize("reduced", [False, True])
+@pytest.mark.parametrize("reduced", [pytest.param(False, marks=pytest.mark.long), True])
 def test_derivatives_of_the_tip_and_of_the_peak(reduced):
     """With respect to material, dimensions, damping and the motion, forwards and backwards."""
 
@@ -305,6 +305,7 @@ def test_rates_of_a_structure_for_any_solver():
     np.testing.assert_allclose(acceleration, -(w**2) * q, atol=1e-7 * np.abs(acceleration).max())
 
 
+@pytest.mark.long
 def test_forward_derivatives_of_a_load_that_comes_later():
     """Nothing moves in their direction for a while, which must not leave a trace."""
     body = beam(fem.Rayleigh(1.0, 8e-5))

@@ -171,6 +171,7 @@ def test_floating_body_keeps_momentum():
         assert float(drift) < 1e-8
 
 
+@pytest.mark.long
 def test_gradient_of_the_tip_error(finger):
     """By Young's modulus, length and density, for many variants at once."""
     times = jnp.array([0.0, 2e-3])

@@ -87,6 +87,7 @@ def test_redundant_equations_change_nothing():
     np.testing.assert_allclose(hinge.multipliers[:, 2:], np.zeros((101, 3)), atol=1e-10)
 
 
+@pytest.mark.long
 def test_one_coordinate_moves_as_the_whole():
     """J(s) s̈ + ½ J′(s) ṡ² = Q."""
     link = jg.models.four_bar()

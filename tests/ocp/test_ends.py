@@ -79,6 +79,7 @@ def interception_time(distance, speed):
     return 2.0 * np.sqrt(distance + 0.5 * speed**2) + speed
 
 
+@pytest.mark.long
 def test_interception():
     sol = solve(interception(1.0, 0.4))
     np.testing.assert_allclose(sol.final_time, interception_time(1.0, 0.4), rtol=1e-11)

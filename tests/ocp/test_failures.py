@@ -207,7 +207,11 @@ def test_design_variable_that_changes_nothing():
 
 
 @pytest.mark.parametrize(
-    "resistance", [lambda x: 0.3 * jnp.abs(x[1] - 0.5), lambda x: jnp.where(x[1] > 0.5, 0.1, 0.0)]
+    "resistance",
+    [
+        lambda x: 0.3 * jnp.abs(x[1] - 0.5),
+        pytest.param(lambda x: jnp.where(x[1] > 0.5, 0.1, 0.0), marks=pytest.mark.long),
+    ],
 )
 def test_kink_on_the_way(resistance):
     """The motion passes the speed one half on the way up at about half a second."""
@@ -219,6 +223,7 @@ def test_kink_on_the_way(resistance):
     assert caught.value.solution.result == RESULTS.not_smooth
 
 
+@pytest.mark.long
 def test_friction_that_switches_at_rest_only_is_no_kink():
     """Speeding up by 1 - f and braking by 1 + f over the distance one takes 2 / sqrt(1 - f^2)."""
     solution = jg.ocp.solve(

@@ -108,7 +108,10 @@ def test_both_fingers_jumps_and_multipliers(together):
 
 @pytest.mark.parametrize(
     ("name", "weight", "objective", "share"),
-    [("A", 5.0, 0.0577113, 0.672), ("B", 10.0, 0.0784916, 0.755)],
+    [
+        pytest.param("A", 5.0, 0.0577113, 0.672, marks=pytest.mark.long),
+        ("B", 10.0, 0.0784916, 0.755),
+    ],
 )
 def test_drives_told_apart_by_weights(name, weight, objective, share):
     sol = jg.ocp.solve(competing_drives(name, weight), solver=jg.ocp.Solver(starts=1))
