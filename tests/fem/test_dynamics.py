@@ -167,6 +167,7 @@ def test_gravity_in_the_frame_or_as_a_load():
     np.testing.assert_allclose(one.u, other.u, atol=1e-12 * np.abs(other.u).max())
 
 
+@pytest.mark.long
 def test_reduced_bodies_against_whole_ones_and_against_kvaerno():
     body = beam(fem.Rayleigh(1.0, 8e-5), cells=(6, 2, 2))
     load, dt, t1 = tip_load(body), 2.5e-5, 5e-3
@@ -231,6 +232,7 @@ def test_other_numbers_do_not_compile_again():
     assert _simulate._cached._cache_size() == before
 
 
+@pytest.mark.long
 def test_many_variants_at_once():
     body = beam(fem.Rayleigh(1.0, 8e-5))
 
@@ -335,6 +337,7 @@ def test_motions_of_closures_under_vmap():
     np.testing.assert_allclose(many[1], 4 * many[0], rtol=1e-3)
 
 
+@pytest.mark.long
 def test_a_reduced_body_starts_at_rest_while_its_load_changes():
     body = beam(fem.Rayleigh(1.0, 8e-5))
 

@@ -71,6 +71,7 @@ def test_energy_balance(gripper, follow, gauss):
     np.testing.assert_allclose(work - float(weights @ np.asarray(loss)), change, rtol=1e-5)
 
 
+@pytest.mark.long
 def test_stiff_links_follow_the_rigid_motion(gripper, finger, follow, gauss):
     """Tenfold stiffness brings the joints ten times nearer to the rigid motion, and the bending
     ten times nearer, in its own measure, to the one-way response to that motion."""

@@ -160,6 +160,7 @@ def test_drives_that_cause_the_acceleration(moving):
             me.inverse_dynamics(mechanism, q, qd, drives)
 
 
+@pytest.mark.long
 def test_derivatives_along_closed_states(moving):
     """In both modes, of accelerations and multipliers, by state, masses and torques."""
     mechanism, start, _, tau = moving

@@ -46,6 +46,7 @@ def test_what_cannot_be_solved_is_flagged_alone():
     np.testing.assert_allclose(solutions[2].final_time, 2.0 * 1.2**0.5, rtol=1e-12)
 
 
+@pytest.mark.long
 def test_finger_with_other_numbers(fingers):
     """End poses, torque limits and payloads around the published ones."""
     rng = np.random.default_rng(3)

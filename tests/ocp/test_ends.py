@@ -30,6 +30,7 @@ def throw(start_speed):
     )
 
 
+@pytest.mark.long
 def test_free_initial_speed():
     """The costate of the speed vanishes at the start: u = -3 t."""
     sol = solve(throw(None))

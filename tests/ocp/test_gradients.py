@@ -122,7 +122,7 @@ def finger_gradient(finger_problem):
     return final_time, model, gradient, costate
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["length", "mass", "torque"])
 def test_finger_against_solving_again(finger_gradient, name):
     """Fourth-order differences of solutions found anew."""
@@ -138,12 +138,14 @@ def test_finger_against_solving_again(finger_gradient, name):
         np.testing.assert_allclose(gradient[name][link], quotient, rtol=1e-6)
 
 
+@pytest.mark.long
 def test_finger_costates_are_sensitivities(finger_gradient):
     _, _, gradient, costate = finger_gradient
     np.testing.assert_allclose(gradient["start"], costate[0, :3], rtol=1e-8)
     np.testing.assert_allclose(gradient["end"], -costate[-1, :3], rtol=1e-8)
 
 
+@pytest.mark.long
 def test_finger_time_is_homogeneous(finger_gradient):
     """Masses, inertias and torques times one factor, which is Euler's theorem: no change."""
     _, _, gradient, _ = finger_gradient
@@ -151,6 +153,7 @@ def test_finger_time_is_homogeneous(finger_gradient):
     assert abs(terms.sum()) <= 1e-9 * np.abs(terms).max()
 
 
+@pytest.mark.long
 def test_finger_forward_mode(finger_gradient):
     final_time, model, gradient, _ = finger_gradient
     leaves, tree = jax.tree.flatten(model)

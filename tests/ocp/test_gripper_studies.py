@@ -124,6 +124,7 @@ def test_drives_told_apart_by_weights(name, weight, objective, share):
     np.testing.assert_allclose(used, share, atol=1e-3)
 
 
+@pytest.mark.long
 def test_drives_told_apart_by_rates_finger_a():
     sol = jg.ocp.solve(competing_drives("A", bounded_rates=True), solver=jg.ocp.Solver(starts=1))
     assert sol.certificate.passed, str(sol.certificate)

@@ -56,7 +56,13 @@ def test_expand_is_the_expansion(swing_problem):
     )
 
 
-@pytest.mark.parametrize("drives", [None, np.array([[1.0, 0, 0, 0], [0, 1, 0.5, 0], [0, 0, 0, 2]])])
+@pytest.mark.parametrize(
+    "drives",
+    [
+        pytest.param(None, marks=pytest.mark.long),
+        np.array([[1.0, 0, 0, 0], [0, 1, 0.5, 0], [0, 0, 0, 2]]),
+    ],
+)
 def test_mechanical_expansion_agrees_with_plain_differentiation(finger_problem, drives):
     """Through inverse dynamics, against forward dynamics differentiated twice."""
     drives = None if drives is None else jnp.asarray(drives)

@@ -63,6 +63,7 @@ def least_time(first, second):
     return 1.0 / jnp.sqrt(first) + (2.0 * peak - jnp.sqrt(first)) / second
 
 
+@pytest.mark.long
 def test_least_time_with_two_forces():
     phases = halves(1.0, 3.0)
     sol = solve(join(*phases))
@@ -176,6 +177,7 @@ def test_phases_that_do_not_meet():
         join(half(1.0, [0.0, 0.0], [0.5, 0.0]), half(1.0, [0.6, 0.0], [1.0, 0.0]))
 
 
+@pytest.mark.long
 def test_switches_at_the_same_time():
     """From rest to rest twice, half of the way in 2 sqrt(1 / 2 / force), switching half-way."""
     phases = half(1.0, [0.0, 0.0], [0.5, 0.0]), half(0.5, [0.5, 0.0], [1.0, 0.0])
