@@ -13,8 +13,8 @@ from jaxgrip.assembly import Poses
 from jaxgrip.checks import concrete
 from jaxgrip.structures import linear, model
 from jaxgrip.structures.condense import Condensed
-from jaxgrip.structures.coupling import Coupling, Numbering, coupling, in_parts, matrix
-from jaxgrip.structures.loads import Inertia, Load, NodalForce
+from jaxgrip.structures.coupling import Numbering, coupling, in_parts, matrix
+from jaxgrip.structures.loads import Inertia, Load, NodalForce, as_loads
 from jaxgrip.structures.mechanisms import zero_modes
 from jaxgrip.structures.results import RESULTS, SINGULAR, Solution, StructureError, recover
 from jaxgrip.structures.structure import Structure
@@ -54,21 +54,9 @@ def solve(
     return raised(solution) if throw else solution
 
 
-def as_loads(loads: Load | Iterable[Load]) -> tuple[Load, ...]:
-    """One load or several as a tuple."""
-    if isinstance(loads, Load):
-        return (loads,)
-    if not isinstance(loads, Iterable):
-        raise ValueError(f"A load is {loads!r}; give NodalForce or Inertia.")
-    return tuple(loads)
-
-
 def check_loads(structure: Structure | Condensed, loads: tuple[Load, ...]) -> None:
     """Raise `ValueError` when a load is none, or acts where there is nothing."""
     whole = structure.structure if isinstance(structure, Condensed) else structure
-    for load in loads:
-        if not isinstance(load, Load):
-            raise ValueError(f"A load is {load!r}; give NodalForce or Inertia.")
     weights = [load.gravity for load in loads if isinstance(load, Inertia)]
     if sum(not concrete(g) or bool(np.any(np.asarray(g))) for g in weights) > 1:
         raise ValueError(
@@ -76,6 +64,8 @@ def check_loads(structure: Structure | Condensed, loads: tuple[Load, ...]) -> No
             "gravity=(0, 0, 0)."
         )
     for load in loads:
+        if not isinstance(load, Load):
+            raise ValueError(f"A load is {load!r}; give NodalForce or Inertia.")
         if not isinstance(load, NodalForce):
             continue
         node = whole.node(load.place)
@@ -132,7 +122,8 @@ def solve_linear(
     rotations = whole.rotations(poses)
     tied = coupling(whole, poses, elements.bars)
     amounts = inertia_amounts(whole, poses, loads)
-    force = nodal_forces(whole, poses, loads, tied, own)
+    on_ties = tie_loads(whole, poses, loads)
+    force = nodal_forces(whole, poses, loads, on_ties, own)
     force -= jnp.sum(inertia * amounts[part], axis=1)
     found = equilibrium(
         stiffness,
@@ -144,9 +135,7 @@ def solve_linear(
     )
     if isinstance(structure, Condensed):
         found = found._replace(q=structure.all(found.q, amounts))
-    return recover(
-        whole, elements, poses, tied, found, amounts, tie_loads(whole, poses, loads, tied)
-    )
+    return recover(whole, elements, poses, tied, found, amounts, on_ties)
 
 
 class Equilibrium(NamedTuple):
@@ -240,11 +229,11 @@ def nodal_forces(
     structure: Structure,
     poses: Poses,
     loads: tuple[Load, ...],
-    tied: Coupling,
+    on_ties: Float[Array, "t 2 3"],
     numbering: Numbering,
 ) -> Float[Array, " n"]:
-    """Forces on single nodes and of the masses of ties, on all freedoms."""
-    nodes, forces = nodal(structure, poses, loads, tied)
+    """Forces on single nodes and those on the ends of ties, on all freedoms."""
+    nodes, forces = nodal(structure, loads, on_ties)
     total = jnp.zeros(numbering.count)
     if not len(nodes):
         return total
@@ -253,7 +242,7 @@ def nodal_forces(
 
 
 def nodal(
-    structure: Structure, poses: Poses, loads: tuple[Load, ...], tied: Coupling
+    structure: Structure, loads: tuple[Load, ...], on_ties: Float[Array, "t 2 3"]
 ) -> tuple[np.ndarray, Float[Array, "f 6"]]:
     """Nodes and forces on them, in axes of the ground."""
     nodes, forces = [], []
@@ -263,7 +252,6 @@ def nodal(
             moment = jnp.zeros(3) if load.moment is None else load.moment
             forces.append(jnp.concatenate([load.force, moment])[None])
     if structure.layout.spans and any(isinstance(load, Inertia) for load in loads):
-        on_ties = tie_loads(structure, poses, loads, tied)
         nodes += [end for span in structure.layout.spans for end in span.ends]
         force = on_ties.reshape(-1, 3)
         forces.append(jnp.concatenate([force, jnp.zeros_like(force)], axis=1))
@@ -272,15 +260,9 @@ def nodal(
     return np.array(nodes, dtype=int), jnp.concatenate(forces)
 
 
-def tie_loads(
-    structure: Structure, poses: Poses, loads: tuple[Load, ...], tied: Coupling
-) -> Float[Array, "t 2 3"]:
+def tie_loads(structure: Structure, poses: Poses, loads: tuple[Load, ...]) -> Float[Array, "t 2 3"]:
     """Weight and inertia of ties on their two ends [N], in axes of the ground."""
-    spans = structure.layout.spans
-    ends = np.array([span.ends for span in spans], dtype=int).reshape(-1, 2)
     a0, gradient = inertia_field(loads)
-    first = tied.springs.rows.count - structure.layout.row_springs - len(ends)
-    mass = tied.springs.mass[first : first + len(ends)]
-    x = structure.places(poses)[ends]
+    mass, x = model.tie_masses(structure, poses)
     at = (2 * x + x[:, ::-1]) / 3
     return -mass[:, None, None] / 2 * (a0[None, None] + at @ gradient.T)

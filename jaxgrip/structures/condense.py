@@ -12,7 +12,7 @@ from jaxgrip.fem.topology import Constant
 from jaxgrip.structures import model
 from jaxgrip.structures.coupling import Numbering
 from jaxgrip.structures.elements import Bars
-from jaxgrip.structures.loads import Load, NodalForce
+from jaxgrip.structures.loads import Load, NodalForce, as_loads
 from jaxgrip.structures.structure import Structure
 
 
@@ -65,7 +65,7 @@ def condense(structure: Structure, loads: Load | Iterable[Load] = ()) -> Condens
     **Returns:** `Condensed`, for `solve` in place of the structure. It has NaN where a part has an
     inner motion without force.
     """
-    keep = _kept(structure, (loads,) if isinstance(loads, Load) else tuple(loads))
+    keep = _kept(structure, as_loads(loads))
     kept, others = np.flatnonzero(keep), np.flatnonzero(~keep)
     own = model.elements(structure)
     whole, load = model.stiffness(structure, own), model.inertia_loads(structure, own)

@@ -36,12 +36,11 @@ class Rows(NamedTuple):
 class Springs(NamedTuple):
     """Ropes within parts, then ties, then turning springs.
 
-    `tension_only` (s,); `stiffness` (s,) [N/m]; `mass` (s,) [kg]; `rows` their stretch.
+    `tension_only` (s,); `stiffness` (s,) [N/m]; `rows` their stretch.
     """
 
     tension_only: np.ndarray
     stiffness: Float[Array, " s"]
-    mass: Float[Array, " s"]
     rows: Rows
 
 
@@ -103,7 +102,6 @@ def _springs(structure: Structure, bar: Bar, places: Array, turning: list) -> Sp
     )
     own = length[len(ropes) :]
     stiffness = [bar.stiffness[ropes]] + [k.stiffness(own[i])[None] for i, k in enumerate(kinds)]
-    mass = [jnp.zeros(len(ropes))] + [k.mass(own[i])[None] for i, k in enumerate(kinds)]
     spans = len(ends)
     entries = [(values.reshape(-1, 6), ends.reshape(-1), np.repeat(np.arange(spans), 2))]
     entries += [(v, s, spans + r) for v, s, r in turning]
@@ -111,12 +109,10 @@ def _springs(structure: Structure, bar: Bar, places: Array, turning: list) -> Sp
     stiffness += [
         jnp.broadcast_to(structure.transfer[b.name].k, (b.rows[1] - b.rows[0],)) for b in turned
     ]
-    still = jnp.zeros(layout.row_springs)
     tension = [bar.tension_only[ropes], [s.tension_only for s in layout.spans]]
     return Springs(
         np.concatenate([*tension, np.zeros(layout.row_springs)]).astype(bool),
         jnp.concatenate(stiffness),
-        jnp.concatenate([*mass, still]),
         _joined(entries, spans + layout.row_springs),
     )
 

@@ -1,5 +1,7 @@
 """Loads on structures."""
 
+from collections.abc import Iterable
+
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
@@ -71,3 +73,12 @@ class Inertia(eqx.Module):
 
 
 Load = NodalForce | Inertia
+
+
+def as_loads(loads: Load | Iterable[Load]) -> tuple[Load, ...]:
+    """One load or several as a tuple; `ValueError` when it is neither."""
+    if isinstance(loads, Load):
+        return (loads,)
+    if not isinstance(loads, Iterable):
+        raise ValueError(f"A load is {loads!r}; give NodalForce or Inertia.")
+    return tuple(loads)

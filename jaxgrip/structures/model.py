@@ -4,7 +4,6 @@ None of these depends on where the parts are.
 """
 
 import copy
-import itertools
 from typing import NamedTuple
 
 import equinox as eqx
@@ -13,10 +12,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from jaxgrip.assembly import Poses
 from jaxgrip.fem.elements.beam import Beam
 from jaxgrip.fem.section import BeamSection
 from jaxgrip.structures.elements import Bars, Beams, PointMasses, arm, axes, release
-from jaxgrip.structures.structure import Layout, Structure
+from jaxgrip.structures.structure import Structure, numbered
 
 # A unit of each of a0 (3,) and W (3, 3) of an acceleration a0 + W x.
 _CONSTANTS = np.eye(12)[:, :3]
@@ -69,7 +69,6 @@ class Bar(NamedTuple):
     ends: np.ndarray
     tension_only: np.ndarray
     direction: Float[Array, "m 3"]
-    length: Float[Array, " m"]
     stiffness: Float[Array, " m"]
     mass: Float[Array, " m"]
 
@@ -164,7 +163,6 @@ def bars(structure: Structure) -> Bar:
         ends,
         np.concatenate(tension),
         way / length[:, None],
-        length,
         jnp.concatenate(stiffness),
         jnp.concatenate(mass),
     )
@@ -193,24 +191,12 @@ def arms(structure: Structure, nodes: np.ndarray) -> Float[Array, "*k 6 6"] | No
 
 
 def unlinked(structure: Structure, more: int) -> Structure:
-    """The structure with freedoms for the nodes that follow others, and `more` after all others.
-
-    The number of all freedoms stands for those that a node has not.
-    """
+    """The structure with freedoms for the nodes that follow others, and `more` after all others."""
     layout = structure.layout
-    count = len(layout.root)
-    free = np.concatenate([np.ones((count, 3), bool), np.repeat(layout.turning[:, None], 3, 1)], 1)
-    own = int(free.sum())
-    dof = np.full(layout.dof.shape, own + more)
-    dof[:count][free] = np.arange(own)
-    edges = [*layout.offsets, count]
-    counts = [int(free[a:b].sum()) for a, b in itertools.pairwise(edges)]
-    # What is added belongs to no part; no inertia acts on it.
-    part = np.concatenate([np.repeat(np.arange(len(counts)), counts), np.zeros(more, dtype=int)])
-    fields = {name: getattr(layout, name) for name in Layout.__annotations__}
-    fields |= {"root": np.arange(count), "dof": dof, "freedoms": own + more}
+    root = np.arange(len(layout.root))
+    fields = numbered(root, layout.turning, layout.offsets, len(layout.grounds), more)
     result = copy.copy(structure)
-    other = Layout(("unlinked", more, layout), **(fields | {"part_of_freedom": part}))
+    other = layout.replaced(("unlinked", more), root=root, **fields)
     object.__setattr__(result, "layout", other)
     return result
 
@@ -328,3 +314,15 @@ def masses(structure: Structure) -> Masses:
     part = np.searchsorted(offsets, np.concatenate([*nodes, own]), side="right") - 1
     total = jnp.zeros(len(offsets)).at[part].add(mass)
     return Masses(total, jnp.zeros((len(offsets), 3)).at[part].add(mass[:, None] * places))
+
+
+def tie_masses(
+    structure: Structure, poses: Poses
+) -> tuple[Float[Array, " t"], Float[Array, "t 2 3"]]:
+    """Mass [kg] of every tie, and the places of its two ends in the frame of the ground [m]."""
+    spans = structure.layout.spans
+    places = structure.places(poses)
+    ends = places[np.array([span.ends for span in spans], dtype=int).reshape(-1, 2)]
+    length = jnp.linalg.norm(ends[:, 1] - ends[:, 0], axis=1)
+    mass = [structure.kind(span).mass(length[k]) for k, span in enumerate(spans)]
+    return jnp.array(mass, dtype=length.dtype), ends

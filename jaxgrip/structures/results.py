@@ -198,12 +198,9 @@ def centre_of_gravity(
     moments = own.mass[:, None] * poses.position[index]
     moments += jnp.einsum("pab,pb->pa", poses.rotation[index], own.moment)
     mass, moment = own.mass.sum(), moments.sum(0)
-    places = structure.places(poses)
-    for span in structure.layout.spans:
-        first, second = places[np.array(span.ends)]
-        tie = structure.kind(span).mass(jnp.linalg.norm(second - first))
-        mass, moment = mass + tie, moment + tie * (first + second) / 2
-    return mass, moment / mass
+    ties, ends = model.tie_masses(structure, poses)
+    mass += ties.sum()
+    return mass, (moment + ties @ ends.mean(axis=1)) / mass
 
 
 def recover(

@@ -16,7 +16,6 @@ from jaxgrip.checks import concrete
 from jaxgrip.structures import linear, model
 from jaxgrip.structures.analysis import (
     Equilibrium,
-    as_loads,
     check_loads,
     inertia_amounts,
     nodal_forces,
@@ -25,7 +24,7 @@ from jaxgrip.structures.analysis import (
     tie_loads,
 )
 from jaxgrip.structures.coupling import Coupling, Numbering, coupling, matrix
-from jaxgrip.structures.loads import Load
+from jaxgrip.structures.loads import Load, as_loads
 from jaxgrip.structures.results import RESULTS, SINGULAR, Solution, recover
 from jaxgrip.structures.structure import Structure
 
@@ -226,7 +225,8 @@ class _State(NamedTuple):
 
 @eqx.filter_jit
 def _second_order(structure: Structure, poses: Poses, loads: tuple[Load, ...]) -> Solution:
-    problem, elements, tied, amounts = _problem(structure, poses, loads)
+    on_ties = tie_loads(structure, poses, loads)
+    problem, elements, tied, amounts = _problem(structure, poses, loads, on_ties)
     numbers, rest = eqx.partition(problem, eqx.is_inexact_array)
     frozen = eqx.combine(jax.lax.stop_gradient(numbers), rest)
     m, u = len(problem.equations), problem.move.shape[1]
@@ -257,9 +257,7 @@ def _second_order(structure: Structure, poses: Poses, loads: tuple[Load, ...]) -
     )
     # The section forces of beams are those of the deflected ones, below.
     others = elements._replace(groups=[], matrices=[])
-    solution = recover(
-        structure, others, poses, tied, found, amounts, tie_loads(structure, poses, loads, tied)
-    )
+    solution = recover(structure, others, poses, tied, found, amounts, on_ties)
     if problem.beams:
         order = np.argsort(np.concatenate([group.order for group in elements.groups]))
         forces = jnp.concatenate([_beam_forces(beams, z) for beams in problem.beams])[order]
@@ -278,7 +276,7 @@ def _second_order(structure: Structure, poses: Poses, loads: tuple[Load, ...]) -
 
 
 def _problem(
-    structure: Structure, poses: Poses, loads: tuple[Load, ...]
+    structure: Structure, poses: Poses, loads: tuple[Load, ...], on_ties: Float[Array, "t 2 3"]
 ) -> tuple[_Problem, model.Elements, Coupling, Float[Array, "p 12"]]:
     groups = model.beam_groups(structure)
     released = int(sum(group.mask.sum() for group in groups if group.mask is not None))
@@ -290,7 +288,7 @@ def _problem(
     tied = coupling(whole, poses, elements.bars)
     amounts = inertia_amounts(structure, poses, loads)
     inertia = model.inertia_loads(whole, elements._replace(groups=[], matrices=[]))
-    force = nodal_forces(whole, poses, loads, tied, own)
+    force = nodal_forces(whole, poses, loads, on_ties, own)
     force -= jnp.sum(inertia * amounts[layout.part_of_freedom], axis=1)
     part = np.searchsorted(np.array(layout.offsets), np.arange(len(layout.root)), side="right") - 1
     beams, first = [], layout.freedoms - released
@@ -486,7 +484,7 @@ def _beam_forces(beams: _Beams, z: Float[Array, " n"]) -> Float[Array, "m 2 6"]:
 def _buckling(
     structure: Structure, poses: Poses, loads: tuple[Load, ...], taut: Array, count: int
 ) -> Buckling:
-    problem, _, tied, _ = _problem(structure, poses, loads)
+    problem, _, tied, _ = _problem(structure, poses, loads, tie_loads(structure, poses, loads))
     springs = tied.springs.rows.count - structure.layout.row_springs
     stiff = len(problem.lines.length) - springs
     acting = jnp.concatenate([jnp.ones(stiff, dtype=bool), taut[:springs]])

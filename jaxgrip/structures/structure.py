@@ -236,11 +236,40 @@ class Layout:
     equations: int
     row_springs: int
 
+    def replaced(self, key: tuple, **fields) -> "Layout":
+        """The same but for some fields; equal to others of an equal key."""
+        own = {name: value for name, value in self.__dict__.items() if name != "_key"}
+        return Layout((key, self._key), **(own | fields))
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Layout) and self._key == other._key
 
     def __hash__(self) -> int:
         return hash(self._key)
+
+
+def numbered(
+    root: np.ndarray, turning: np.ndarray, offsets: tuple[int, ...], grounds: int, more: int = 0
+) -> dict[str, np.ndarray | int]:
+    """`dof`, `freedoms` and `part_of_freedom` of a `Layout`.
+
+    Nodes have freedoms that follow no other one; `more` come after all others and are of no part.
+    The number of all freedoms stands for those that a node has not.
+    """
+    own = root == np.arange(len(root))
+    free = np.repeat(np.stack([own, own & turning], axis=1), 3, axis=1)
+    count = int(free.sum())
+    dof = np.full((len(root) + grounds, 6), count + more)
+    dof[: len(root)][free] = np.arange(count)
+    counts = [int(free[a:b].sum()) for a, b in itertools.pairwise([*offsets, len(root)])]
+    return {
+        "dof": dof[np.concatenate([root, np.arange(len(root), len(dof))])],
+        "freedoms": count + more,
+        # No inertia acts on what is added.
+        "part_of_freedom": np.concatenate(
+            [np.repeat(np.arange(len(counts)), counts), np.zeros(more, dtype=int)]
+        ),
+    }
 
 
 class _Builder:
@@ -292,16 +321,6 @@ class _Builder:
             self.spans.append(Span(name, ends, tie.kind.tension_only, False))
         for place, held in self.supports.items():
             self.support(place, self.stations(place, None), held)
-        own = np.flatnonzero(root == np.arange(self.count))
-        free = np.zeros((self.count, 6), dtype=bool)
-        free[own, :3] = True
-        free[own, 3:] = self.turning[own, None]
-        freedoms = int(free.sum())
-        dof = np.full((self.count + len(self.grounds), 6), freedoms)
-        dof[: self.count][free] = np.arange(freedoms)
-        edges = [*self.offsets, self.count]
-        counts = [int(free[a:b].sum()) for a, b in itertools.pairwise(edges)]
-        full_root = np.concatenate([root, np.arange(self.count, len(dof))])
         key = (
             tuple(self.frames),
             tuple(map(_shape, self.frames.values())),
@@ -321,10 +340,8 @@ class _Builder:
             offsets=self.offsets,
             body=np.array(self.body, dtype=int),
             root=root,
-            dof=dof[full_root],
-            freedoms=freedoms,
             turning=self.turning,
-            part_of_freedom=np.repeat(np.arange(len(counts)), counts),
+            **numbered(root, self.turning, self.offsets, len(self.grounds)),
             grounds=tuple(self.grounds),
             blocks=tuple(self.blocks),
             spans=tuple(self.spans),
@@ -404,14 +421,12 @@ class _Builder:
             self.support(place, self.stations(place, None), FREEDOMS)
 
     def support(self, place: str, stations: tuple[int, ...], held: tuple[str, ...]) -> None:
-        named = self.supports.get(place, FREEDOMS)
-        if named != FREEDOMS and not {*named} <= {*FREEDOMS[:3]}:
-            loose = [station for station in stations if not self.turns(station)]
-            if loose:
-                raise ValueError(
-                    f"The support of {place!r} holds rotations, but only bars end at one of its "
-                    "nodes; it has none."
-                )
+        turned = held != FREEDOMS and not {*held} <= {*FREEDOMS[:3]}
+        if turned and not all(map(self.turns, stations)):
+            raise ValueError(
+                f"The support of {place!r} holds rotations, but only bars end at one of its "
+                "nodes; it has none."
+            )
         rows = [
             (station, FREEDOMS.index(name))
             for station in stations

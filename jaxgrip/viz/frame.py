@@ -4,7 +4,6 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import matplotlib
-import mpl_toolkits.mplot3d  # noqa: F401  registers the projection "3d"
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import LinearSegmentedColormap, Normalize
@@ -15,9 +14,8 @@ from mpl_toolkits.mplot3d.art3d import Line3DCollection
 from mpl_toolkits.mplot3d.axes3d import Axes3D
 from PIL import Image
 
-from jaxgrip.structures.analysis import as_loads
 from jaxgrip.structures.elements import Bars, Beams, RigidLinks
-from jaxgrip.structures.loads import Load, NodalForce
+from jaxgrip.structures.loads import Load, NodalForce, as_loads
 from jaxgrip.viz.mechanism import Animation, as_animation
 from jaxgrip.viz.style import GREY, styled
 

@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import matplotlib
-import mpl_toolkits.mplot3d  # noqa: F401  registers the projection "3d"
 import numpy as np
 import xarray
 from matplotlib.backends.backend_agg import FigureCanvasAgg
