@@ -30,7 +30,7 @@ def numbers(name: str, value: Any, *allowed: tuple[int, ...]) -> jax.Array:
     Any shape will do where none is given.
     """
     try:
-        if any(map(_is_none, jax.tree.leaves(value))):
+        if any(map(_no_number, jax.tree.leaves(value))):
             raise TypeError
         x = jnp.asarray(value, dtype=float)
     except (TypeError, ValueError):
@@ -42,7 +42,7 @@ def numbers(name: str, value: Any, *allowed: tuple[int, ...]) -> jax.Array:
     return x
 
 
-def _is_none(x: Any) -> bool:
+def _no_number(x: Any) -> bool:
     """Whether NumPy would make a number of what is none: words and truth values."""
     return isinstance(x, str | bytes | bool) or getattr(x, "dtype", None) == np.bool_
 

@@ -16,11 +16,11 @@ from jaxgrip.assembly import (
     mobility,
     outline,
     read,
+    spans,
     sweep,
 )
-from jaxgrip.assembly.poses import point
 from jaxgrip.config import Real
-from jaxgrip.joints import Angle, Distance, Rope
+from jaxgrip.joints import Angle
 from jaxgrip.report import Run, RunError
 
 
@@ -67,24 +67,14 @@ def run(settings: Config, run: Run) -> None:
         with run.stage(f"{settings.positions} positions"):
             poses = _moved(settings, run, nested)
     lines = jax.vmap(lambda p: outline(nested.system, p))(poses)
-    spans = {
-        connection.name: jnp.stack(
-            [
-                jax.vmap(lambda p, e=end: point(nested.system, p, e))(poses)
-                for end in (connection.first, connection.second)
-            ],
-            axis=1,
-        )
-        for connection in nested.system.connections
-        if isinstance(connection.joint, Distance | Rope)
-    }
-    lines |= {f"{name} (length)" if name in lines else name: x for name, x in spans.items()}
-    cables = tuple(lines)[-len(spans) :] if spans else ()
+    thin = jax.vmap(lambda p: spans(nested.system, p))(poses)
+    thin = {f"{name} (length)" if name in lines else name: x for name, x in thin.items()}
+    cables = tuple(thin)
     parts = {
         name: xarray.DataArray(
             np.asarray(line), dims=("step", "point", "axis"), attrs={"units": "m"}
         )
-        for name, line in lines.items()
+        for name, line in (lines | thin).items()
     }
     run.figure(
         "assembly",

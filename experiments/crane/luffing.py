@@ -42,7 +42,8 @@ def positions(run: Run, count: int) -> Assembly:
     def many(system: System, ropes: jax.Array) -> tuple:
         def one(rope: jax.Array) -> tuple:
             here = assemble(system, {"luffing rope": rope}, start=base)
-            return here, here.coordinate("boom hinge"), jg.assembly.outline(system, here.poses)
+            lines = jg.assembly.outline(system, here.poses) | jg.assembly.spans(system, here.poses)
+            return here, here.coordinate("boom hinge"), lines
 
         return jax.vmap(one)(ropes)
 
@@ -53,7 +54,6 @@ def positions(run: Run, count: int) -> Assembly:
     run.add("boom_angle_off_closed_form", error, "rad")
     known = many(system, jnp.asarray(list(ROPES.values())))[1]
     run.add("boom_angle", list(np.rad2deg(known)), "deg", [float(angle) for angle in ROPES])
-    lines["luffing rope"] = jnp.stack([lines["mast"][:, -1], lines["boom"][:, -1]], axis=1)
     outline = {
         name: xarray.DataArray(np.asarray(line), dims=("step", "point", "axis"))
         for name, line in lines.items()

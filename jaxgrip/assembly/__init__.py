@@ -16,6 +16,7 @@ from jaxgrip.assembly.poses import Poses as Poses
 from jaxgrip.assembly.poses import moved as moved
 from jaxgrip.assembly.poses import outline as outline
 from jaxgrip.assembly.poses import point as point
+from jaxgrip.assembly.poses import spans as spans
 from jaxgrip.assembly.poses import start as start
 from jaxgrip.assembly.rates import Rates as Rates
 from jaxgrip.assembly.rates import acceleration as acceleration

@@ -14,6 +14,7 @@ from jaxgrip.assembly.equations import (
     Evaluation,
     equations,
     evaluate,
+    evaluate_compiled,
     joined,
     pairs,
     rows,
@@ -23,7 +24,7 @@ from jaxgrip.assembly.equations import turns as turns_of
 from jaxgrip.assembly.mobility import RANK_TOLERANCE, mobility
 from jaxgrip.assembly.poses import Poses, moved
 from jaxgrip.assembly.system import System
-from jaxgrip.checks import check_shape, concrete
+from jaxgrip.checks import concrete
 from jaxgrip.joints import Clamp, Distance, Fixed, Hinge, Rope
 from jaxgrip.spatial import quaternions
 
@@ -194,9 +195,7 @@ def assemble(
         start = pose.start(system)
     if not isinstance(start, Poses):
         raise ValueError(f"The start is {start!r}; give Poses or an Assembly.")
-    n = len(system.parts)
-    check_shape("The position of start", start.position, (n, 3))
-    check_shape("The quaternion of start", start.quaternion, (n, 4))
+    pose.check_shapes(system, start, "start")
     square = _is_square(system)
     assembly = _solve(system, start, turns, not square)
     if not all(map(concrete, jax.tree.leaves(assembly))):
@@ -402,16 +401,13 @@ def _coordinate(system: System, poses: Poses, index: int) -> Float[Array, ""]:
     return pairs(system)[index].joint.coordinate(place)
 
 
-_evaluate = eqx.filter_jit(evaluate)
-
-
 def explain(assembly: Assembly, start: Poses) -> str:
     """Why the parts do not fit from a start: which joint fails, and by how much."""
     system = assembly.system
     if assembly.result == RESULTS.not_finite:
         return _undefined(system, start) or str(RESULTS[assembly.result])
     if assembly.result == RESULTS.flipped:
-        facing = np.asarray(_evaluate(system, assembly.poses).facing)
+        facing = np.asarray(evaluate_compiled(system, assembly.poses).facing)
         names = [c.name for c, f in zip(pairs(system), facing, strict=True) if not f > 0]
         return f"Flipped root at {_listed(names)}. {RESULTS[assembly.result]}"
     poses, residual = _closest(system, start)
@@ -441,7 +437,7 @@ def explain(assembly: Assembly, start: Poses) -> str:
 
 def _undefined(system: System, start: Poses) -> str | None:
     """Which joint has no derivative at the start, or that the equations are singular there."""
-    residual, jacobian = map(np.asarray, _evaluate(system, start)[:2])
+    residual, jacobian = map(np.asarray, evaluate_compiled(system, start)[:2])
     for name, k in rows(system).items():
         if not (np.isfinite(residual[k]).all() and np.isfinite(jacobian[k]).all()):
             return (

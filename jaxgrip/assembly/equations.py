@@ -8,6 +8,7 @@ the chain is the same for all joints.
 from collections.abc import Callable
 from typing import NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -152,6 +153,10 @@ def evaluate(system: System, poses: Poses, turns: Float[Array, " j"] | None = No
                     body = at.bodies[k, end]
                     jacobian = jacobian.at[row[0], body].add(factor * slopes[k, end])
     return Evaluation(residual, jacobian[:, :-1].reshape(len(residual), -1), values, facing)
+
+
+# For use outside of other compiled functions.
+evaluate_compiled = eqx.filter_jit(evaluate)
 
 
 def equations(

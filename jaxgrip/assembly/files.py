@@ -244,10 +244,10 @@ def _connection(row: _Table, prefix: str) -> Connection:
             if "angle" in row.left:
                 raise ConfigError(f"{row.where}: give angle or angle_deg, not both.")
             fields["angle"] = jnp.deg2rad(row.numbers(degrees, ()))
-        elif field.name in row.left or field.default is inspect.Parameter.empty:
-            if field.name not in row.left:
-                raise ConfigError(f"{row.where}: {field.name} is missing; {kind} needs it.")
+        elif field.name in row.left:
             fields[field.name] = row.left.pop(field.name)
+        elif field.default is inspect.Parameter.empty:
+            raise ConfigError(f"{row.where}: {field.name} is missing; {kind} needs it.")
     joint = row.build(make, **fields)
     return Connection(prefix + name, joint, _inside(first, prefix), second)
 

@@ -2,12 +2,10 @@
 
 from typing import NamedTuple
 
-import equinox as eqx
 import numpy as np
-from jaxtyping import Array
 
 from jaxgrip.assembly import poses as pose
-from jaxgrip.assembly.equations import bodies_of, equations, pairs, rows, size
+from jaxgrip.assembly.equations import bodies_of, evaluate_compiled, pairs, rows, size
 from jaxgrip.assembly.poses import Poses
 from jaxgrip.assembly.system import System
 from jaxgrip.joints import Distance, Rope
@@ -138,7 +136,7 @@ def mobility(system: System, poses: Poses | None = None) -> Mobility:
     pose.check(system, poses)
     if not system.connections:
         raise ValueError("There are no connections, so every part is free.")
-    residual, jacobian = _equations(system, poses)
+    residual, jacobian, *_ = evaluate_compiled(system, poses)
     length = float(size(system))
     columns = np.tile([length] * 3 + [1.0] * 3, len(system.parts))
     jacobian = np.asarray(jacobian) * columns
@@ -173,17 +171,16 @@ def mobility(system: System, poses: Poses | None = None) -> Mobility:
     groups = _connected(system)
     outside = [k for group in groups if len(system.parts) not in group for k in group]
     # A drive of a hinge closes no loop with it; a rod or rope between two parts does.
-    rods = sum(isinstance(c.joint, Distance | Rope) for c in system.connections)
+    rods = (Distance, Rope)
     edges = {
-        frozenset(pair)
+        (frozenset(pair), connection.name if isinstance(connection.joint, rods) else "")
         for connection, pair in zip(pairs(system), _edges(system), strict=True)
-        if not isinstance(connection.joint, Distance | Rope)
     }
     return Mobility(
         len(system.parts),
         len(left),
         rank,
-        len(edges) + rods - len(system.parts) - 1 + len(groups),
+        len(edges) - len(system.parts) - 1 + len(groups),
         table,
         tuple(_in_words(system, poses, each, length) for each in motion),
         motion,
@@ -191,11 +188,6 @@ def mobility(system: System, poses: Poses | None = None) -> Mobility:
         slack,
         float(np.abs(residual).max(initial=0.0)),
     )
-
-
-@eqx.filter_jit
-def _equations(system: System, poses: Poses) -> tuple[Array, Array]:
-    return equations(system, poses)
 
 
 def _separated(motions: np.ndarray) -> np.ndarray:

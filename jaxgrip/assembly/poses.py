@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 
 from jaxgrip.assembly.system import System
 from jaxgrip.checks import check_shape, concrete
-from jaxgrip.joints import Frame
+from jaxgrip.joints import Distance, Frame, Rope
 from jaxgrip.spatial import quaternions
 
 _UNIT = 1e-6
@@ -38,15 +38,20 @@ def start(system: System) -> Poses:
     )
 
 
+def check_shapes(system: System, poses: Poses, of: str) -> None:
+    """Raise `ValueError`, about the poses `of` something, when they are not one for every part."""
+    count = len(system.parts)
+    check_shape(f"The position of {of}", poses.position, (count, 3))
+    check_shape(f"The quaternion of {of}", poses.quaternion, (count, 4))
+
+
 def check(system: System, poses: object) -> None:
     """Raise `ValueError`, naming the part, for poses that are not those of a system's parts."""
     if not isinstance(poses, Poses):
         raise ValueError(
             f"Poses are a {type(poses).__name__}; give Poses, such as those of an Assembly."
         )
-    count = len(system.parts)
-    check_shape("The position of the poses", poses.position, (count, 3))
-    check_shape("The quaternion of the poses", poses.quaternion, (count, 4))
+    check_shapes(system, poses, "the poses")
     if not (concrete(poses.position) and concrete(poses.quaternion)):
         return
     lengths = np.linalg.norm(np.asarray(poses.quaternion), axis=1)
@@ -97,6 +102,22 @@ def point(
 def placed(frame: Frame, position: Array, rotation: Array) -> Frame:
     """A frame given in that of a part, in the frame of the ground."""
     return Frame(position + rotation @ frame.origin, rotation @ frame.rotation)
+
+
+def spans(system: System, poses: Poses) -> dict[str, Float[Array, "2 3"]]:
+    """Places of both ends of every distance and rope, for drawing it as a line.
+
+    **Arguments:** `system`; `poses`.
+
+    **Returns:** by the name of the connection, (2, 3) [m] in the frame of the ground.
+    """
+    return {
+        connection.name: jnp.stack(
+            [point(system, poses, end) for end in (connection.first, connection.second)]
+        )
+        for connection in system.connections
+        if isinstance(connection.joint, Distance | Rope)
+    }
 
 
 def outline(system: System, poses: Poses) -> dict[str, Float[Array, "k 3"]]:
