@@ -11,6 +11,7 @@ from jaxgrip.fem import block_tridiagonal
 from jaxgrip.fem.body import Body
 from jaxgrip.fem.matrices import stiffness
 from jaxgrip.fem.sparse import NodeMatrix
+from jaxgrip.solve import dense
 
 MOTIONS = (
     "move along x",
@@ -80,7 +81,7 @@ def responses(body: Body, loads: Float[Array, "s n d"]) -> Float[Array, "s n d"]
 
 def _conjugate_gradients(matrix: NodeMatrix, load: Array) -> Array:
     """Solution of K u = f, preconditioned by the blocks of each node with itself."""
-    inverse = jnp.linalg.inv(jax.lax.stop_gradient(matrix).diagonal())
+    inverse = dense.inverse(jax.lax.stop_gradient(matrix).diagonal())
 
     def precondition(residual):
         return jnp.einsum("nab,nb->na", inverse, residual)

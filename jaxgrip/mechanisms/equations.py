@@ -17,6 +17,7 @@ from jaxtyping import Array, Float
 from jaxgrip.checks import numbers
 from jaxgrip.mechanisms.kinematics import State, constraint_matrix, mass_matrix, state
 from jaxgrip.mechanisms.mechanism import Mechanism, constraints
+from jaxgrip.solve import dense
 
 # A singular value below this part of the largest is a redundant constraint.
 RANK_TOLERANCE = 1e-9
@@ -63,8 +64,8 @@ class Inverse(NamedTuple):
 
 def weighted_jacobian(m: Float[Array, "n n"], j: Float[Array, "rows n"]) -> tuple[Array, Array]:
     """L with M = L Lᵀ, and L⁻¹ Jᵀ, whose singular values tell the rank of J."""
-    lower = jnp.linalg.cholesky(m)
-    return lower, jax.scipy.linalg.solve_triangular(lower, j.T, lower=True)
+    lower = dense.cholesky(m)
+    return lower, dense.solve_triangular(lower, j.T, lower=True)
 
 
 @jax.custom_jvp
@@ -75,10 +76,10 @@ def invert(m: Float[Array, "n n"], j: Float[Array, "rows n"]) -> Inverse:
     none where singular values are equal.
     """
     lower, weighted = weighted_jacobian(m, j)
-    back = jax.scipy.linalg.solve_triangular(lower, jnp.eye(len(m), dtype=m.dtype), lower=True)
+    back = dense.solve_triangular(lower, jnp.eye(len(m), dtype=m.dtype), lower=True)
     if not len(j):
         return Inverse(back.T @ back, j.T, jnp.zeros((0, 0), m.dtype))
-    left, size, right = jnp.linalg.svd(weighted, full_matrices=False)
+    left, size, right = dense.svd(weighted)
     keep = size > RANK_TOLERANCE * size[0]
     inverse = jnp.where(keep, 1 / jnp.where(keep, size, 1.0), 0.0)[:, None]
     left = left * keep.astype(m.dtype)[None, :]

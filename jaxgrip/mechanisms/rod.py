@@ -17,6 +17,7 @@ from jaxtyping import Array, ArrayLike, Float
 
 from jaxgrip.checks import concrete, non_negative, numbers, positive
 from jaxgrip.rigid.builders import GRAVITY
+from jaxgrip.solve import dense
 
 MODES = ("exact", "printed")
 
@@ -264,4 +265,4 @@ def heun(
 def _root(f: Callable[[Array], Array], size: int, dtype=None) -> Array:
     """Root of an affine function."""
     still = jnp.zeros(size, dtype)
-    return jnp.linalg.solve(jax.jacfwd(f)(still), -f(still)) if size else still
+    return dense.solve(jax.jacfwd(f)(still), -f(still)) if size else still
