@@ -31,6 +31,7 @@ SMALL = {
     "cholesky": 6,
     "solve_triangular": 8,
     "solve_positive": 8,
+    "solve_general": 6,
     "lu": 6,
     "lu_solve": 6,
     "eigh": 3,
@@ -38,10 +39,19 @@ SMALL = {
 }
 # Fewer matrices than this are as fast in LAPACK, whose programs compile faster.
 _FEW = 16
-# The jaxlibs that share calls do one themselves up to 200 000 operations by their own count, which
-# is at most this number times n² k, of a matrix (n, n) and k right sides, or n of them.
+# The jaxlibs that share calls do one themselves up to 200 000 operations, counted by them as here
+# or lower, of a matrix with n rows or columns and k right sides.
 _ALONE = 180_000
-_OPERATIONS = {"lu": 4 / 3, "eigh": 10, "svd": 10}
+_OPERATIONS: dict[str, Callable[[int, int], float]] = {
+    "cholesky": lambda n, _: n**3 / 3,
+    "solve_triangular": lambda n, k: n**2 * k,
+    "solve_positive": lambda n, k: max(n**3 / 3, n**2 * k),
+    "solve_general": lambda n, k: max(4 * n**3 / 3, n**2 * k),
+    "lu": lambda n, _: 4 * n**3 / 3,
+    "lu_solve": lambda n, k: n**2 * k,
+    "eigh": lambda n, _: 10 * n**3,
+    "svd": lambda n, _: 10 * n**3,
+}
 
 
 class LU(NamedTuple):
@@ -122,14 +132,7 @@ def solve(
     a, b, restore = _matched(a, b)
     if positive:
         return restore(_solve_positive.bind(_symmetric(a), b)[0])
-    factors = lu_factor(lax.stop_gradient(a))
-    x = lax.custom_linear_solve(
-        functools.partial(jnp.matmul, a),
-        b,
-        lambda _, y: lu_solve(factors, y),
-        lambda _, y: lu_solve(factors, y, trans=True),
-    )
-    return restore(x)
+    return restore(_solve_general.bind(a, b)[0])
 
 
 def inverse(a: Float[Array, "*batch n n"]) -> Float[Array, "*batch n n"]:
@@ -221,11 +224,16 @@ def _matched(a: Array, b: Array) -> tuple[Array, Array, Callable[[Array], Array]
     if a.ndim == 2 and b.ndim > 2:
         # Many right sides of one matrix are columns.
         columns = jnp.moveaxis(b, -2, 0)
-        shape = columns.shape
-        return a, columns.reshape(len(a), -1), lambda x: jnp.moveaxis(x.reshape(shape), 0, -2)
+        flat, shape = columns.reshape(len(a), b.size // max(1, len(a))), columns.shape
+        return a, flat, lambda x: jnp.moveaxis(x.reshape(shape), 0, -2)
     batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     a = jnp.broadcast_to(a, batch + a.shape[-2:])
     return a, jnp.broadcast_to(b, batch + b.shape[-2:]), lambda x: x
+
+
+def _merged(x: Array) -> Array:
+    """The last two axes as one."""
+    return x.reshape(*x.shape[:-2], x.shape[-2] * x.shape[-1])
 
 
 def _rows(b: Array, index: Array) -> Array:
@@ -260,15 +268,15 @@ def _jax_lu(a: Array) -> tuple[Array, Array]:
     return lu, perm
 
 
-def _exchanged_lu(a: Array) -> tuple[Array, Array]:
-    lu, exchanges, _ = lax.linalg.lu(a)
-    return lu, exchanges
-
-
 def _jax_lu_solve(lu: Array, b: Array, *, trans: bool) -> tuple[Array]:
     for lower in (False, True) if trans else (True, False):
         (b,) = _jax_solve_triangular(lu, b, lower=lower, trans=trans, unit=lower)
     return (b,)
+
+
+def _jax_solve_general(a: Array, b: Array) -> tuple[Array]:
+    lu, perm = _jax_lu(a)
+    return _jax_lu_solve(lu, _rows(b, perm), trans=False)
 
 
 def _jax_eigh(a: Array) -> tuple[Array, Array]:
@@ -278,22 +286,6 @@ def _jax_eigh(a: Array) -> tuple[Array, Array]:
 
 def _jax_svd(a: Array) -> tuple[Array, Array, Array]:
     return tuple(lax.linalg.svd(a, full_matrices=False))
-
-
-def _ordered(lu: Array, exchanges: Array) -> tuple[Array, Array]:
-    """LAPACK's exchanges of rows as their order; JAX's own loop is slow on few matrices."""
-    n = exchanges.shape[-1]
-    others = exchanges.T
-    rows = lax.broadcasted_iota(jnp.int32, (n, 1), 0)
-
-    def exchange(j: Array, perm: Array) -> Array:
-        is_other = rows == lax.dynamic_index_in_dim(others, j, 0)
-        first = lax.dynamic_index_in_dim(perm, j, 0)
-        second = jnp.sum(jnp.where(is_other, perm, 0), axis=0, keepdims=True, dtype=jnp.int32)
-        return jnp.where(rows == j, second, jnp.where(is_other, first, perm))
-
-    perm = lax.fori_loop(0, n, exchange, jnp.broadcast_to(rows, others.shape))
-    return lu, perm.T
 
 
 # The same with the batch in the last axis, where the rows of a matrix are arrays.
@@ -387,6 +379,11 @@ def _lane_entry(x: Array, place: Array) -> Array:
     return jnp.take_along_axis(x, place, axis=0, mode="promise_in_bounds")
 
 
+def _lanes_solve_general(a: Array, b: Array) -> tuple[Array]:
+    lu, perm = _lanes_lu(a)
+    return _lanes_lu_solve(lu, jnp.take_along_axis(b, perm[:, None], axis=0), trans=False)
+
+
 def _lanes_eigh(a: Array) -> tuple[Array, Array]:
     """Jacobi's rotations (Golub and Van Loan, Matrix Computations, section 8.5)."""
     n = len(a)
@@ -429,9 +426,8 @@ _SWEEPS = 5
 
 def _few_at_a_time(name: str, call: Callable, args: Sequence[Array]) -> Sequence[Array]:
     a, b = args[0], args[-1]
-    largest = max(a.shape[-2:])
-    operations = _OPERATIONS.get(name, 1) * largest**2 * max(largest, b.shape[-1])
-    size, count = max(1, int(_ALONE / max(1, operations))), len(a)
+    operations = _OPERATIONS[name](max(a.shape[-2:]), b.shape[-1])
+    size, count = max(1, int(_ALONE / operations)), len(a)
     if count <= size:
         return call(*args)
     whole = count - count % size
@@ -455,8 +451,6 @@ def _on_cpu(name: str, jax_version: Callable, lanes: Callable | None) -> Callabl
         elif count >= _FEW and args[0].shape[-1] <= SMALL[name]:
             found = lanes(*(jnp.moveaxis(x, 0, -1) for x in flat), **params)
             out = [jnp.moveaxis(x, -1, 0) for x in found]
-        elif name == "lu":
-            out = _ordered(*_few_at_a_time(name, _exchanged_lu, flat))
         else:
             out = _few_at_a_time(name, functools.partial(jax_version, **params), flat)
         return [x.reshape(*batch, *x.shape[1:]) for x in out]
@@ -479,9 +473,9 @@ def _primitive(name: str, jax_version: Callable, lanes: Callable | None) -> Prim
         if axes[0] is None:
             # Many right sides of one matrix are columns.
             a, b = args
-            columns = jnp.moveaxis(b, axes[1], -2)
-            out = primitive.bind(a, columns.reshape(*columns.shape[:-2], -1), **params)
-            return [x.reshape(columns.shape) for x in out], [columns.ndim - 2 for _ in out]
+            columns = jnp.moveaxis(b, axes[1], -1)
+            out = primitive.bind(a, _merged(columns), **params)
+            return [x.reshape(columns.shape) for x in out], [b.ndim - 1 for _ in out]
         size = next(x.shape[k] for x, k in zip(args, axes, strict=True) if k is not None)
         args = [
             jnp.broadcast_to(x, (size, *x.shape)) if k is None else jnp.moveaxis(x, k, 0)
@@ -502,9 +496,9 @@ def _solution(
     jax_version: Callable,
     lanes: Callable,
     change: Callable[..., Array],
-    transposed: Callable[..., dict],
+    transposed: Callable[..., tuple[Array, dict]],
 ) -> Primitive:
-    """x of A x = b: `change(da, a, x)` is the change of A times x, `transposed` names Aᵀ."""
+    """x of A x = b: `change(da, a, x)` is the change of A times x, `transposed(a)` gives Aᵀ."""
     primitive = _primitive(name, jax_version, lanes)
 
     def derivative(primals: tuple, tangents: tuple, **params: Any) -> tuple:
@@ -521,7 +515,8 @@ def _solution(
         (ct,) = cotangents
         if type(ct) is ad.Zero:
             return [None, ad.Zero(b.aval)]
-        return [None, *primitive.bind(a, ct, **transposed(**params))]
+        a, params = transposed(a, **params)
+        return [None, *primitive.bind(a, ct, **params)]
 
     ad.primitive_jvps[primitive] = derivative
     ad.primitive_transposes[primitive] = transpose
@@ -603,11 +598,26 @@ _solve_triangular = _solution(
     _jax_solve_triangular,
     _lanes_solve_triangular,
     _triangular_change,
-    lambda **params: params | {"trans": not params["trans"]},
+    lambda a, **params: (a, params | {"trans": not params["trans"]}),
 )
 _solve_positive = _solution(
-    "solve_positive", _jax_solve_positive, _lanes_solve_positive, lambda da, _, x: da @ x, dict
+    "solve_positive",
+    _jax_solve_positive,
+    _lanes_solve_positive,
+    lambda da, _, x: da @ x,
+    lambda a: (a, {}),
+)
+_solve_general = _solution(
+    "solve_general",
+    _jax_solve_general,
+    _lanes_solve_general,
+    lambda da, _, x: da @ x,
+    lambda a: (_t(a), {}),
 )
 _lu_solve = _solution(
-    "lu_solve", _jax_lu_solve, _lanes_lu_solve, _lu_change, lambda trans: {"trans": not trans}
+    "lu_solve",
+    _jax_lu_solve,
+    _lanes_lu_solve,
+    _lu_change,
+    lambda a, trans: (a, {"trans": not trans}),
 )

@@ -132,6 +132,8 @@ def test_empty_batches_and_matrices():
         assert dense.solve(a, jnp.zeros(shape[:-1])).shape == shape[:-1]
         assert dense.solve(a, a, positive=True).shape == shape
         assert dense.cholesky(a).shape == shape
+        batch = jax.vmap(lambda b, a=a: dense.solve(a, b))(jnp.zeros((4, *shape[:-1])))
+        assert batch.shape == (4, *shape[:-1])
         assert dense.determinant_sign(dense.lu_factor(a)).shape == shape[:-2]
 
 
@@ -235,7 +237,8 @@ from jaxgrip.solve import dense
 r = np.random.default_rng(0)
 for n in (5, 12):
     a = r.normal(size=(4096, n, n))
-    a, b = jnp.asarray(a @ a.transpose(0, 2, 1) + n * np.eye(n)), jnp.asarray(r.normal(size=(4096, n)))
+    a = jnp.asarray(a @ a.transpose(0, 2, 1) + n * np.eye(n))
+    b = jnp.asarray(r.normal(size=(4096, n)))
     f = jax.jit(lambda a, b: [
         (dense.cholesky(x), dense.solve(x, b), dense.inverse(x), dense.eigvalsh(x[:, :3, :3]))
         for x in (a, a + jnp.eye(n), a + 2 * jnp.eye(n))])
