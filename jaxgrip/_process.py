@@ -164,20 +164,23 @@ class Alarms:
     _LONGEST = 50
 
     def __init__(self):
-        self._left, self._closing = 0, False
+        self._left, self._box, self._closing = 0, False, False
 
     def keep(self, line: bytes) -> bool:
         """Whether the next line, without its end, is no part of a report."""
         if b"slow_operation_alarm.cc:" in line:
-            self._left, self._closing = self._LONGEST, False
+            self._left, self._box, self._closing = self._LONGEST, False, False
             return False
+        stars = line != b"" and line.strip(b"*") == b""
         closing, self._closing = self._closing, False
         if self._left and not self._HEADER.match(line):
-            self._closing = line.rstrip().endswith(self._LAST)
-            self._left = 0 if self._closing else self._left - 1
+            ended = line.rstrip().endswith(self._LAST)
+            self._left = 0 if ended else self._left - 1
+            self._box |= stars
+            self._closing = ended and self._box
             return False
         self._left = 0
-        return not (closing and line and not line.strip(b"*"))
+        return not (closing and stars)
 
     def within(self) -> bool:
         """Whether a report has begun and not ended."""

@@ -169,7 +169,7 @@ def list_() -> None:
             continue
         rows.append((short(shown), name, known.get(name, "(no such experiment)")))
     # Not a table, which would break names that do not fit, so that they cannot be copied.
-    widths = [max(len(row[k]) for row in rows) for k in range(2)]
+    widths = [min(50, max(len(row[k]) for row in rows)) for k in range(2)]
     for row in rows:
         _say(f"{row[0]:{widths[0]}}  {row[1]:{widths[1]}}  {row[2]}")
     _check_shown()

@@ -52,11 +52,13 @@ class _Typed(str):
 
 
 def _existing(value: Any, info: Any) -> Any:
-    if not isinstance(value, str):
+    if isinstance(value, Path):
         return value
+    if not isinstance(value, str):
+        raise ValueError(f"must be a path, but is {_shown(value)}")
     folder = (info.context or {}).get("folder")
     own = folder is not None and not isinstance(value, _Typed)
-    path = (folder if own else Path.cwd()) / Path(value).expanduser()
+    path = (folder if own else Path.cwd()) / value
     try:
         if path.exists():
             return path.resolve()
@@ -305,10 +307,13 @@ def hint(name: str, known: Iterable[str]) -> str:
 
 def short(text: Any, most: int = 400) -> str:
     """Text for a sentence: on one line, without control characters, its middle cut when long."""
-    line = " ".join(str(text)[: 20 * most].split())
+    whole = str(text)
+    if len(whole) > 20 * most:
+        whole = whole[: 10 * most] + whole[-10 * most :]
+    line = " ".join(whole.split())
     line = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
     half = most // 2
-    return line if len(line) <= most else f"{line[:half]}…{line[half - most :]}"
+    return line if len(line) <= most else f"{line[:half]}…{line[half + 1 - most :]}"
 
 
 def _folder(path: Path) -> Path:
@@ -441,6 +446,9 @@ def _raise(source: str, mistakes: Iterable[tuple[str, str]], count: int) -> None
     raise ConfigError("\n".join(shown)) from None
 
 
+_WORDS = {"a valid number": "a number", "a valid tuple": "an array", "a valid string": "a string"}
+
+
 def _explain(schema: type[Section], raw: dict[str, Any], detail: dict) -> tuple[str, str]:
     """Key and sentence of one entry of `pydantic.ValidationError.errors()`."""
     location = tuple(detail["loc"])
@@ -466,9 +474,12 @@ def _explain(schema: type[Section], raw: dict[str, Any], detail: dict) -> tuple[
         return key, f"is {given}, but must be a finite number."
     if kind == "value_error":
         return key, f"{str(context['error']).rstrip('.')}."
+    if kind.startswith(("greater_than", "less_than")) and _kind(given) != "a number":
+        return key, f"must be a number, but is {_shown(given)}."
     message = detail["msg"]
     message = re.sub(r"^Input should be ", "must be ", message)
-    message = message.replace("a valid number", "a number").replace("a valid tuple", "an array")
+    for theirs, ours in _WORDS.items():
+        message = message.replace(theirs, ours)
     message = re.sub(r"a valid dictionary or instance of \w+", "a table", message)
     return key, f"{message}, but is {_shown(given)}."
 

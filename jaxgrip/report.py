@@ -224,6 +224,7 @@ class Run:
             # Format 2 has consolidated metadata and text coordinates; format 3 warns about both.
             store = folder / "results.zarr"
             dataset.to_zarr(store, group=group, mode="w", zarr_format=2, consolidated=True)
+            _join(self.folder / "results.zarr", store, group)
 
         # An array without some of its chunks reads as NaN: a group is there as a whole or not.
         self._store(write, replaces=f"results.zarr/{group}")
@@ -483,17 +484,15 @@ class _Clock:
 
     def stop(self) -> None:
         if self._end is None:
+            self._compiled += self.compiling()
             self._end = time.perf_counter()
             jax.monitoring.unregister_event_duration_listener(self._listen)
             jax.monitoring.unregister_scalar_listener(self._begin)
 
     def read(self) -> dict[str, float]:
         total = (self._end or time.perf_counter()) - self._start
-        return {
-            "compile_s": self._compiled,
-            "run_s": total - self._compiled,
-            "total_s": total,
-        }
+        compiled = self._compiled + (0.0 if self._end else self.compiling())
+        return {"compile_s": compiled, "run_s": total - compiled, "total_s": total}
 
 
 class _Progress:
@@ -659,6 +658,16 @@ def _put(folder: Path, name: str, text: str) -> None:
     os.replace(draft, folder / name)
 
 
+def _join(old: Path, new: Path, group: str) -> None:
+    """Add to the consolidated metadata of a store those of the other groups of an older one."""
+    if not (old / ".zmetadata").exists():
+        return
+    before, now = (json.loads((store / ".zmetadata").read_text()) for store in (old, new))
+    others = (key for key in before["metadata"] if not key.startswith(f"{group}/"))
+    now["metadata"] = {key: before["metadata"][key] for key in others} | now["metadata"]
+    (new / ".zmetadata").write_text(json.dumps(now))
+
+
 def _made(path: Path) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     return path
@@ -817,24 +826,29 @@ def _words(text: Any) -> str:
 
 def _result(name: str, value: Any) -> Any:
     try:
-        plain = _plain(value)
-        pydantic_core.to_json(plain)
+        return _plain(value)
     except (ValueError, TypeError):
         raise ValueError(
             f"The result {name!r} is a {type(value).__name__}; it must be a number, a word or a "
             "list of them."
         ) from None
-    return plain
 
 
 def _plain(value: Any) -> Any:
-    """Scalars and lists as JSON knows them; a number that is not finite becomes null."""
+    """Scalars and lists as JSON knows them; a number that is not finite becomes null.
+
+    **Raises:** `ValueError` for anything else.
+    """
     if value is None or isinstance(value, str):
         return None if value is None else _words(value)
     plain = np.asarray(value).tolist()
     if isinstance(plain, list):
         return [_plain(entry) for entry in plain]
-    return None if isinstance(plain, float) and not math.isfinite(plain) else plain
+    if isinstance(plain, float):
+        return plain if math.isfinite(plain) else None
+    if isinstance(plain, int) and plain.bit_length() < 64:
+        return plain
+    raise ValueError
 
 
 @functools.cache
