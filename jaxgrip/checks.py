@@ -92,8 +92,14 @@ def near(name: str, known: Iterable[str], otherwise: str = "there are") -> str:
     found = difflib.get_close_matches(name, known, n=1)
     if found:
         return f"perhaps {found[0]!r}?"
-    more = f" and {len(known) - _FEW} more" if len(known) > _FEW else ""
-    return f"{otherwise} {', '.join(known[:_FEW])}{more}."
+    return f"{otherwise} {listed(known)}."
+
+
+def listed(names: Iterable[str]) -> str:
+    """Names for a sentence; of many the first few, and how many there are besides."""
+    names = list(names)
+    more = f" and {len(names) - _FEW} more" if len(names) > _FEW else ""
+    return ", ".join(names[:_FEW]) + more if names else "none"
 
 
 def first(x: Any, where: Any) -> str:

@@ -446,7 +446,15 @@ def _raise(source: str, mistakes: Iterable[tuple[str, str]], count: int) -> None
     raise ConfigError("\n".join(shown)) from None
 
 
-_WORDS = {"a valid number": "a number", "a valid tuple": "an array", "a valid string": "a string"}
+_WORDS = {
+    r"a valid integer.*": "a whole number",
+    r"a valid boolean.*": "true or false",
+    r"a valid number.*": "a number",
+    r"a valid string.*": "a string",
+    r"a valid tuple": "an array",
+    r"a valid dictionary or instance of \w+": "a table",
+    r"^Input should be ": "must be ",
+}
 
 
 def _explain(schema: type[Section], raw: dict[str, Any], detail: dict) -> tuple[str, str]:
@@ -477,10 +485,8 @@ def _explain(schema: type[Section], raw: dict[str, Any], detail: dict) -> tuple[
     if kind.startswith(("greater_than", "less_than")) and _kind(given) != "a number":
         return key, f"must be a number, but is {_shown(given)}."
     message = detail["msg"]
-    message = re.sub(r"^Input should be ", "must be ", message)
     for theirs, ours in _WORDS.items():
-        message = message.replace(theirs, ours)
-    message = re.sub(r"a valid dictionary or instance of \w+", "a table", message)
+        message = re.sub(theirs, ours, message)
     return key, f"{message}, but is {_shown(given)}."
 
 

@@ -152,11 +152,11 @@ def test_a_signal_while_it_starts(project, delay):
     assert err == "error: interrupted by the user\n"
 
 
-def test_slow_compilations_are_shown_by_the_stage_alone(project):
+def test_the_reports_of_a_real_compiler_stay_away(project):
+    """Jaxlib 0.10 folds this constant for two seconds and says so twice."""
     process = start(project, "folding")
     _, err = process.communicate(timeout=120)
     assert (process.returncode, err) == (0, "")
-    assert summary(project, "folding")["timing"]["compile_s"] > 1.0
 
 
 BOX = b"""\

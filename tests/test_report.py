@@ -1,7 +1,9 @@
 """What is handed over is on disk at once, and what a person has put into a folder stays."""
 
+import io
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -9,9 +11,11 @@ import textwrap
 import threading
 import time
 
+import jax
 import matplotlib.figure
 import numpy as np
 import pytest
+import rich.console
 import xarray
 
 from jaxgrip import config, report
@@ -73,6 +77,26 @@ def test_everything_is_on_disk_when_it_has_been_handed_over(run):
     assert {*summary(run)["files"]} - written == {"report.md"}
     assert written <= {*summary(run)["files"]}
     assert {"figures/fall.png", "figures/fall.svg", "fields/a.txt"} <= written
+
+
+def test_a_stage_says_that_it_compiles_and_for_how_long(tmp_path, settings, monkeypatch):
+    monkeypatch.setattr(report, "_REPEAT", 0.2)
+    shown = io.StringIO()
+    run = report.Run(tmp_path, settings, console=rich.console.Console(file=shown))
+
+    @jax.jit
+    def slow_to_trace(x):
+        time.sleep(1.5)
+        return x
+
+    with run.stage("falling"):
+        time.sleep(0.5)
+        slow_to_trace(1.0)
+    assert re.match(r"  falling … \d s\n", shown.getvalue())
+    assert re.search(r"\n  falling … \d s, compiling for \d s\n", shown.getvalue())
+    assert re.search(r"✓ falling \d\.\d s\n$", shown.getvalue())
+    assert 1.5 < summary(run)["timing"]["compile_s"] < 2.5
+    assert summary(run)["timing"]["stages"]["falling"] > 2.0
 
 
 def test_a_reader_never_meets_half_a_summary(run):

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxgrip.checks import brief, concrete, numbers
+from jaxgrip.checks import brief, concrete, listed, numbers
 from jaxgrip.joints import Clamp, Distance, Gear, Joint, Rope
 from jaxgrip.joints.distance import length_between
 from jaxgrip.joints.joint import attachment_points
@@ -255,4 +255,4 @@ def _nearest(name: str, known: Iterable[str]) -> str:
     known = list(known)
     near = difflib.get_close_matches(name, known, n=1)
     hint = f" (did you mean {near[0]!r}?)" if near else ""
-    return f"{hint}; there are {', '.join(map(repr, known))}" if known else "; there are none"
+    return f"{hint}; there are {listed(map(repr, known))}"

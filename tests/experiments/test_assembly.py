@@ -26,7 +26,7 @@ def test_the_system_is_looked_for_beside_the_configuration(tmp_path, monkeypatch
 
 def test_bad_settings_get_a_sentence(tmp_path):
     for given, sentence in (
-        ({"positions": 2.5}, "positions: must be a valid integer"),
+        ({"positions": 2.5}, "positions: must be a whole number, but is 2.5"),
         ({"positions": True}, "positions: must be a number, but is true"),
         ({"to": "57"}, "to: must be a number"),
         ({"plane": "xx"}, "is no pair of axes"),
