@@ -72,7 +72,7 @@ _lock = threading.RLock()
 _action: Callable[[str], None] | None = None
 
 
-def unbroken() -> threading.RLock:
+def unbroken() -> contextlib.AbstractContextManager:
     """Lock for what a signal must not cut short; it is waited for, but not for long."""
     return _lock
 

@@ -33,14 +33,19 @@ from rich.text import Text
 from jaxgrip import _process
 from jaxgrip import config as configs
 
+try:
+    import fcntl
+except ImportError:  # not on Windows
+    fcntl = None
+
 if TYPE_CHECKING:
     import matplotlib.figure
     import xarray
 
 # What is being written; a kill may leave it behind.
 _DRAFT = ".part-"
-# Kept free on the disk, so that a run that has filled it can still say so.
-_RESERVE = 65536
+# Kept free on the disk, so that a run that has filled it can still say so; locked while it goes on.
+_RESERVE, _RESERVED = f"{_DRAFT}reserve", 65536
 # Seconds between lines on a stage that goes on, where there is no terminal to show them.
 _REPEAT = 60.0
 _STOPPED = "the run was stopped before it ended"
@@ -136,6 +141,8 @@ class Run:
         is computed; `console` for progress (silent by default).
         """
         self.folder = folder
+        # An experiment may change the working directory.
+        self._home = folder.absolute()
         self.config = config
         self.title = _words(title or config.experiment)
         self.results: dict[str, Result] = {}
@@ -152,9 +159,8 @@ class Run:
         self._files = dict.fromkeys(("config.toml", "summary.json", "report.md"))
         self._open: list[tuple[str, rich.status.Status]] = []
         self._write_summary()
-        with contextlib.suppress(OSError):
-            self._reserve.write_bytes(os.urandom(_RESERVE))
-        _put(folder, "config.toml", configs.dumps(config))
+        self._reserve = _reserve(self._home)
+        _put(self._home, "config.toml", configs.dumps(config))
 
     @contextlib.contextmanager
     def stage(self, what: str) -> Iterator[None]:
@@ -224,7 +230,7 @@ class Run:
             # Format 2 has consolidated metadata and text coordinates; format 3 warns about both.
             store = folder / "results.zarr"
             dataset.to_zarr(store, group=group, mode="w", zarr_format=2, consolidated=True)
-            _join(self.folder / "results.zarr", store, group)
+            _join(self._home / "results.zarr", store, group)
 
         # An array without some of its chunks reads as NaN: a group is there as a whole or not.
         self._store(write, replaces=f"results.zarr/{group}")
@@ -262,9 +268,14 @@ class Run:
         with _process.unbroken():
             self._clock.stop()
             self._error = _words(error or rejected) if error or rejected else None
-            self._reserve.unlink(missing_ok=True)
+            if self._reserve is not None:
+                os.close(self._reserve)
+                self._reserve = None
+            # With what a signal has cut short.
+            for left in self._home.glob(f"{_DRAFT}*"):
+                shutil.rmtree(left, ignore_errors=True) if left.is_dir() else left.unlink()
             self._write_summary()
-            write_report(self.folder)
+            write_report(self._home)
             if self._error is None and self.earlier is not None and _delete(self.earlier):
                 self.earlier = None
         if rejected:
@@ -283,14 +294,10 @@ class Run:
             with _process.unbroken():
                 self._files["traceback.txt"] = None
                 self._write_summary()
-                _put(self.folder, "traceback.txt", traceback.format_exc())
+                _put(self._home, "traceback.txt", traceback.format_exc())
         except OSError:
             return "details could not be written"
         return f"details in {self.folder / 'traceback.txt'}"
-
-    @property
-    def _reserve(self) -> Path:
-        return self.folder / f"{_DRAFT}reserve"
 
     def _print(self, colour: str, mark: str, what: str, more: str = "") -> None:
         self._console.print(Text.assemble((mark, colour), f" {configs.short(what)}", (more, "dim")))
@@ -303,21 +310,21 @@ class Run:
         picture: tuple[str, str] | None = None,
     ) -> None:
         """Have files written into a draft of the folder, list them, and move them into it."""
-        draft = Path(tempfile.mkdtemp(prefix=_DRAFT, dir=self.folder))
+        draft = Path(tempfile.mkdtemp(prefix=_DRAFT, dir=self._home))
         old = draft.with_name(f"{draft.name}-old")
         try:
             write(draft)
             found = [str(file) for file in _walk(draft) if not (draft / file).is_dir()]
             with _process.unbroken():
-                if replaces and (self.folder / replaces).exists():
-                    os.replace(self.folder / replaces, old)
+                if replaces and (self._home / replaces).exists():
+                    os.replace(self._home / replaces, old)
                     kept = (f for f in self._files if not f.startswith(f"{replaces}/"))
                     self._files = dict.fromkeys(kept)
                 self._files |= dict.fromkeys(found)
                 if picture:
                     self.pictures[picture[0]] = _words(picture[1])
                 self._write_summary()
-                _move(draft, self.folder)
+                _move(draft, self._home)
         finally:
             for left in (draft, old):
                 shutil.rmtree(left, ignore_errors=True)
@@ -345,7 +352,7 @@ class Run:
             "files": list(self._files),
         }
         text = pydantic_core.to_json(summary, indent=2).decode()
-        _put(self.folder, "summary.json", text + "\n")
+        _put(self._home, "summary.json", text + "\n")
 
 
 def start(
@@ -531,6 +538,38 @@ class _Progress:
             done.set()
 
 
+def _reserve(folder: Path) -> int | None:
+    """A file that keeps space on the disk, locked by this process; None where it cannot be made.
+
+    Left open on purpose: the system unlocks it when the process ends, however it does.
+    """
+    try:
+        place = os.open(folder / _RESERVE, os.O_WRONLY | os.O_CREAT)
+        os.write(place, os.urandom(_RESERVED))
+        _lock(place)
+    except OSError:
+        return None
+    return place
+
+
+def _lock(place: int) -> None:
+    """Lock an open file; `BlockingIOError` if another run has."""
+    if fcntl is not None:
+        fcntl.flock(place, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def _goes_on(folder: Path) -> bool:
+    """Whether the process of the run in a folder is still there."""
+    try:
+        with open(folder / _RESERVE, "rb") as file:
+            _lock(file.fileno())
+    except BlockingIOError:
+        return True
+    except OSError:
+        pass
+    return False
+
+
 def _new_folder(name: str) -> Path:
     now = datetime.datetime.now(datetime.UTC).strftime("%Y%m%dT%H%M%SZ")
     # File systems allow 255 bytes.
@@ -571,6 +610,8 @@ def _holds_a_run(out: Path, overwrite: bool) -> bool:
             f"{where}: holds {configs.short(foreign)}, which the run in it has not written, so "
             "nothing is replaced; choose another folder."
         )
+    if _goes_on(out):
+        raise RunError(f"{where}: the run in it still goes on; choose another folder.")
     here = Path.cwd()
     if out.resolve() in (here, *here.parents):
         raise RunError(f"{where}: you are in it, so it cannot be moved aside; go elsewhere.")
@@ -654,8 +695,12 @@ def _read(folder: Path) -> Summary:
 def _put(folder: Path, name: str, text: str) -> None:
     """Write a file as a whole or not at all: a reader never meets half of it."""
     draft = folder / f"{name}.part"
-    draft.write_text(text, encoding="utf-8", errors="backslashreplace")
-    os.replace(draft, folder / name)
+    try:
+        draft.write_text(text, encoding="utf-8", errors="backslashreplace")
+        os.replace(draft, folder / name)
+    except OSError:
+        draft.unlink(missing_ok=True)
+        raise
 
 
 def _join(old: Path, new: Path, group: str) -> None:

@@ -10,6 +10,7 @@ import sys
 import textwrap
 import threading
 import time
+from pathlib import Path
 
 import jax
 import matplotlib.figure
@@ -392,6 +393,27 @@ def test_the_folder_that_one_is_in_is_not_moved_away(earlier, settings, monkeypa
     monkeypatch.chdir(earlier / "figures")
     with pytest.raises(report.RunError, match="you are in it"):
         started(earlier, settings)
+
+
+def test_a_run_that_goes_on_is_not_replaced(tmp_path, settings):
+    run = started(tmp_path / "run", settings)
+    with pytest.raises(report.RunError, match="the run in it still goes on"):
+        started(tmp_path / "run", settings)
+    run.add("time", 0.25, "s")
+    run.finish()
+    started(tmp_path / "run", settings).finish()
+
+
+def test_a_run_keeps_its_folder_when_the_working_directory_changes(tmp_path, settings, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run = report.start("run", settings, out=Path("run"))
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir(tmp_path / "other")
+    run.arrays("stone", stone(1.0))
+    run.finish()
+    monkeypatch.chdir(tmp_path)
+    assert summary(run)["status"] == "ok"
+    assert not os.listdir(tmp_path / "other")
 
 
 @pytest.mark.parametrize("overwrite", [False, True])

@@ -159,7 +159,7 @@ class _Table:
         except ConfigError:
             raise
         except ValueError as error:
-            raise ConfigError(f"{self.where}: {error}") from None
+            raise ConfigError(f"{self.where}: {short(error, 1000)}") from None
 
     def finish(self) -> None:
         """Raise for a key that is not known."""
