@@ -230,10 +230,12 @@ class Run:
             # Format 2 has consolidated metadata and text coordinates; format 3 warns about both.
             store = folder / "results.zarr"
             dataset.to_zarr(store, group=group, mode="w", zarr_format=2, consolidated=True)
-            _join(self._home / "results.zarr", store, group)
+            # The metadata of all groups are in one file.
+            metadata = _metadata(self._home / "results.zarr", without=group)
+            metadata["metadata"] |= _metadata(store)["metadata"]
+            (store / ".zmetadata").write_text(json.dumps(metadata))
 
-        # An array without some of its chunks reads as NaN: a group is there as a whole or not.
-        self._store(write, replaces=f"results.zarr/{group}")
+        self._store(write, group=group)
 
     def figure(self, name: str, figure: "matplotlib.figure.Figure", caption: str) -> None:
         """Write figures/`name`.png and .svg; the report shows the picture above its `caption`."""
@@ -273,7 +275,7 @@ class Run:
                 self._reserve = None
             # With what a signal has cut short.
             for left in self._home.glob(f"{_DRAFT}*"):
-                shutil.rmtree(left, ignore_errors=True) if left.is_dir() else left.unlink()
+                _remove(left)
             self._write_summary()
             write_report(self._home)
             if self._error is None and self.earlier is not None and _delete(self.earlier):
@@ -306,7 +308,7 @@ class Run:
         self,
         write: Callable[[Path], None],
         *,
-        replaces: str | None = None,
+        group: str | None = None,
         picture: tuple[str, str] | None = None,
     ) -> None:
         """Have files written into a draft of the folder, list them, and move them into it."""
@@ -316,10 +318,8 @@ class Run:
             write(draft)
             found = [str(file) for file in _walk(draft) if not (draft / file).is_dir()]
             with _process.unbroken():
-                if replaces and (self._home / replaces).exists():
-                    os.replace(self._home / replaces, old)
-                    kept = (f for f in self._files if not f.startswith(f"{replaces}/"))
-                    self._files = dict.fromkeys(kept)
+                if group and (self._home / "results.zarr" / group).exists():
+                    self._forget(group, old)
                 self._files |= dict.fromkeys(found)
                 if picture:
                     self.pictures[picture[0]] = _words(picture[1])
@@ -327,7 +327,16 @@ class Run:
                 _move(draft, self._home)
         finally:
             for left in (draft, old):
-                shutil.rmtree(left, ignore_errors=True)
+                _remove(left)
+
+    def _forget(self, group: str, place: Path) -> None:
+        """Move a group of arrays away that is about to be replaced."""
+        store = self._home / "results.zarr"
+        # First from the metadata: an array there whose chunks are not reads as NaN.
+        _put(store, ".zmetadata", json.dumps(_metadata(store, without=group)))
+        os.replace(store / group, place)
+        kept = (f for f in self._files if not f.startswith(f"results.zarr/{group}/"))
+        self._files = dict.fromkeys(kept)
 
     def _write_summary(self) -> None:
         summary = {
@@ -703,19 +712,27 @@ def _put(folder: Path, name: str, text: str) -> None:
         raise
 
 
-def _join(old: Path, new: Path, group: str) -> None:
-    """Add to the consolidated metadata of a store those of the other groups of an older one."""
-    if not (old / ".zmetadata").exists():
-        return
-    before, now = (json.loads((store / ".zmetadata").read_text()) for store in (old, new))
-    others = (key for key in before["metadata"] if not key.startswith(f"{group}/"))
-    now["metadata"] = {key: before["metadata"][key] for key in others} | now["metadata"]
-    (new / ".zmetadata").write_text(json.dumps(now))
+def _metadata(store: Path, without: str | None = None) -> dict[str, Any]:
+    """Consolidated metadata of a zarr store; those of a group and what is in it may be left out."""
+    file = store / ".zmetadata"
+    if not file.exists():
+        return {"metadata": {}, "zarr_consolidated_format": 1}
+    found = json.loads(file.read_text())
+    kept = (
+        key for key in found["metadata"] if without is None or not key.startswith(f"{without}/")
+    )
+    return {**found, "metadata": {key: found["metadata"][key] for key in kept}}
 
 
 def _made(path: Path) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     return path
+
+
+def _remove(path: Path) -> None:
+    """Remove a file or folder of ours, which another thread may be removing too."""
+    with contextlib.suppress(OSError):
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def _move(source: Path, target: Path) -> None:

@@ -141,6 +141,22 @@ def test_a_group_of_arrays_is_replaced_as_a_whole(run, no_file_longer_than):
     assert tree["stone"].height.values == [3.0]
 
 
+def test_a_group_that_is_being_replaced_is_absent_and_not_full_of_nan(run, monkeypatch):
+    """A kill in between must not leave arrays whose chunks are missing, which read as NaN."""
+    run.arrays("stone", stone(1.0, 0.0))
+    run.arrays("feather", stone(2.0))
+    with monkeypatch.context() as patch:
+        patch.setattr(report, "_move", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            run.arrays("stone", stone(3.0))
+    tree = xarray.open_datatree(run.folder / "results.zarr", engine="zarr")
+    assert list(tree.children) == ["feather"]
+    assert tree["feather"].z.values == [2.0]
+    run.arrays("stone", stone(3.0))
+    tree = xarray.open_datatree(run.folder / "results.zarr", engine="zarr")
+    assert tree["stone"].z.values == [3.0]
+
+
 def test_arrays_without_units_are_refused(run):
     with pytest.raises(ValueError, match="The arrays z lack the attribute units"):
         run.arrays("stone", xarray.Dataset({"z": ("time", [1.0])}))
