@@ -285,10 +285,12 @@ class Run:
 
     def stop(self, error: str) -> None:
         """Finish from another thread, wherever the main one is, with the reason in one sentence."""
-        for what, status in reversed(self._open):
-            status.stop()
-            self._print("red", "✗", what)
-        self.finish(error)
+        try:
+            self.finish(error)
+        finally:
+            for what, status in reversed(self._open):
+                status.stop()
+                self._print("red", "✗", what)
 
     def keep_traceback(self) -> str:
         """Write traceback.txt on the exception being handled; words on where it is."""
@@ -472,14 +474,15 @@ class _Clock:
         # calls, and what overlaps counts once.
         self._spans: list[tuple[float, float]] = []
         self._compiled = 0.0
-        self._depth, self._since = 0, 0.0
+        # What goes on: how deep, since when, and what had been compiled before.
+        self._depth, self._since, self._before = 0, 0.0, 0.0
         jax.monitoring.register_scalar_listener(self._begin)
         jax.monitoring.register_event_duration_secs_listener(self._listen)
 
     def _begin(self, event: str, value: float, **_: Any) -> None:
         if event.startswith("/jax/core/compile/"):
             if self._depth == 0:
-                self._since = time.perf_counter()
+                self._since, self._before = time.perf_counter(), self._compiled
             self._depth += 1
 
     def _listen(self, event: str, duration: float, **_: Any) -> None:
@@ -500,14 +503,15 @@ class _Clock:
 
     def stop(self) -> None:
         if self._end is None:
-            self._compiled += self.compiling()
+            if self._depth:
+                self._compiled, self._depth = self._before + self.compiling(), 0
             self._end = time.perf_counter()
             jax.monitoring.unregister_event_duration_listener(self._listen)
             jax.monitoring.unregister_scalar_listener(self._begin)
 
     def read(self) -> dict[str, float]:
         total = (self._end or time.perf_counter()) - self._start
-        compiled = self._compiled + (0.0 if self._end else self.compiling())
+        compiled = self._before + self.compiling() if self._depth else self._compiled
         return {"compile_s": compiled, "run_s": total - compiled, "total_s": total}
 
 
