@@ -103,13 +103,15 @@ def listed(names: Iterable[str]) -> str:
 
 
 def first(x: Any, where: Any) -> str:
-    """The first entry of an array for which `where` holds, and its place; of a number itself.
+    """For a sentence: a number, a short array as a whole, of a long one the first bad entry.
 
-    Places count from 0, as in `x[2, 0]`.
+    **Arguments:** `x`; `where` it is bad, of the same shape. Places count from 0, as in `x[2, 0]`.
     """
-    x, where = np.asarray(x), np.broadcast_to(np.asarray(where), np.shape(x))
+    x, where = np.asarray(x), np.asarray(where)
     if x.ndim == 0:
         return f"{float(x):g}"
+    if x.size <= _FEW:
+        return str(x.tolist())
     place = np.argwhere(where)[0].tolist()
     return f"{float(x[tuple(place)]):g} at {place} of an array {x.shape}"
 

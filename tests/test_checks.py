@@ -27,12 +27,12 @@ def _spoilt(shape, place, value):
             _spoilt((5000, 3), (4321, 2), np.nan),
             "not finite: nan at [4321, 2] of an array (5000, 3).",
         ),
-        (checks.numbers, [1.0, np.inf], "not finite: inf at [1] of an array (2,)."),
+        (checks.numbers, [1.0, np.inf], "not finite: [1.0, inf]."),
         (checks.numbers, np.nan, "x is not finite: nan."),
         (
             checks.positive,
-            _spoilt((4, 2), (0, 1), -3.0),
-            "is -3 at [0, 1] of an array (4, 2); it must be positive.",
+            _spoilt((4, 4), (0, 1), -3.0),
+            "is -3 at [0, 1] of an array (4, 4); it must be positive.",
         ),
         (checks.positive, 0.0, "x is 0; it must be positive."),
         (
