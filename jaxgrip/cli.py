@@ -195,7 +195,7 @@ def report(
 def bench(
     arguments: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[ARGUMENTS]...", help="handed on to experiments/benchmarks"),
+        typer.Argument(metavar="ARGUMENTS", help="handed on to experiments/benchmarks"),
     ] = None,
 ) -> None:
     """Compare speed and accuracy with other packages."""
