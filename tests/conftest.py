@@ -1,8 +1,12 @@
+import contextlib
 import ctypes
 import os
+import resource
 import subprocess
 import sys
 import tempfile
+
+from jaxgrip import _process
 
 # On matrices of a hundred rows OpenBLAS's threads fight with XLA's for the cores: a hundredfold
 # slowdown under load. It reads this once, when jax loads it.
@@ -19,6 +23,8 @@ if "JAXGRIP_TEST_PROGRAMS" not in os.environ:
     _trial = [sys.executable, "-c", "import jax; jax.devices()"]
     if subprocess.run(_trial, env=_plain, capture_output=True, check=False).returncode == 0:
         os.environ.update(_plain)
+    # As the command line does: without it batched LAPACK calls may wait for each other for ever.
+    os.environ["XLA_FLAGS"] = _process.xla_flags(os.environ)
 
 import jax
 import pytest
@@ -45,3 +51,29 @@ def forget_compiled_programs():
 @pytest.fixture
 def key():
     return jax.random.key(2007)
+
+
+@pytest.fixture
+def projects():
+    """Leaves no `experiments` of another project behind for the tests that follow."""
+    kept = {n: m for n, m in sys.modules.items() if n.partition(".")[0] == "experiments"}
+    yield
+    for name in [n for n in sys.modules if n.partition(".")[0] == "experiments"]:
+        del sys.modules[name]
+    sys.modules.update(kept)
+
+
+@pytest.fixture
+def no_file_longer_than():
+    """Context in which this process meets what a full disk does, from so many bytes on."""
+
+    @contextlib.contextmanager
+    def limited(size):
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+        try:
+            yield
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+    return limited

@@ -8,7 +8,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Complex, Float
 
 from jaxgrip.actuators.decay import mean_decay
-from jaxgrip.checks import concrete, non_negative, numbers, positive
+from jaxgrip.checks import brief, concrete, non_negative, numbers, positive
 from jaxgrip.solve import dense
 
 
@@ -97,7 +97,7 @@ class GeneralizedMaxwell(eqx.Module):
         if scheme == "foh":
             mean = mean_decay(x)
             return keep * e + (mean - keep) * twist0 + (1 - mean) * twist1
-        raise ValueError(f'The scheme is {scheme!r}; it must be "zoh", "foh" or "source".')
+        raise ValueError(f'The scheme is {brief(scheme)}; it must be "zoh", "foh" or "source".')
 
     def source_error(self, h: ArrayLike) -> Float[Array, ""]:
         """Stiffness [N m/rad] that the scheme `"source"` adds to E0 at the step `h` [s]. (2.7)"""

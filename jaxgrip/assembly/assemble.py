@@ -24,7 +24,7 @@ from jaxgrip.assembly.equations import turns as turns_of
 from jaxgrip.assembly.mobility import RANK_TOLERANCE, mobility
 from jaxgrip.assembly.poses import Poses, moved
 from jaxgrip.assembly.system import System
-from jaxgrip.checks import concrete
+from jaxgrip.checks import brief, concrete
 from jaxgrip.joints import Clamp, Distance, Fixed, Hinge, Rope
 from jaxgrip.solve import dense
 from jaxgrip.spatial import quaternions
@@ -195,7 +195,7 @@ def assemble(
     if start is None:
         start = pose.start(system)
     if not isinstance(start, Poses):
-        raise ValueError(f"The start is {start!r}; give Poses or an Assembly.")
+        raise ValueError(f"The start is {brief(start)}; give Poses or an Assembly.")
     pose.check_shapes(system, start, "start")
     square = _is_square(system)
     assembly = _solve(system, start, turns, not square)

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
-from jaxgrip.checks import concrete, numbers
+from jaxgrip.checks import brief, concrete, numbers
 from jaxgrip.fem import block_tridiagonal
 from jaxgrip.fem.body import Body
 from jaxgrip.fem.matrices import stiffness
@@ -58,7 +58,7 @@ def solve_static(
         widest = np.bincount(body.mesh.topology.levels).max() * body.dofs
         method = "direct" if widest <= WIDEST_LEVEL else "iterative"
     if method not in ("direct", "iterative"):
-        raise ValueError(f"The method is {method!r}; it must be 'direct' or 'iterative'.")
+        raise ValueError(f"The method is {brief(method)}; it must be 'direct' or 'iterative'.")
     return _solve(body, load, held, method)
 
 

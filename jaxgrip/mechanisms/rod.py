@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
-from jaxgrip.checks import concrete, non_negative, numbers, positive
+from jaxgrip.checks import brief, concrete, non_negative, numbers, positive
 from jaxgrip.rigid.builders import GRAVITY
 from jaxgrip.solve import dense
 
@@ -84,7 +84,7 @@ class Rod(eqx.Module):
         self.gravity = numbers("The gravity of a rod", gravity, (3,))
         self.strut = strut
         if mode not in MODES:
-            raise ValueError(f"A rod has no mode {mode!r}; modes are {' and '.join(MODES)}.")
+            raise ValueError(f"A rod has no mode {brief(mode)}; modes are {' and '.join(MODES)}.")
         if mode == "printed" and concrete(self.inertia):
             along, *across = np.asarray(self.inertia)
             if along == 0 and across[0] != across[1]:

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
-from jaxgrip.checks import near, numbers
+from jaxgrip.checks import brief, near, numbers
 from jaxgrip.rigid.builders import GRAVITY, Placement, from_placements
 from jaxgrip.rigid.tree import Tree
 from jaxgrip.spatial.rotations import aligning_z
@@ -284,7 +284,7 @@ class _Reader:
             found = ()
         if len(found) != count or not np.all(np.isfinite(found)):
             need = "a number" if count == 1 else f"{count} numbers"
-            raise self.fail(where, f"{name!r} of <{tag}> is {value!r}; it must be {need}.")
+            raise self.fail(where, f"{name!r} of <{tag}> is {brief(value)}; it must be {need}.")
         return found
 
     def origin(self, element: Element, where: str) -> tuple[np.ndarray, np.ndarray]:
