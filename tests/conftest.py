@@ -47,7 +47,8 @@ def _refuse_batched_lapack():
     def primitives(jaxpr):
         for equation in jaxpr.eqns:
             inner = [x.jaxpr for x in equation.params.values() if hasattr(x, "jaxpr")]
-            yield from inner and (p for x in inner for p in primitives(x)) or (equation.primitive,)
+            yield from (p for x in inner for p in primitives(x))
+            yield equation.primitive
 
     def call(a):
         factored = (lax.linalg.lu(a), lax.linalg.qr(a), lax.linalg.svd(a), lax.linalg.eigh(a))

@@ -180,9 +180,7 @@ def parallel_cranks(count):
         bodies.append(jg.rigid.Placement(crank, None, translation=(float(k), 0.0, 0.0), **rod))
         if k + 1 < count:
             bodies.append(
-                jg.rigid.Placement(
-                    f"coupler{k}", crank, translation=(1.0, 0.0, 0.0), **rod
-                )
+                jg.rigid.Placement(f"coupler{k}", crank, translation=(1.0, 0.0, 0.0), **rod)
             )
             tip = jg.joints.frame(jnp.array([[1.0, 0, 0], [1.0, 0, 1], [2.0, 0, 0]]))
             pin = jg.joints.Hinge()
