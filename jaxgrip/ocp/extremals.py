@@ -247,10 +247,11 @@ def _shoot_and_mend(
     track: Track,
     stats: dict,
     rounds: int,
+    n_arcs: int,
     is_imposed: bool = False,
 ) -> _Mended:
     shooting = jax.tree.map(jnp.asarray, solver.shooting)
-    n_arcs, uncertified, best, seen = solver.arcs, None, None, set()
+    uncertified, best, seen = None, None, set()
     reading, history = track.reading, stats["history"]
     history += [f"start with {line}" for line in track.describe(problem)]
     for _ in range(rounds):
@@ -327,13 +328,14 @@ def _shoot_and_mend(
 
 
 def follow(
-    problem: Problem, solver: Solver, certified: Certified, stats: dict, most: float
+    problem: Problem, solver: Solver, certified: Certified, stats: dict, most: int | float
 ) -> Certified | None:
     """Shoot and mend from the extremal of a problem with other numbers; None where that fails, also
     because more than so many shootings in all would be spent.
     """
     rounds = int(min(solver.max_rounds, most - stats["rounds"]))
-    return _shoot_and_mend(problem, solver, certified.track, stats, rounds).certified
+    n_arcs = len(certified.extremal.plan.kinds)
+    return _shoot_and_mend(problem, solver, certified.track, stats, rounds, n_arcs).certified
 
 
 def _is_same(one: Track, other: Track) -> bool:
@@ -387,7 +389,7 @@ def find_extremal(
         shot.append(track)
         rounds = min(solver.max_rounds, solver.max_shootings - stats["rounds"])
         certified, result, reached = _shoot_and_mend(
-            problem, solver, track, stats, rounds, imposed is not None
+            problem, solver, track, stats, rounds, solver.arcs, imposed is not None
         )
         if reached is not None and (best is None or reached[0] < best[0]):
             best = reached

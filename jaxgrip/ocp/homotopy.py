@@ -23,7 +23,6 @@ _SHORTEST_STRIDE = 1e-3
 _ROUNDS, _TRANSCRIPTIONS, _STEPS = 6, 4, 16
 # Where another problem may lead to what the search did not find.
 _HARD = (
-    RESULTS.unreachable,
     RESULTS.transcription_failed,
     RESULTS.shooting_failed,
     RESULTS.structure_failed,
@@ -51,7 +50,7 @@ def continue_from(problem: Problem, solver: Solver, easier: Problem) -> Found:
 
 
 def _walk(
-    problem: Problem, solver: Solver, easier: Problem, found: Found, most: float = math.inf
+    problem: Problem, solver: Solver, easier: Problem, found: Found, most: int | float = math.inf
 ) -> Found:
     """Follow an extremal of an easier problem to this one, until so many shootings were spent."""
     numbers, rest = eqx.partition(problem, eqx.is_inexact_array)
@@ -99,7 +98,6 @@ def find(problem: Problem, solver: Solver, structure: Sequence | None = None) ->
             break
         few = dataclasses.replace(
             solver,
-            starts=1,
             max_rounds=min(_ROUNDS, solver.max_rounds),
             max_transcriptions=min(
                 stats["transcriptions"] + _TRANSCRIPTIONS, solver.max_transcriptions
@@ -128,7 +126,7 @@ def _easier(problem: Problem) -> Iterator[tuple[str, Problem, Problem, Callable]
             lambda found: _loosen(problem, _excess(problem, found)),
         )
     if not problem.is_time_free:
-        for factor in (0.5, 2.0, 0.25):
+        for factor in (0.5, 0.25, 2.0):
             time = factor * problem.final_time
             easier = eqx.tree_at(lambda p: p.final_time, problem, time)
             yield f"the final time {float(time):.4g} s", easier, problem, lambda _, p=easier: p
