@@ -21,7 +21,7 @@ from jaxgrip.ocp.arcs import (
     Scales,
 )
 from jaxgrip.ocp.constraints import Active, boundary_reach, find_order, total_derivative
-from jaxgrip.ocp.hamiltonian import switching_bend
+from jaxgrip.ocp.hamiltonian import switching_bend, switching_share
 from jaxgrip.ocp.problem import Problem
 from jaxgrip.ocp.structure import (
     ACTIVE,
@@ -187,10 +187,13 @@ def end_bounds(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _read_ends(problem: Problem, found: Transcribed, scales: Scales) -> EndKinds:
-    """Bounds that the ends of a transcription lie on: where one holds, it stops near it."""
+    """Bounds that the ends of a transcription lie on: where one holds, it stops near it.
+
+    One that does not hold after all is let go when the structure is mended.
+    """
     lower, upper = end_bounds(problem)
     values = ends_vector(found.final_time, found.x[0])
-    close = 1e-4 * ends_vector(found.final_time, scales.y[: problem.n])
+    close = 1e-3 * ends_vector(found.final_time, scales.y[: problem.n])
     kinds = np.where(
         values - lower < close, LOWER, np.where(upper - values < close, UPPER, INTERIOR)
     )
@@ -424,14 +427,33 @@ def is_undetermined(problem: Problem, found: Transcribed, reading: Reading) -> b
     drift *= np.max(np.abs(found.x[:, designs]), axis=0)
     end = np.abs(found.costate[-1, designs]) * np.max(np.abs(found.x[:, designs]), axis=0)
     least = 1e-4 * abs(found.objective)
-    # Inside its bounds a control in which the Hamiltonian is bent has no pull, but a place.
-    is_loose = np.any((pull < least) & ~reading.is_convex)
-    return bool(is_loose or np.any((drift < 1e-9 * least) & (end < least)))
+    # Where the Hamiltonian is bent, or a singular arc determines the control, it has no pull either.
+    is_loose = any(
+        np.max(_relative_share(problem, found, scales, j)) < 1e-6
+        for j in np.flatnonzero((pull < least) & ~reading.is_convex).tolist()
+    )
+    return is_loose or bool(np.any((drift < 1e-9 * least) & (end < least)))
+
+
+def _canonical(found: Transcribed) -> np.ndarray:
+    """States and costates at the midpoints `(N, 2n)`."""
+    return np.concatenate([0.5 * (found.x[1:] + found.x[:-1]), found.costate[1:]], axis=1)
+
+
+def _relative_share(problem: Problem, found: Transcribed, scales: Scales, j: int) -> np.ndarray:
+    """Magnitude `(N,)` of what determines a control on a singular arc of order one, scaled."""
+    size = scales.v[j] * found.final_time**2 / scales.switching[j]
+    return np.abs(np.asarray(_share(problem, j, _canonical(found), found.u))) * size
 
 
 @eqx.filter_jit
-def _bend(problem: Problem, j: int, order: int, y, u):
-    return jax.vmap(lambda y, u: switching_bend(problem, j, order, y, u))(y, u)
+def _share(problem: Problem, j: int, y, u):
+    return jax.vmap(lambda y, u: switching_share(problem, j, y, u))(y, u)
+
+
+@eqx.filter_jit
+def _bend(problem: Problem, j: int, y, u):
+    return jax.vmap(lambda y, u: switching_bend(problem, j, 2, y, u))(y, u)
 
 
 def chatters(problem: Problem, found: Transcribed, labels: np.ndarray, reading: Reading) -> str:
@@ -495,7 +517,6 @@ def _meets_bound_from_even_order(
 
     Source: Kelley, Kopp, Moyer 1967; McDanell and Powers 1971.
     """
-    y = np.concatenate([0.5 * (found.x[1:] + found.x[:-1]), found.costate[1:]], axis=1)
     scales = reading.scales
     for j in np.flatnonzero(~reading.is_convex).tolist():
         inside = [run for run in runs(labels[:, j]) if run[0] == INTERIOR]
@@ -504,10 +525,9 @@ def _meets_bound_from_even_order(
         if last - first <= 2 or not np.any(np.abs(labels[:, j]) == UPPER):
             continue
         size = scales.v[j] * found.final_time**2 / scales.switching[j]
-        _, slope = _bend(problem, j, 1, y, found.u)
-        if np.max(np.abs(slope[first:last])) * size > 1e-6:
+        if np.max(_relative_share(problem, found, scales, j)[first:last]) > 1e-6:
             continue
-        bend = _bend(problem, j, 2, y, found.u)
+        bend = _bend(problem, j, _canonical(found), found.u)
         derivative, slope = (np.asarray(v)[first:last] for v in bend)
         if np.min(slope) * size * found.final_time**2 < 1e-3:
             continue
