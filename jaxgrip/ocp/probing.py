@@ -48,7 +48,9 @@ def probe(
     silently takes another.
     """
     if not callable(function):
-        raise ValueError(f"{name} must be a function of {', '.join(arguments)}, not {function!r}.")
+        raise ValueError(
+            f"{name} must be a function of {', '.join(arguments)}, not {brief(function)}."
+        )
     _check_signature(name, function, list(arguments))
     dynamic, static = eqx.partition((function, list(arguments.values())), eqx.is_array)
 

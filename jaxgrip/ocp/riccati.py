@@ -7,6 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from jaxgrip.solve import dense
+
 # Eigenvalues of a matrix of order one are zero below this.
 _ROUNDING = 1e-13
 
@@ -49,7 +51,7 @@ def _inertia(matrix: Float[Array, "k k"]) -> tuple[Int[Array, ""], Int[Array, ""
         largest = jnp.max(jnp.abs(matrix), axis=0, initial=0.0)
         size = 1.0 / jnp.sqrt(jnp.where(largest > 0.0, largest, 1.0))
         matrix = size[:, None] * matrix * size[None]
-    values = jnp.linalg.eigvalsh(matrix)
+    values = dense.eigvalsh(matrix)
     return jnp.sum(values < -_ROUNDING), jnp.sum(values > _ROUNDING)
 
 
@@ -72,8 +74,8 @@ def sweep(lq: LinearQuadratic, *, is_time_free: bool, n_multipliers: int) -> Swe
         hess = stage + forward_map.T @ value @ forward_map
         by_u = hess[n : n + m]
         by_rest = jnp.concatenate([by_u[:, :n], by_u[:, n + m :]], axis=1)
-        factor = jnp.linalg.cholesky(by_u[:, n : n + m])
-        gain = -jax.scipy.linalg.cho_solve((factor, True), by_rest)
+        factor = dense.cholesky(by_u[:, n : n + m])
+        gain = -dense.cho_solve(factor, by_rest)
         rest = jnp.concatenate([hess[:n], hess[n + m :]])
         rest = jnp.concatenate([rest[:, :n], rest[:, n + m :]], axis=1)
         new = rest + by_rest.T @ gain
@@ -87,7 +89,7 @@ def sweep(lq: LinearQuadratic, *, is_time_free: bool, n_multipliers: int) -> Swe
     largest = np.arange(q - n_multipliers, q)
     unknown = np.concatenate([smallest, largest])
     matrix = saddle[unknown[:, None], unknown]
-    solved = jnp.linalg.solve(matrix, -saddle[unknown, 1])
+    solved = dense.solve(matrix, -saddle[unknown, 1])
     parameters = jnp.zeros(q).at[1].set(1.0).at[unknown].set(solved)
     negative, positive = _inertia(matrix)
     is_convex, in_reach = jnp.all(jnp.isfinite(gains)), negative >= n_multipliers

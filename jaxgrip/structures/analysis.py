@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from jaxgrip.assembly import Poses
-from jaxgrip.checks import concrete
+from jaxgrip.checks import brief, concrete
 from jaxgrip.structures import linear, model
 from jaxgrip.structures.condense import Condensed
 from jaxgrip.structures.coupling import Numbering, coupling, in_parts, matrix
@@ -65,7 +65,7 @@ def check_loads(structure: Structure | Condensed, loads: tuple[Load, ...]) -> No
         )
     for load in loads:
         if not isinstance(load, Load):
-            raise ValueError(f"A load is {load!r}; give NodalForce or Inertia.")
+            raise ValueError(f"A load is {brief(load)}; give NodalForce or Inertia.")
         if not isinstance(load, NodalForce):
             continue
         node = whole.node(load.place)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxgrip.checks import non_negative, positive
+from jaxgrip.checks import brief, non_negative, positive
 from jaxgrip.fem.elements import EulerBernoulli, Timoshenko
 from jaxgrip.fem.elements.beam import Beam
 from jaxgrip.fem.material import Isotropic
@@ -119,17 +119,17 @@ class Beams(eqx.Module):
         released=((), ()),
     ):
         if not isinstance(element, EulerBernoulli | Timoshenko):
-            raise ValueError(f"Beams are {element!r}; give EulerBernoulli() or Timoshenko().")
+            raise ValueError(f"Beams are {brief(element)}; give EulerBernoulli() or Timoshenko().")
         if not isinstance(section, BeamSection):
-            raise ValueError(f"Beams have the section {section!r}; give a BeamSection.")
+            raise ValueError(f"Beams have the section {brief(section)}; give a BeamSection.")
         self.ends = _pairs("Beams", ends)
         self.section = section
         self.element = element
         self.reach = None if reach is None else positive("reach", reach, (), (2,), unit="m")
         if len(released) != 2 or any(isinstance(names, str) for names in released):
             raise ValueError(
-                f"Beams are released in {released!r}; give the names for the first and for the "
-                'second end, such as ((), ("My", "Mz")).'
+                f"Beams are released in {brief(released)}; give the names for the first and for "
+                'the second end, such as ((), ("My", "Mz")).'
             )
         self.released = tuple(tuple(names) for names in released)
         for name in (name for names in self.released for name in names):
@@ -157,7 +157,7 @@ class Bars(eqx.Module):
 
     def __init__(self, ends, kind: Axial):
         if not isinstance(kind, Axial):
-            raise ValueError(f"Bars are of {kind!r}; give a Bar, a Rope or a Spring.")
+            raise ValueError(f"Bars are of {brief(kind)}; give a Bar, a Rope or a Spring.")
         self.ends = _pairs("Bars", ends)
         self.kind = kind
 
@@ -218,21 +218,21 @@ def checked_place(who: str, place: object) -> str | tuple[str, int]:
         return place
     if isinstance(place, tuple) and len(place) == 2 and isinstance(place[0], str):
         return place[0], int(node_numbers(f"The place {place!r}", place[1])[0])
-    raise ValueError(f"{who} {place!r}; give 'part.attachment' or ('part', node).")
+    raise ValueError(f"{who} {brief(place)}; give 'part.attachment' or ('part', node).")
 
 
 def node_numbers(who: str, value: object) -> np.ndarray:
     """One or more numbers of nodes as (m,)."""
     found = np.asarray(value)
     if not np.issubdtype(found.dtype, np.integer):
-        raise ValueError(f"{who} has the nodes {value!r}; give whole numbers of nodes.")
+        raise ValueError(f"{who} has the nodes {brief(value)}; give whole numbers of nodes.")
     return found.astype(int).reshape(-1)
 
 
 def _pairs(who: str, ends) -> Constant:
     ends = np.asarray(ends)
     if ends.ndim != 2 or ends.shape[1] != 2 or not np.issubdtype(ends.dtype, np.integer):
-        raise ValueError(f"{who} have the ends {ends.tolist()}; give pairs of node numbers.")
+        raise ValueError(f"{who} have the ends {brief(ends)}; give pairs of node numbers.")
     return Constant(ends.astype(int))
 
 

@@ -12,7 +12,7 @@ from jax.scipy.linalg import block_diag, lu_factor, lu_solve, solve_triangular
 from jaxtyping import Array, Float
 
 from jaxgrip.assembly import Poses
-from jaxgrip.checks import concrete
+from jaxgrip.checks import brief, concrete
 from jaxgrip.structures import linear, model
 from jaxgrip.structures.analysis import (
     Equilibrium,
@@ -102,7 +102,7 @@ def buckling(
     _check_whole(structure)
     if not isinstance(count, Integral) or not 1 <= count <= structure.freedoms:
         raise ValueError(
-            f"The count of buckling factors is {count!r}; give a whole number from 1 to "
+            f"The count of buckling factors is {brief(count)}; give a whole number from 1 to "
             f"{structure.freedoms}, that of the freedoms."
         )
     loads = as_loads(loads)

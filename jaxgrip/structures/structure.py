@@ -14,7 +14,7 @@ from jaxgrip.assembly import Connection, Poses, System
 from jaxgrip.assembly.assemble import MERGE_TOLERANCE
 from jaxgrip.assembly.poses import check as check_poses
 from jaxgrip.assembly.system import GROUND
-from jaxgrip.checks import concrete
+from jaxgrip.checks import brief, concrete
 from jaxgrip.joints import Angle, Ball, Clamp, Distance, Fixed, Gear, Hinge, Rope, Travel
 from jaxgrip.precision import require_x64
 from jaxgrip.spatial import quaternions
@@ -41,7 +41,7 @@ class Tie(eqx.Module):
 
     def __init__(self, kind, first, second):
         if not isinstance(kind, Axial):
-            raise ValueError(f"A tie is of {kind!r}; give a Bar, a Rope or a Spring.")
+            raise ValueError(f"A tie is of {brief(kind)}; give a Bar, a Rope or a Spring.")
         self.kind = kind
         self.first, self.second = (checked_place("A tie ends at", p) for p in (first, second))
 
@@ -87,10 +87,10 @@ class Structure(eqx.Module):
         for name, frame in frames.items():
             system.part(name)
             if not isinstance(frame, FramePart):
-                raise ValueError(f"The model of part {name!r} is {frame!r}; give a FramePart.")
+                raise ValueError(f"The model of part {name!r} is {brief(frame)}; give a FramePart.")
         for name, tie in (ties or {}).items():
             if not isinstance(tie, Tie):
-                raise ValueError(f"The tie {name!r} is {tie!r}; give a Tie.")
+                raise ValueError(f"The tie {name!r} is {brief(tie)}; give a Tie.")
         self.system = system
         own = {name: frames[name] for name in system.names if name in frames}
         self.models = tuple(own.values())
@@ -363,7 +363,7 @@ class _Builder:
             )
             names += ["a Spring"] * isinstance(joint, Angle | Travel)
             raise ValueError(
-                f"the transfer of a {type(joint).__name__.lower()} is {how!r}; it may be "
+                f"the transfer of a {type(joint).__name__.lower()} is {brief(how)}; it may be "
                 f"{' or '.join(names) or 'left out only'}."
             )
         if isinstance(joint, Clamp):
@@ -524,7 +524,7 @@ def _held_names(place: str, held: object, system, frames) -> tuple[str, ...]:
     names = {"all": FREEDOMS, "pinned": FREEDOMS[:3]}.get(held) if isinstance(held, str) else held
     if not isinstance(names, Iterable) or not (names := tuple(names)) or {*names} - {*FREEDOMS}:
         raise ValueError(
-            f"The support of {place!r} holds {held!r}; it may be 'all', 'pinned' or names of "
+            f"The support of {place!r} holds {brief(held)}; it may be 'all', 'pinned' or names of "
             f"{', '.join(FREEDOMS)}."
         )
     return names
