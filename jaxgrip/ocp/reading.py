@@ -427,7 +427,7 @@ def is_undetermined(problem: Problem, found: Transcribed, reading: Reading) -> b
     drift *= np.max(np.abs(found.x[:, designs]), axis=0)
     end = np.abs(found.costate[-1, designs]) * np.max(np.abs(found.x[:, designs]), axis=0)
     least = 1e-4 * abs(found.objective)
-    # Where the Hamiltonian is bent, or a singular arc determines the control, it has no pull either.
+    # Nor has a control a pull where the Hamiltonian is bent, or a singular arc determines it.
     is_loose = any(
         np.max(_relative_share(problem, found, scales, j)) < 1e-6
         for j in np.flatnonzero((pull < least) & ~reading.is_convex).tolist()
