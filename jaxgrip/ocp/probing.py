@@ -17,6 +17,8 @@ from jax.errors import (
 )
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal
 
+from jaxgrip.checks import brief
+
 # The last is what the others derive from.
 _REMEDIES = {
     TracerBoolConversionError: "branches on a number that JAX traces (if, while, and, or, not, "
