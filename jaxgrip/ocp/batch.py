@@ -115,7 +115,7 @@ def solve_batch(problems: Problem, *, solver: Solver | None = None) -> list[Solu
         # Those at one distance take as many steps.
         _, *left = left[np.argsort(distance, kind="stable")]
         problem = eqx.combine(pick(lead), rest)
-        found = search(problem, solver).explain(problem)
+        found = search(problem, solver)
         found.stats["alike"] = int(lead)
         solutions[lead] = found.solution(problem)
         if left and found.result == RESULTS.successful:

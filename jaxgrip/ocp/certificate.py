@@ -22,6 +22,7 @@ from jaxgrip.ocp.arcs import (
     Scales,
     ends_of,
     interval_lengths,
+    sizes_of,
     to_monomials,
 )
 from jaxgrip.ocp.conditions import EndGradients, end_gradients
@@ -35,7 +36,8 @@ from jaxgrip.ocp.structure import COINCIDENT, SHORTEST
 class Check(eqx.Module):
     """One condition: its `value` passes when it is at most `tolerance`; `meaning` explains it.
 
-    `shrinks` is True where the value goes to zero with the intervals.
+    `shrinks` is True where the value goes to zero with the intervals, `keeps_bounds` where a motion
+    that does not pass breaks a bound of the problem.
     """
 
     name: str = eqx.field(static=True)
@@ -43,6 +45,7 @@ class Check(eqx.Module):
     tolerance: float
     meaning: str = eqx.field(static=True)
     shrinks: bool = eqx.field(static=True, default=False)
+    keeps_bounds: bool = eqx.field(static=True, default=False)
 
     @property
     def passed(self) -> bool:
@@ -64,6 +67,11 @@ class Certificate(eqx.Module):
     def failed(self) -> tuple[str, ...]:
         """Names of the checks that did not pass."""
         return tuple(check.name for check in self.checks if not check.passed)
+
+    @property
+    def is_within_bounds(self) -> bool:
+        """Whether no bound of a state, a control, its rate or an end is broken."""
+        return not any(check.keeps_bounds for check in self.checks if not check.passed)
 
     @property
     def is_too_coarse(self) -> bool:
@@ -311,6 +319,7 @@ def certify(problem: Problem, extremal: Extremal, measured: Measured | None = No
                 _worst(out),
                 1e-9,
                 "controls outside their bounds, relative to the range",
+                keeps_bounds=True,
             ),
             Check(
                 "order of the switching times",
@@ -336,12 +345,14 @@ def certify(problem: Problem, extremal: Extremal, measured: Measured | None = No
                 _worst(time_violation),
                 1e-12,
                 "final time outside its bounds, relative",
+                keeps_bounds=True,
             ),
             Check(
                 "initial state",
                 _initial_error(problem, extremal),
                 1e-10,
                 "fixed components off their values, free ones outside their bounds, scaled",
+                keeps_bounds=True,
             ),
             *conditional,
         )
@@ -386,7 +397,8 @@ def _constraint_checks(
     multiplier = np.asarray(arcs.stage_v)[..., m:] / np.asarray(scales.v)[m:]
     kinds = np.asarray(plan.active)
     order = np.array([order for _, order in active], dtype=int)
-    growth, short = [0.0], [0.0]
+    jumps = np.asarray(arcs.jump)
+    growth, pressure, short = [0.0], [0.0], [0.0]
     for row in range(len(active)):
         changes = np.diff(kinds[:, row].astype(int), prepend=0, append=0)
         for first, last in zip(
@@ -395,9 +407,15 @@ def _constraint_checks(
             piece = multiplier[first:last, ..., row].reshape(-1)
             if order[row] > 0:
                 growth.append(np.max(np.diff(piece), initial=0.0))
-            if first > 0 and order[row] > 1:
-                short.append(_jump_shortfall(extremal, row, int(first)))
-    jumps = np.asarray(arcs.jump)
+            if order[row] > 1:
+                pulls = _pulls(extremal, row, int(first), int(last))
+                pressure.append(np.max(np.diff(pulls[-1]), initial=0.0))
+                if last < len(kinds):
+                    pressure += [-pulls[-1, -1], *np.abs(pulls[1:-1, -1])]
+                if first > 0:
+                    lost = jumps[first - 1, : order[row]] / _jump_units(extremal, row)
+                    gap = pulls[::-1, 0] - lost
+                    short += [gap[0], *np.abs(gap[1:-1])]
     rows = np.asarray(plan.jump_constraint)
     size = np.asarray(scales.hamiltonian * scales.time / scales.constraint)
     first = jumps[:, 0] / size[rows] if jumps.shape[1] and len(active) else np.zeros(1)
@@ -407,6 +425,7 @@ def _constraint_checks(
             _worst(violation),
             1e-9,
             "values of constraints above zero, or off zero where they are active, relative",
+            keeps_bounds=True,
         ),
         Check(
             "sign of the multipliers",
@@ -421,6 +440,13 @@ def _constraint_checks(
             "growth of the multiplier of a constraint on states along an arc, scaled",
         ),
         Check(
+            "pressure of the constraints",
+            _worst(pressure),
+            1e-7,
+            "of constraints of order two and three on an arc and at its end, where it is negative",
+            shrinks=True,
+        ),
+        Check(
             "jumps of the costate",
             _worst(-first, short),
             1e-8,
@@ -429,13 +455,31 @@ def _constraint_checks(
     )
 
 
-def _jump_shortfall(extremal: Extremal, row: int, arc: int) -> float:
-    """By how much the first jump falls short of minus the multiplier's slope, order two."""
-    arcs, scales = extremal.shot.arcs, extremal.scales
-    course = np.asarray(arcs.stage_v)[arc, 0, :, len(scales.switching) + row]
-    slope = to_monomials(len(course))[1] @ course / float(interval_lengths(arcs)[arc])
-    size = float(scales.hamiltonian * scales.time / scales.constraint[row])
-    return float(-slope - arcs.jump[arc - 1, 0]) / size
+def _pulls(extremal: Extremal, row: int, first: int, last: int) -> np.ndarray:
+    """Multiplier of a constraint of order p on the arcs from `first` to before `last`, minus its
+    slope, its curvature and so on, `(p, K)`, at the start and at the ends of intervals; scaled.
+
+    The last rises backwards in time by how much the constraint itself presses.
+    """
+    arcs, features = extremal.shot.arcs, extremal.features
+    order = features.active[row].order
+    m = len(extremal.scales.switching)
+    course = np.asarray(arcs.stage_v)[first:last, ..., m + row]
+    shape = (last - first) * course.shape[1], course.shape[2]
+    monomials = course.reshape(shape) @ to_monomials(course.shape[2]).T
+    h = np.repeat(np.asarray(interval_lengths(arcs))[first:last], course.shape[1])
+    out = []
+    for k, unit in enumerate(_jump_units(extremal, row)[::-1]):
+        slope = np.polynomial.polynomial.polyder(monomials, k, axis=1)
+        ends = slope.sum(axis=1) / h**k
+        out.append((-1.0) ** k * np.append(slope[0, 0] / h[0] ** k, ends) / unit)
+    return np.array(out).reshape(order, -1)
+
+
+def _jump_units(extremal: Extremal, row: int) -> np.ndarray:
+    """Typical sizes of the jump parameters of a constraint, `(p,)`."""
+    order = extremal.features.active[row].order
+    return np.asarray(sizes_of(extremal.scales, extremal.features).jump)[row, :order]
 
 
 def _rate_checks(problem: Problem, extremal: Extremal) -> tuple[Check, ...]:
@@ -454,6 +498,7 @@ def _rate_checks(problem: Problem, extremal: Extremal) -> tuple[Check, ...]:
             _worst(excess),
             1e-7,
             "rates of controls outside their bounds, relative to the range",
+            keeps_bounds=True,
         ),
         Check(
             "minimum principle on rate arcs",

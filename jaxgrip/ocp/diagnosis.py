@@ -115,3 +115,57 @@ def _defects(problem: Problem, found: Transcribed) -> Array:
     step = found.final_time / len(found.u)
     size = jnp.max(jnp.abs(x), axis=0)
     return (x[:-1] + step * rate - x[1:]) / jnp.where(size > 0.0, size, 1.0)[None]
+
+
+def find_steep_place(problem: Problem, x: np.ndarray, u: np.ndarray) -> str | None:
+    """Where at the edges of a motion a rate, or a slope of one, is infinite, in words.
+
+    **Arguments:** states `(N+1, n)` and controls `(N, m)` of a motion.
+    """
+    first, last = (
+        np.where(is_fixed | ~np.isfinite(x_end), np.asarray(stated), x_end)
+        for is_fixed, x_end, stated in (
+            (problem.is_fixed_initial, x[0], problem.initial_state),
+            (problem.is_fixed_final, x[-1], problem.final_state),
+        )
+    )
+    lower, upper = np.asarray(problem.lower), np.asarray(problem.upper)
+    u = np.where(np.isfinite(u), u, 0.5)
+    n, middle = problem.n, np.median(u, axis=0)
+    places = [(first, u[0], last, middle, "the start"), (last, u[-1], first, middle, "the end")]
+    for bound, name in ((lower, "lower"), (upper, "upper")):
+        on_bound = np.where(np.isfinite(bound), bound, middle)
+        inner = 0.5 * (first + last)
+        places.append((inner, on_bound, inner, middle, f"the {name} bounds of the controls"))
+    for x_at, u_at, x_beside, u_beside, where in places:
+        at, beside = (
+            np.asarray(_slopes(problem, jnp.asarray(y), jnp.asarray(v)))
+            for y, v in (
+                (x_at, u_at),
+                (x_at + 1e-3 * (x_beside - x_at), u_at + 1e-3 * (u_beside - u_at)),
+            )
+        )
+        is_wrong = ~np.isfinite(at)
+        if not np.any(is_wrong) or not np.all(np.isfinite(beside)):
+            continue
+        rates = np.flatnonzero(is_wrong[:, 0])
+        if rates.size:
+            what = f"the rate of state {rates[0]}" if rates[0] < n else "the running cost"
+            return f"{what} at {where}"
+        # An infinite slope by one makes those by others, zero times infinity, no numbers.
+        column = int(np.argmax(np.any(np.isinf(at), axis=0))) - 1
+        what = f"state {column}" if column < n else f"control {column - n}"
+        return f"the slope by {what} at {where}"
+    return None
+
+
+@eqx.filter_jit
+def _slopes(problem: Problem, x, u):
+    """Rates and running cost, and their derivatives by states and controls: `(n+1, 1+n+m)`."""
+
+    def every(z):
+        x, u = z[: problem.n], z[problem.n :]
+        return jnp.append(problem.dynamics(x, u), problem.cost_rate(x, u))
+
+    z = jnp.concatenate([x, u])
+    return jnp.concatenate([every(z)[:, None], jax.jacfwd(every)(z)], axis=1)

@@ -129,7 +129,8 @@ def _start_arcs(
 
 
 @eqx.filter_jit
-def _constraint_values(problem: Problem, x, u):
+def constraint_values(problem: Problem, x, u):
+    """Values `(K, c)` of the constraints along a course."""
     return jax.vmap(problem.constraints)(x, u)
 
 
@@ -169,7 +170,7 @@ def _mend(
     ]
     if problem.n_constraints == 0:
         return Profiles(controls, []), ()
-    value = np.asarray(_constraint_values(problem, y[:, :n], v[:, :m]))
+    value = np.asarray(constraint_values(problem, y[:, :n], v[:, :m]))
     value = value / reading.scales.constraint
     jumps = np.asarray(arcs.jump)
     active, constraints = list(features.active), list(profiles.constraints)
@@ -241,19 +242,25 @@ class _Mended(NamedTuple):
 
 
 def _shoot_and_mend(
-    problem: Problem, solver: Solver, track: Track, stats: dict, is_imposed: bool = False
+    problem: Problem,
+    solver: Solver,
+    track: Track,
+    stats: dict,
+    rounds: int,
+    n_arcs: int,
+    is_imposed: bool = False,
 ) -> _Mended:
     shooting = jax.tree.map(jnp.asarray, solver.shooting)
-    n_arcs, uncertified, best, seen = solver.arcs, None, None, set()
+    uncertified, best, seen = None, None, set()
     reading, history = track.reading, stats["history"]
     history += [f"start with {line}" for line in track.describe(problem)]
-    for _ in range(solver.max_rounds):
+    for _ in range(rounds):
         profiles, active, ends, course, _ = track
         if not is_imposed:
             profiles = profiles._replace(
                 controls=[
-                    bracket_singular(profile, side, to_the_end=bool(free))
-                    for profile, side, free in zip(
+                    bracket_singular(profile, tuple(sides), to_the_end=bool(free))
+                    for profile, sides, free in zip(
                         profiles.controls, reading.lean, reading.is_end_free, strict=True
                     )
                 ]
@@ -320,9 +327,32 @@ def _shoot_and_mend(
     return _Mended(uncertified, RESULTS.structure_failed, best)
 
 
-def follow(problem: Problem, solver: Solver, certified: Certified, stats: dict) -> Certified | None:
-    """Shoot and mend from the extremal of a problem with other numbers; None where that fails."""
-    return _shoot_and_mend(problem, solver, certified.track, stats).certified
+def follow(
+    problem: Problem, solver: Solver, certified: Certified, stats: dict, most: int | float
+) -> Certified | None:
+    """Shoot and mend from the extremal of a problem with other numbers; None where that fails, also
+    because more than so many shootings in all would be spent.
+    """
+    rounds = int(min(solver.max_rounds, most - stats["rounds"]))
+    n_arcs = len(certified.extremal.plan.kinds)
+    return _shoot_and_mend(problem, solver, certified.track, stats, rounds, n_arcs).certified
+
+
+def _is_same(one: Track, other: Track) -> bool:
+    """Whether two structures and the motions that they were read off are the same, to the accuracy
+    of a transcription.
+    """
+    if one.profiles.kinds != other.profiles.kinds:
+        return False
+    gaps = (
+        np.max(np.abs(a - b)) / max(np.max(np.abs(b)), 1e-300)
+        for a, b in (
+            (one.course.t, other.course.t),
+            (one.course.x, other.course.x),
+            (one.course.u, other.course.u),
+        )
+    )
+    return bool(max(gaps) < 1e-3)
 
 
 def find_extremal(
@@ -330,39 +360,59 @@ def find_extremal(
     solver: Solver,
     found: Transcribed,
     stats: dict,
-    imposed: Sequence[Sequence[tuple[int, float]]] | None = None,
-) -> tuple[Certified | None, RESULTS]:
+    imposed: Sequence[Sequence[tuple[int, float]]] | None,
+    shot: list[Track],
+) -> tuple[Certified | None, RESULTS | None, str]:
     """Read the structure off the transcription, shoot, mend until nothing is wrong, certify.
 
     A structure of the controls that is `imposed` is shot as it is.
 
     Where a stretch inside the bounds turns out not to be a singular arc, it is read once more as a
-    blurred switch, and once more without the constraints, which come back where they are violated.
+    blurred switch, once more without the constraints, which come back where they are violated, and
+    once more by the distance from the bounds alone.
     Where only the accuracy falls short of the certificate, the arcs are halved. Where no structure
     is optimal because the optimum chatters, the best one that was shot remains.
+
+    **Arguments:** `shot`, what was shot from other motions, to which that from this one is added;
+    what is there already is not shot again.
+
+    **Returns:** an extremal that is within all bounds, or None; why, None where all was shot
+    before; a detail of it.
     """
     labelled, reading = label(problem, found)
-    best = None
-    tried = []
-    for longest_switch, with_constraints in ((2, True), (len(found.u), True), (2, False)):
-        track = read(problem, found, labelled, reading, imposed, longest_switch, with_constraints)
-        structure = track.describe(problem)
-        if structure in tried:
+    best, certified, result = None, None, None
+    every = len(found.u)
+    for how in ((2,), (every,), (2, False), (2, True, True), (every, True, True)):
+        track = read(problem, found, labelled, reading, imposed, *how)
+        if any(_is_same(track, other) for other in shot):
             continue
-        tried.append(structure)
+        shot.append(track)
+        rounds = min(solver.max_rounds, solver.max_shootings - stats["rounds"])
         certified, result, reached = _shoot_and_mend(
-            problem, solver, track, stats, imposed is not None
+            problem, solver, track, stats, rounds, solver.arcs, imposed is not None
         )
         if reached is not None and (best is None or reached[0] < best[0]):
             best = reached
         if certified is not None or imposed is not None:
             break
-    is_open = certified is None and imposed is None
-    if is_open and chatters(problem, found, labelled.labels, reading):
-        result = RESULTS.chattering
-        # An extremal far above the transcription has switches in places of its own.
-        if best is not None and best[0] - found.objective < 1e-2 * abs(found.objective):
+    if imposed is not None and certified is not None:
+        return certified, RESULTS.not_certified, ""
+    if imposed is not None or result is None:
+        return None, result, ""
+    detail = ""
+    if certified is not None and not certified.certificate.is_within_bounds:
+        detail = f"the motion that was found breaks: {', '.join(certified.certificate.failed)}"
+        certified, result = None, RESULTS.structure_failed
+    if certified is not None:
+        return certified, RESULTS.not_certified, detail
+    reason = chatters(problem, found, labelled.close, reading)
+    if reason:
+        # An extremal far from the transcription has switches in places of its own.
+        if best is not None and abs(best[0] - found.objective) < 1e-2 * abs(found.objective):
             certified = _certified(problem, best[1], track)
-    if certified is None and is_undetermined(problem, found, reading.scales):
+            if not certified.certificate.is_within_bounds:
+                certified = None
+        return certified, RESULTS.chattering, reason
+    if is_undetermined(problem, found, reading):
         result = RESULTS.undetermined
-    return certified, result
+    return None, result, detail

@@ -151,5 +151,29 @@ def switching_slope(
 
     Source: specs/000b, section 1 (singular arcs).
     """
+    if _expands_itself(problem.dynamics):
+        # H_ux f - f_u^T H_x, without differentiating the dynamics twice.
+        n = problem.n
+        ex = expand(problem, y[:n], u, y[n:])
+        return ex.h_zz[n:, :n] @ ex.f - ex.h_z[:n] @ ex.f_z[:, n:]
     rate = hamiltonian_flow(problem, y, u)
     return jax.jvp(lambda y: switching(problem, y, u), (y,), (rate,))[1]
+
+
+def switching_share(
+    problem: Problem, j: int, y: Float[Array, " y"], u: Float[Array, " m"]
+) -> Float[Array, ""]:
+    """By how much a control moves the second time derivative of its own switching function.
+
+    That is the slope of [`switching_bend`][] of order one, in a much smaller program, since the
+    first time derivative does not depend on the control.
+
+    **Arguments:** the control `j`; `y` = (x, costate) `(2n,)`, controls `(m,)`.
+    """
+    n, pick = problem.n, jnp.zeros_like(u).at[j].set(1.0)
+    if _expands_itself(problem.dynamics):
+        ex = expand(problem, y[:n], u, y[n:])
+        push = jnp.concatenate([ex.f_z[:, n + j], -ex.h_zz[:n, n + j]])
+    else:
+        push = jax.jvp(lambda u: hamiltonian_flow(problem, y, u), (u,), (pick,))[1]
+    return jax.jvp(lambda y: switching_slope(problem, y, u)[j], (y,), (push,))[1]

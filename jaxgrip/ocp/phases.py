@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxgrip.ocp.closures import capture
+from jaxgrip.ocp.probing import probe
 from jaxgrip.ocp.problem import Problem
 from jaxgrip.ocp.solution import Solution
 from jaxgrip.ocp.statement import Free, is_concrete
@@ -118,6 +119,12 @@ def join(*phases: Problem, links: Callable | None = None) -> Problem:
             raise ValueError(f"Phase {i} has rate_bounds, which need a fixed duration.")
     free = [phase.final_time for phase in phases if phase.is_time_free]
     lengths = [1.0 if phase.is_time_free else phase.final_time for phase in phases]
+    if links is not None:
+        starts, ends = (
+            [getattr(phase, side) for phase in phases] for side in ("initial_state", "final_state")
+        )
+        each = {"initial states": starts, "durations": jnp.ones(len(phases)), "final states": ends}
+        probe("links", links, each, (None,))
     joined = _Joined(phases, jnp.asarray(lengths, dtype=float), capture(links))
     initial, final = [], []
     for phase in phases:

@@ -1,35 +1,24 @@
 """From a problem statement to a certified solution."""
 
-import time
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from itertools import pairwise
-from typing import NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
 
 from jaxgrip.ocp.conditions import evaluate_stages
-from jaxgrip.ocp.diagnosis import describe_miss, find_kink
-from jaxgrip.ocp.extremals import COMPILER, Certified, find_extremal, follow
-from jaxgrip.ocp.output import Linearised, Output, tangent_output
+from jaxgrip.ocp.extremals import COMPILER
+from jaxgrip.ocp.homotopy import continue_from, find
+from jaxgrip.ocp.output import Linearised, tangent_output
 from jaxgrip.ocp.problem import Problem
 from jaxgrip.ocp.results import RESULTS, SolveError
-from jaxgrip.ocp.solution import Solution, as_failure, as_solution
+from jaxgrip.ocp.search import Found
+from jaxgrip.ocp.solution import Solution
 from jaxgrip.ocp.solver import Solver
-from jaxgrip.ocp.statement import Free, is_concrete
-from jaxgrip.ocp.transcription import (
-    Guess,
-    Transcribed,
-    bent_line,
-    solve_transcription,
-    straight_line,
-)
+from jaxgrip.ocp.statement import is_concrete
 
-_transcribe = eqx.filter_jit(solve_transcription, compiler_options=COMPILER)
 expand_stages = eqx.filter_jit(evaluate_stages, compiler_options=COMPILER)
 
 
@@ -39,236 +28,22 @@ _ONLY_ONCE = (
 )
 
 
-def _timed(stats: dict, key: str, function, *args):
-    began = time.perf_counter()
-    out = function(*args)
-    stats[f"{key}_s"] += time.perf_counter() - began
-    return out
-
-
-class _Round(NamedTuple):
-    """Guesses to try together; with `is_gradual` their final times change little by little."""
-
-    guesses: list[Guess]
-    is_gradual: bool
-
-
-# By which share the final time may change from one transcription to the next, and how often.
-_STRIDE, _STRIDES = 0.1, 40
-
-
-def _transcribe_gradually(transcribe: Callable, problem: Problem, guess: Guess) -> Transcribed:
-    """Transcribe with the final time held close to the guess's, and follow it until it rests.
-
-    Far from a motion that meets the end the objective may pull the time to where there is none.
-    """
-    earliest, latest = problem.time_bounds
-    control_bounds = np.asarray(problem.lower), np.asarray(problem.upper)
-    span = control_bounds[1] - control_bounds[0]
-    margin = np.where(np.isfinite(span), 0.01 * span, 0.0)
-    for _ in range(_STRIDES):
-        before = guess.final_time
-        lower, upper = (1.0 - _STRIDE) * before, (1.0 + _STRIDE) * before
-        held = Free(before, jnp.maximum(lower, earliest), jnp.minimum(upper, latest))
-        one = transcribe(eqx.tree_at(lambda p: p.final_time, problem, held), guess)
-        change = float(one.final_time / before) - 1.0
-        moves_on = change < -0.9 * _STRIDE and lower > earliest
-        moves_on |= change > 0.9 * _STRIDE and upper < latest
-        if not one.converged or not moves_on:
-            return one
-        # Off the bounds again, where the barrier leaves room to move.
-        u = np.clip(one.u, control_bounds[0] + margin, control_bounds[1] - margin)
-        x = one.x.copy()
-        # Exactly, since the scales are read off the ends of a guess.
-        x[-1] = np.where(problem.is_fixed_final, problem.final_state, x[-1])
-        guess = jax.tree.map(jnp.asarray, Guess(x, u, one.final_time))
-    return one._replace(converged=np.array(False))
-
-
-def _candidates(problem: Problem, solver: Solver, tried: _Round, stats: dict):
-    """Transcriptions from several guesses: the converged ones, best first; all; what went wrong."""
-    every, result = [], RESULTS.unreachable
-    # As arrays, so that another tolerance does not compile anew.
-    numbers = jax.tree.map(jnp.asarray, solver.transcription)
-
-    def transcribe(problem: Problem, guess: Guess) -> Transcribed:
-        one = _timed(
-            stats,
-            "transcription",
-            lambda: jax.tree.map(np.asarray, _transcribe(problem, numbers, guess)),
-        )
-        stats["transcriptions"] += 1
-        stats["transcription_steps"] += int(one.steps)
-        return one
-
-    for guess in tried.guesses:
-        if tried.is_gradual:
-            one = _transcribe_gradually(transcribe, problem, guess)
-        else:
-            one = transcribe(problem, guess)
-        every.append(one)
-        if not np.isfinite(one.infeasibility):
-            result = RESULTS.not_finite
-        elif not one.converged and one.infeasibility < 1e-3:
-            result = RESULTS.transcription_failed
-    # Guesses that end in the same motion agree to the accuracy of the transcription only.
-    found = [one for one in every if one.converged]
-    found.sort(key=lambda one: float(f"{one.objective:.5g}"))
-    return found, every, result
-
-
-def _guess_rounds(problem: Problem, solver: Solver):
-    """What to try; a further round only where the one before led nowhere."""
-    intervals = solver.transcription.intervals
-    guesses = [straight_line(problem, intervals)]
-    guesses += [bent_line(problem, intervals, seed) for seed in range(1, solver.starts)]
-    yield _Round(guesses, is_gradual=False)
-    if problem.is_time_free:
-        earliest, latest = problem.time_bounds
-        for factor in (1.0, 2.0, 0.5, 4.0, 8.0):
-            final_time = guesses[0].final_time * factor
-            if earliest < final_time < latest:
-                others = [guess._replace(final_time=final_time) for guess in guesses]
-                yield _Round(others, is_gradual=True)
-
-
-class Found(NamedTuple):
-    """The best certified extremal, else an uncertified one, else None; why; the `last` motion of a
-    transcription; counts, times and the history of the search.
-    """
-
-    certified: Certified | None
-    result: RESULTS
-    stats: dict
-    last: Transcribed
-
-    def explain(self, problem: Problem) -> "Found":
-        """Name a kink on the way where there is one, and what a motion misses most."""
-        certified, result, last = self.certified, self.result, self.last
-        detail = self.stats["detail"]
-        if result == RESULTS.unreachable:
-            detail = describe_miss(problem, last)
-        elif certified is not None and result == RESULTS.not_certified:
-            detail = f"failed: {', '.join(certified.certificate.failed)}"
-        if result in _SPOILT_BY_KINKS:
-            kink = find_kink(problem, *_motion(certified, last))
-            if kink is not None:
-                result, detail = RESULTS.not_smooth, f"at {kink:.6g} s"
-        self.stats["detail"] = detail
-        return self._replace(result=result)
-
-    def solution(self, problem: Problem, out: Output | None = None) -> Solution:
-        """The solution object, from the extremal's dense output where that is known already."""
-        if self.certified is None:
-            return as_failure(problem, self.result, self.last, self.stats)
-        extremal, certificate, _ = self.certified
-        out = out or extremal.output(problem)
-        return as_solution(problem, out, extremal, certificate, self.result, self.stats)
-
-
-_SPOILT_BY_KINKS = (
-    RESULTS.transcription_failed,
-    RESULTS.shooting_failed,
-    RESULTS.structure_failed,
-    RESULTS.too_many_arcs,
-    RESULTS.not_certified,
-)
-
-
-def _motion(certified: Certified | None, last: Transcribed):
-    """Times, states and controls."""
-    if certified is None:
-        t = np.linspace(0.0, float(last.final_time), len(last.x))
-        return 0.5 * (t[1:] + t[:-1]), 0.5 * (last.x[1:] + last.x[:-1]), last.u
-    course = certified.track.course
-    return course.t, course.x, course.u
-
-
-def search(problem: Problem, solver: Solver, structure: Sequence | None = None) -> Found:
-    """Search for a certified extremal from the straight line and other guesses."""
-    _check(problem)
-    if structure is not None:
-        _check_structure(problem, structure)
-    stats = _no_stats()
-    why, last, uncertified = None, None, None
-    for tried in _guess_rounds(problem, solver):
-        found, every, result = _candidates(problem, solver, tried, stats)
-        for one in found:
-            stats["history"].append(f"transcription with the objective {one.objective:.6g}")
-            certified, result = _timed(
-                stats, "shooting", find_extremal, problem, solver, one, stats, structure
-            )
-            if certified is not None and certified.certificate.passed:
-                return Found(certified, RESULTS.successful, stats, one)
-            stats["unconfirmed"] += 1
-            if result != RESULTS.chattering:
-                result = RESULTS.not_certified if certified is not None else result
-            if uncertified is None and result in (RESULTS.not_certified, RESULTS.chattering):
-                uncertified = Found(certified, result, stats, one)
-        if uncertified is not None:
-            return uncertified
-        if why is None:
-            why, last = result, every[0]
-        if structure is not None:
-            why = RESULTS.imposed_failed if found else why
-            break
-    return Found(None, why, stats, last)
-
-
-def _check(problem: Problem) -> None:
+def search(
+    problem: Problem,
+    solver: Solver,
+    structure: Sequence | None = None,
+    continued_from: Problem | None = None,
+) -> Found:
+    """Check the numbers of a problem, and search for a certified extremal."""
     if not is_concrete(problem):
         raise TypeError(_ONLY_ONCE)
     problem.check()
     _check_boundary_conditions(problem)
-
-
-def _no_stats() -> dict:
-    counts = ("transcriptions", "transcription_steps", "rounds", "shooting_steps", "unconfirmed")
-    times = ("transcription_s", "shooting_s")
-    return dict.fromkeys(counts, 0) | dict.fromkeys(times, 0.0) | {"history": [], "detail": ""}
-
-
-_SHORTEST_STRIDE = 1e-3
-
-
-def continue_from(problem: Problem, solver: Solver, easier: Problem) -> Found:
-    """Search for an extremal of another problem, and change its numbers until it is this one."""
-    _check(problem)
-    numbers, rest = eqx.partition(problem, eqx.is_inexact_array)
-    others, other_rest = eqx.partition(easier, eqx.is_inexact_array)
-    shapes = [[leaf.shape for leaf in jax.tree.leaves(each)] for each in (numbers, others)]
-    if shapes[0] != shapes[1] or not eqx.tree_equal(rest, other_rest):
-        raise ValueError(
-            "continued_from must be a Problem that differs in numbers only, with the same "
-            "functions; numbers that they close over must be JAX arrays."
-        )
-    found = search(easier, solver)
-    if found.result != RESULTS.successful:
-        sentence = RESULTS[found.explain(easier).result].split(":")[0]
-        found.stats["detail"] = f"the easier problem itself was not solved: {sentence}"
-        return found._replace(certified=None, result=RESULTS.continuation_failed)
-    stats, share, stride = found.stats, 0.0, 1.0
-    while share < 1.0:
-        reached = min(share + stride, 1.0)
-        mixed = jax.tree.map(partial(_between, reached), others, numbers)
-        stats["history"].append(f"numbers at {reached:.4g} of the way")
-        problem = eqx.combine(mixed, rest)
-        certified = _timed(stats, "shooting", follow, problem, solver, found.certified, stats)
-        if certified is not None and certified.certificate.passed:
-            found, share, stride = found._replace(certified=certified), reached, 2.0 * stride
-        elif stride < _SHORTEST_STRIDE:
-            stats["detail"] = f"at {share:.4g} of the way"
-            return Found(None, RESULTS.continuation_failed, stats, found.last)
-        else:
-            stride *= 0.5
-    return found
-
-
-def _between(share: float, start: Array, end: Array) -> Array:
-    """Numbers a share of the way between others; where one is infinite, the latter."""
-    is_finite = jnp.isfinite(start) & jnp.isfinite(end)
-    start = jnp.where(is_finite, start, end)
-    return jnp.where(start == end, end, start + share * (end - start))
+    if structure is not None:
+        _check_structure(problem, structure)
+    if continued_from is not None:
+        return continue_from(problem, solver, continued_from)
+    return find(problem, solver, structure)
 
 
 def _check_boundary_conditions(problem: Problem) -> None:
@@ -363,14 +138,10 @@ def solve(
     @jax.custom_jvp
     def outputs(arrays):
         problem = eqx.combine(arrays, static)
-        if continued_from is None:
-            found = search(problem, solver, structure)
-        else:
-            found = continue_from(problem, solver, continued_from)
-        kept["found"], certified = found, found.certified
-        if certified is None:
+        kept["found"] = found = search(problem, solver, structure, continued_from)
+        if found.certified is None:
             return None
-        return certified.extremal.output(problem)
+        return found.certified.extremal.output(problem)
 
     @outputs.defjvp
     def outputs_jvp(primals, tangents):
@@ -388,9 +159,8 @@ def solve(
         return out, change
 
     out = outputs(arrays)
-    found = kept["found"].explain(problem)
+    found = kept["found"]
     solution = found.solution(problem, out)
     if throw and found.result != RESULTS.successful:
-        detail = f" ({found.stats['detail']})." if found.stats["detail"] else "."
-        raise SolveError(RESULTS[found.result][:-1] + detail, solution)
+        raise SolveError(found.sentence(solver), solution)
     return solution

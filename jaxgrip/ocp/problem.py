@@ -1,5 +1,6 @@
 """The statement of an optimal control problem: plain functions and bounds."""
 
+import math
 from collections.abc import Callable, Sequence
 
 import equinox as eqx
@@ -7,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float
 
-from jaxgrip.checks import brief
 from jaxgrip.ocp.closures import capture
+from jaxgrip.ocp.probing import probe
 from jaxgrip.ocp.statement import (
     Boundary,
     Extended,
@@ -106,10 +107,6 @@ class Problem(eqx.Module):
         is_time_dependent: bool = False,
     ):
         require_x64("Optimal control")
-        if not callable(dynamics):
-            raise ValueError(
-                f"dynamics must be a function of states and controls, not {brief(dynamics)}."
-            )
         if not isinstance(control_bounds, Sequence) or len(control_bounds) != 2:
             raise ValueError("control_bounds must be a pair (lower, upper).")
         start = read_boundary(initial_state, "initial_state")
@@ -161,7 +158,7 @@ class Problem(eqx.Module):
         self.state_lower = self._extend(state_lower, -nowhere, -jnp.inf)
         self.state_upper = self._extend(state_upper, nowhere, jnp.inf)
         functions = dynamics, running_cost, terminal_cost, boundary_conditions, path_constraints
-        self._set_functions(n, *(capture(function) for function in functions))
+        self._set_functions(n, *functions)
         self.check()
 
     def _extend(self, values: Array, design: Array, clock: ArrayLike) -> Array:
@@ -180,38 +177,27 @@ class Problem(eqx.Module):
         return self._extend(initial, design, 0.0), self._extend(final, design, self.time_guess)
 
     def _set_functions(self, n: int, dynamics, running_cost, terminal_cost, conditions, path):
-        """Check what the functions return, and make them functions of the extended state."""
+        """Look into the functions, and make them functions of the extended state."""
         x, u, time = self.initial_state[:n], self.lower, jnp.zeros(())
-        design = [self.initial_state[n : n + self.n_design]] if self.n_design else []
-        now = [time] if self.is_time_dependent else []
-        within, at_end = (x, u, *design, *now), (time, x, *design)
-        out = eqx.filter_eval_shape(dynamics, *within)
-        if getattr(out, "shape", None) != (n,):
-            raise ValueError(
-                f"dynamics must return the {n} state rates, an array of shape ({n},), not {out}."
-            )
-        if out.dtype != x.dtype:
-            raise ValueError(f"dynamics must return 64-bit numbers, not {out.dtype}.")
-        lengths = []
-        for name, function, args in (
-            ("path_constraints", path, within),
-            ("boundary_conditions", conditions, (x, *at_end)),
-        ):
-            out = None if function is None else eqx.filter_eval_shape(function, *args)
-            if function is not None and len(getattr(out, "shape", ())) != 1:
-                raise ValueError(f"{name} must return a vector, not {out}.")
-            lengths.append(0 if function is None else out.shape[0])
-        self.n_path, self.n_boundary = lengths
-        for name, cost, args in (
-            ("running_cost", running_cost, within),
-            ("terminal_cost", terminal_cost, at_end),
-        ):
-            out = None if cost is None else eqx.filter_eval_shape(cost, *args)
-            if cost is not None and getattr(out, "shape", None) != ():
-                raise ValueError(f"{name} must return a scalar, not {out}.")
+        design = {"design variables": self.initial_state[n : n + self.n_design]}
+        design = design if self.n_design else {}
+        now = {"time": time} if self.is_time_dependent else {}
+        within = {"states": x, "controls": u, **design, **now}
+        at_end = {"final time": time, "final states": x, **design}
+
+        def length(name, function, arguments, shape=(None,)):
+            return 0 if function is None else math.prod(probe(name, function, arguments, shape))
+
+        length("dynamics", dynamics, within, (n,))
+        length("running_cost", running_cost, within, ())
+        length("terminal_cost", terminal_cost, at_end, ())
+        self.n_path = length("path_constraints", path, within)
+        both = {"initial states": x, **at_end}
+        self.n_boundary = length("boundary_conditions", conditions, both)
         kind = (n, self.n_design, self.is_time_dependent)
+        dynamics, running_cost, path = (capture(f) for f in (dynamics, running_cost, path))
+        self.terminal_cost, self.boundary_conditions = capture(terminal_cost), capture(conditions)
         self.dynamics, self.running_cost, self.path_constraints = dynamics, running_cost, path
-        self.terminal_cost, self.boundary_conditions = terminal_cost, conditions
         if self.n_design or self.is_time_dependent:
             self.dynamics = Extended(dynamics, *kind)
             self.running_cost = running_cost and Stated(running_cost, *kind)
@@ -344,14 +330,16 @@ class Problem(eqx.Module):
     def constraints(self, x: Float[Array, " n"], u: Float[Array, " m"]) -> Float[Array, " c"]:
         """What stays at or below zero at a state `(n,)` and a control `(m,)`, `(n_constraints,)`.
 
-        States minus their upper bounds, lower bounds minus states, then the path constraints.
+        States minus their upper bounds, lower bounds minus states, then the path constraints; minus
+        one where the bound is infinite, so that nothing ever holds it.
         """
         above = jnp.array(self.bounded_above, dtype=int)
         below = jnp.array(self.bounded_below, dtype=int)
         parts = [x[above] - self.state_upper[above], self.state_lower[below] - x[below]]
         if self.path_constraints is not None:
             parts.append(self.path_constraints(x, u))
-        return jnp.concatenate(parts)
+        value = jnp.concatenate(parts)
+        return jnp.where(value == -jnp.inf, -1.0, value)
 
     @property
     def constraint_names(self) -> tuple[str, ...]:
@@ -366,13 +354,13 @@ class Problem(eqx.Module):
         """Running cost L at a state `(n,)` and a control `(m,)`; 1 for minimum time."""
         if self.running_cost is None:
             return jnp.ones(()) if self.terminal_cost is None else jnp.zeros(())
-        return self.running_cost(x, u)
+        return jnp.asarray(self.running_cost(x, u))
 
     def end_cost(self, time: Float[Array, ""], x: Float[Array, " n"]) -> Float[Array, ""]:
         """Terminal cost Psi at a final time [s] and a final state `(n,)`."""
         if self.terminal_cost is None:
             return jnp.zeros(())
-        return self.terminal_cost(time, *self._own(x))
+        return jnp.asarray(self.terminal_cost(time, *self._own(x)))
 
     def boundary(
         self, start: Float[Array, " n"], time: Float[Array, ""], end: Float[Array, " n"]

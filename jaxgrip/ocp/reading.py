@@ -21,7 +21,7 @@ from jaxgrip.ocp.arcs import (
     Scales,
 )
 from jaxgrip.ocp.constraints import Active, boundary_reach, find_order, total_derivative
-from jaxgrip.ocp.hamiltonian import switching_bend
+from jaxgrip.ocp.hamiltonian import switching_bend, switching_share
 from jaxgrip.ocp.problem import Problem
 from jaxgrip.ocp.structure import (
     ACTIVE,
@@ -63,11 +63,11 @@ class Course(NamedTuple):
 class Reading(NamedTuple):
     """What a transcription tells beside its course.
 
-    `scales` for all constraints and limited controls; `lean` `(m,)`, the mean position of each
-    control between its bounds; `is_end_free` `(m,)`, whether each control moves only free
-    components of the final state; `is_convex` `(m,)`, whether the Hamiltonian is strictly convex in
-    it; `holds`, for each constraint the control that it holds, or None; `order` of each constraint
-    that is active.
+    `scales` for all constraints and limited controls; `lean` `(m, 2)`, by how much each control is
+    closer to its upper bound in the first and the last interval than on average where it is inside;
+    `is_end_free` `(m,)`, whether each control moves only free components of the final state;
+    `is_convex` `(m,)`, whether the Hamiltonian is strictly convex in it; `holds`, for each
+    constraint the control that it holds, or None; `order` of each constraint that is active.
     """
 
     scales: Scales
@@ -187,10 +187,13 @@ def end_bounds(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _read_ends(problem: Problem, found: Transcribed, scales: Scales) -> EndKinds:
-    """Bounds that the ends of a transcription lie on: where one holds, it stops near it."""
+    """Bounds that the ends of a transcription lie on: where one holds, it stops near it.
+
+    One that does not hold after all is let go when the structure is mended.
+    """
     lower, upper = end_bounds(problem)
     values = ends_vector(found.final_time, found.x[0])
-    close = 1e-4 * ends_vector(found.final_time, scales.y[: problem.n])
+    close = 1e-3 * ends_vector(found.final_time, scales.y[: problem.n])
     kinds = np.where(
         values - lower < close, LOWER, np.where(upper - values < close, UPPER, INTERIOR)
     )
@@ -224,7 +227,8 @@ class Stretch(NamedTuple):
 def read_constraint(value: np.ndarray, pressure: np.ndarray, order: int) -> list[Stretch]:
     """Where a constraint is active: by its multiplier outweighing its distance.
 
-    From order two on the multiplier is concentrated at both ends of an arc or at a contact point.
+    From order two on the multiplier is concentrated at both ends of an arc or at a contact point;
+    arcs of order three are no part of an optimum, so that what looks like one is two points.
 
     **Arguments:** distance `value` and multiplier `pressure` `(N,)`, both scaled to order one.
     """
@@ -234,7 +238,8 @@ def read_constraint(value: np.ndarray, pressure: np.ndarray, order: int) -> list
         presses[1:-1] |= presses[:-2] & presses[2:]
     pressed = [run for run in runs(presses.astype(int)) if run[0]]
     if order < 2:
-        return [Stretch(first, last, None) for _, first, last in pressed]
+        # A single interval is an alternation too; where the constraint needs it, it comes back.
+        return [Stretch(first, last, None) for _, first, last in pressed if last - first > 1]
     stretches: list[Stretch] = []
     for _, first, last in pressed:
         before = stretches[-1] if stretches else None
@@ -246,7 +251,15 @@ def read_constraint(value: np.ndarray, pressure: np.ndarray, order: int) -> list
             weights = pressure[first:last]
             at = np.sum(weights * (np.arange(first, last) + 0.5)) / np.sum(weights)
             stretches.append(Stretch(first, last, float(at)))
-    return stretches
+    if order < 3:
+        return stretches
+    points = [
+        Stretch(at, at + 1, at + 0.5)
+        for first, last, at in stretches
+        if at is None
+        for at in (first, last - 1)
+    ]
+    return sorted([*points, *(each for each in stretches if each.at is not None)])
 
 
 def _read_constraints(
@@ -262,7 +275,9 @@ def _read_constraints(
         relative = pressure[:, index] / size[index]
         if np.any(relative > value[:, index]):
             each = classify(problem, int(index), x_mid, found.u, reading)
-            out[each] = read_constraint(value[:, index], relative, each.order)
+            stretches = read_constraint(value[:, index], relative, each.order)
+            if stretches:
+                out[each] = stretches
     return out
 
 
@@ -299,10 +314,12 @@ def _as_profile(
 
 class Labelled(NamedTuple):
     """Course of the controls over the intervals: `labels` `(N, m)`, kinds as far as a transcription
-    shows them; `position` `(N, m)` between the bounds.
+    shows them; `close` `(N, m)`, kinds by the distance from the bounds alone; `position` `(N, m)`
+    between the bounds.
     """
 
     labels: np.ndarray
+    close: np.ndarray
     position: np.ndarray
 
 
@@ -312,22 +329,29 @@ def label(problem: Problem, found: Transcribed) -> tuple[Labelled, Reading]:
     span = scales.v[:m]
     bent = np.max(np.abs(found.curvature), axis=0) * span > 1e-6 * scales.switching
     position = position_of(problem, found.u, span)
-    lean = np.mean(position, axis=0)
     # A control with a strictly convex Hamiltonian may lie close to a bound without being on it:
     # there the multiplier outweighs the distance only on the bound.
     strength = np.abs(found.bound_multiplier) * span * found.final_time
     slack = 0.5 * (1.0 - np.abs(position))
     loose = bent & (strength < 10.0 * slack * np.abs(found.objective))
     position = np.where(loose, np.clip(position, -0.5, 0.5), position)
-    labels = np.where(position > 0.9, UPPER, np.where(position < -0.9, LOWER, INTERIOR))
-    labels = _label_rates(problem, found, scales, labels)
+    close = np.where(position > 0.9, UPPER, np.where(position < -0.9, LOWER, INTERIOR))
+    close = _label_rates(problem, found, scales, close)
+    # A singular arc may run close to a bound too, with next to no multiplier, and the midpoint rule
+    # lets the control alternate there from interval to interval.
+    largest = np.maximum(np.max(strength, axis=0), 1e-300)
+    is_off = (close == INTERIOR) | ((strength / largest < slack) & (np.abs(close) == UPPER))
+    is_off[1:-1] |= is_off[:-2] & is_off[2:]
+    labels = np.where(is_off & ~bent, INTERIOR, close)
+    levels = np.mean(position, axis=0, where=is_off | ~np.any(is_off, axis=0))
+    lean = position[[0, -1]].T - levels[:, None]
     is_end_free = np.zeros(m, dtype=bool)
     if np.any((labels[-1] == INTERIOR) & ~bent):
         moves = np.asarray(_moves(problem, found.x[-1], found.u[-1]))
         is_asked_for = problem.is_fixed_final | (problem.n_boundary > 0)
         is_asked_for |= np.asarray(_end_slope(problem, found.final_time, found.x[-1])) != 0.0
         is_end_free = ~np.any(moves[is_asked_for], axis=0)
-    return Labelled(labels, position), Reading(scales, lean, is_end_free, bent, {}, {})
+    return Labelled(labels, close, position), Reading(scales, lean, is_end_free, bent, {}, {})
 
 
 def read(
@@ -337,11 +361,12 @@ def read(
     reading: Reading,
     imposed: Sequence[Sequence[tuple[int, float]]] | None,
     longest_switch: int,
-    with_constraints: bool,
+    with_constraints: bool = True,
+    by_distance: bool = False,
 ) -> Track:
     """Read the structure off a transcription; that of the controls may be `imposed`."""
-    m, (labels, position) = problem.m, labelled
-    labels = labels.copy()
+    m, position = problem.m, labelled.position
+    labels = (labelled.close if by_distance else labelled.labels).copy()
     grid = np.linspace(0.0, float(found.final_time), len(found.x))
     middles, h = 0.5 * (grid[1:] + grid[:-1]), float(grid[1])
     costate, multiplier = found.costate.copy(), np.zeros_like(found.multiplier)
@@ -388,8 +413,9 @@ def read(
     )
 
 
-def is_undetermined(problem: Problem, found: Transcribed, scales: Scales) -> bool:
+def is_undetermined(problem: Problem, found: Transcribed, reading: Reading) -> bool:
     """Whether something that moves nothing of consequence is held by the barrier alone."""
+    scales = reading.scales
     if np.any(np.max(found.multiplier * scales.constraint, axis=0) > scales.hamiltonian * 1e-4):
         # What holds a constraint has no pull of its own.
         return False
@@ -401,15 +427,89 @@ def is_undetermined(problem: Problem, found: Transcribed, scales: Scales) -> boo
     drift *= np.max(np.abs(found.x[:, designs]), axis=0)
     end = np.abs(found.costate[-1, designs]) * np.max(np.abs(found.x[:, designs]), axis=0)
     least = 1e-4 * abs(found.objective)
-    return bool(np.any(pull < least) or np.any((drift < 1e-9 * least) & (end < least)))
+    # Nor has a control a pull where the Hamiltonian is bent, or a singular arc determines it.
+    is_loose = any(
+        np.max(_relative_share(problem, found, scales, j)) < 1e-6
+        for j in np.flatnonzero((pull < least) & ~reading.is_convex).tolist()
+    )
+    return is_loose or bool(np.any((drift < 1e-9 * least) & (end < least)))
+
+
+def _canonical(found: Transcribed) -> np.ndarray:
+    """States and costates at the midpoints `(N, 2n)`."""
+    return np.concatenate([0.5 * (found.x[1:] + found.x[:-1]), found.costate[1:]], axis=1)
+
+
+def _relative_share(problem: Problem, found: Transcribed, scales: Scales, j: int) -> np.ndarray:
+    """Magnitude `(N,)` of what determines a control on a singular arc of order one, scaled."""
+    size = scales.v[j] * found.final_time**2 / scales.switching[j]
+    return np.abs(np.asarray(_share(problem, j, _canonical(found), found.u))) * size
 
 
 @eqx.filter_jit
-def _bend(problem: Problem, j: int, order: int, y, u):
-    return jax.vmap(lambda y, u: switching_bend(problem, j, order, y, u))(y, u)
+def _share(problem: Problem, j: int, y, u):
+    return jax.vmap(lambda y, u: switching_share(problem, j, y, u))(y, u)
 
 
-def chatters(problem: Problem, found: Transcribed, labels: np.ndarray, reading: Reading) -> bool:
+@eqx.filter_jit
+def _bend(problem: Problem, j: int, y, u):
+    return jax.vmap(lambda y, u: switching_bend(problem, j, 2, y, u))(y, u)
+
+
+def chatters(problem: Problem, found: Transcribed, labels: np.ndarray, reading: Reading) -> str:
+    """Why a motion must switch ever faster, in words; empty where it need not."""
+    return (
+        _alternates(problem, found, reading)
+        or _touches_without_end(problem, found, reading)
+        or _meets_bound_from_even_order(problem, found, labels, reading)
+    )
+
+
+# How often a control that has no reason to jump must do so to and fro, and by which share of half
+# its range.
+_TURNS, _LEAP = 6, 0.4
+
+
+def _alternates(problem: Problem, found: Transcribed, reading: Reading) -> str:
+    """Whether a control in which the Hamiltonian is bent, and has one minimum, jumps to and fro.
+
+    Where the Hamiltonian has two, or is least at both bounds, a mixture of them is better than any
+    value between: the transcription alternates as fast as its grid allows.
+    """
+    position = position_of(problem, found.u, reading.scales.v[: problem.m])
+    h = found.final_time / len(position)
+    for j in np.flatnonzero(reading.is_convex).tolist():
+        step = np.diff(position[:, j])
+        leaps = np.flatnonzero(np.abs(step) > _LEAP)
+        turns = leaps[1:][np.sign(step[leaps[1:]]) != np.sign(step[leaps[:-1]])]
+        if len(turns) >= _TURNS:
+            return (
+                f"control {j} jumps to and fro from {h * (leaps[0] + 1):.4g} s to "
+                f"{h * (leaps[-1] + 1):.4g} s, as a mixture of values is better than any single one"
+            )
+    return ""
+
+
+def _touches_without_end(problem: Problem, found: Transcribed, reading: Reading) -> str:
+    """Whether a constraint of order three stays active, before which contact points accumulate.
+
+    Source: Robbins, Junction phenomena for optimal control with state-variable inequality
+    constraints of third order, J. Optim. Theory Appl. 31 (1980).
+    """
+    close = np.abs(found.constraint) / reading.scales.constraint < _CLOSE
+    for index, order in reading.order.items():
+        lengths = [last - first for is_close, first, last in runs(close[:, index]) if is_close]
+        if order == 3 and max(lengths, default=0) > 0.1 * len(close):
+            return (
+                f"the {problem.constraint_names[index]}, of order three, is touched ever more "
+                "often before it stays active"
+            )
+    return ""
+
+
+def _meets_bound_from_even_order(
+    problem: Problem, found: Transcribed, labels: np.ndarray, reading: Reading
+) -> str:
     """Whether a singular arc of order two, inside the bounds, follows or precedes a bound.
 
     The control would jump there, which the minimum principle rules out at the ends of a singular
@@ -417,7 +517,6 @@ def chatters(problem: Problem, found: Transcribed, labels: np.ndarray, reading: 
 
     Source: Kelley, Kopp, Moyer 1967; McDanell and Powers 1971.
     """
-    y = np.concatenate([0.5 * (found.x[1:] + found.x[:-1]), found.costate[1:]], axis=1)
     scales = reading.scales
     for j in np.flatnonzero(~reading.is_convex).tolist():
         inside = [run for run in runs(labels[:, j]) if run[0] == INTERIOR]
@@ -426,18 +525,17 @@ def chatters(problem: Problem, found: Transcribed, labels: np.ndarray, reading: 
         if last - first <= 2 or not np.any(np.abs(labels[:, j]) == UPPER):
             continue
         size = scales.v[j] * found.final_time**2 / scales.switching[j]
-        _, slope = _bend(problem, j, 1, y, found.u)
-        if np.max(np.abs(slope[first:last])) * size > 1e-6:
+        if np.max(_relative_share(problem, found, scales, j)[first:last]) > 1e-6:
             continue
-        bend = _bend(problem, j, 2, y, found.u)
+        bend = _bend(problem, j, _canonical(found), found.u)
         derivative, slope = (np.asarray(v)[first:last] for v in bend)
         if np.min(slope) * size * found.final_time**2 < 1e-3:
             continue
         singular = found.u[first:last].copy()
         singular[:, j] -= derivative / slope
         if np.median(np.abs(position_of(problem, singular, scales.v[: problem.m])[:, j])) < 0.9:
-            return True
-    return False
+            return f"control {j} switches ever faster towards a singular arc of order two"
+    return ""
 
 
 @eqx.filter_jit

@@ -48,10 +48,15 @@ class RESULTS(eqx.Enumeration):
         "The structure has more arcs than max_arcs of the solver: raise it, or look for a control "
         "that chatters."
     )
+    steep_edge = (
+        "The dynamics or the cost are infinite, or their slope is, at an edge of the motion, as "
+        "that of a square root at zero: begin or end a little beside it, keep the control a little "
+        "off its bound, or choose other states."
+    )
     chattering = (
-        "The switching times accumulate (chattering) where a singular arc of even order meets a "
-        "bound, so that no finite structure is optimal: take the truncated solution, whose cost is "
-        "above the least by what it truncates, or add a small cost of the control that chatters."
+        "The optimum chatters, its switches or contact points accumulate, so that no finite "
+        "structure is optimal: take the motion that the solution holds, whose cost is close to the "
+        "least, or add a small cost of the control that chatters."
     )
     not_certified = (
         "A solution was found but the certificate is not met: see the failed checks; try more "

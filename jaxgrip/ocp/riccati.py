@@ -5,9 +5,12 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
 from jaxgrip.solve import dense
+
+# Eigenvalues of a matrix of order one are zero below this.
+_ROUNDING = 1e-13
 
 
 class LinearQuadratic(NamedTuple):
@@ -40,6 +43,16 @@ class Sweep(NamedTuple):
     value_x: Float[Array, "N n"]
     ok: Bool[Array, ""]
     in_reach: Bool[Array, ""]
+
+
+def _inertia(matrix: Float[Array, "k k"]) -> tuple[Int[Array, ""], Int[Array, ""]]:
+    """Numbers of negative and of positive eigenvalues of a symmetric matrix, whatever its units."""
+    for _ in range(3):
+        largest = jnp.max(jnp.abs(matrix), axis=0, initial=0.0)
+        size = 1.0 / jnp.sqrt(jnp.where(largest > 0.0, largest, 1.0))
+        matrix = size[:, None] * matrix * size[None]
+    values = dense.eigvalsh(matrix)
+    return jnp.sum(values < -_ROUNDING), jnp.sum(values > _ROUNDING)
 
 
 def sweep(lq: LinearQuadratic, *, is_time_free: bool, n_multipliers: int) -> Sweep:
@@ -75,13 +88,12 @@ def sweep(lq: LinearQuadratic, *, is_time_free: bool, n_multipliers: int) -> Swe
     smallest = np.array([0, *free] if is_time_free else free, dtype=int)
     largest = np.arange(q - n_multipliers, q)
     unknown = np.concatenate([smallest, largest])
-    solved = dense.solve(saddle[unknown[:, None], unknown], -saddle[unknown, 1])
+    matrix = saddle[unknown[:, None], unknown]
+    solved = dense.solve(matrix, -saddle[unknown, 1])
     parameters = jnp.zeros(q).at[1].set(1.0).at[unknown].set(solved)
-    concave = dense.cholesky(-saddle[largest[:, None], largest])
-    is_convex, in_reach = jnp.all(jnp.isfinite(gains)), jnp.all(jnp.isfinite(concave))
-    coupling = saddle[largest[:, None], smallest]
-    convex = saddle[smallest[:, None], smallest] + coupling.T @ dense.cho_solve(concave, coupling)
-    ok = is_convex & in_reach & jnp.all(jnp.isfinite(dense.cholesky(convex)))
+    negative, positive = _inertia(matrix)
+    is_convex, in_reach = jnp.all(jnp.isfinite(gains)), negative >= n_multipliers
+    ok = is_convex & (negative == n_multipliers) & (positive == len(smallest))
 
     def forward(x, inputs):
         gain, move = inputs

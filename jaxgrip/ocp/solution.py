@@ -45,8 +45,13 @@ class Solution(eqx.Module):
       the constraint's derivatives below that one; `rate_costate` `(K, m)` of controls whose rate is
       at a bound;
     - `design_variables` `(d,)`; `boundary_multiplier` `(b,)` of the boundary conditions;
-    - `certificate`: every necessary condition with its measured value;
-    - `result`: a member of [`RESULTS`][]; `stats`: counts and times.
+    - `certificate`: every necessary condition with its measured value, None where there is no
+      extremal;
+    - `result`: a member of [`RESULTS`][]; `stats`: counts and times;
+    - `origin`: "extremal", or where there is none that is within all bounds "transcription": then
+      times, states, controls, objective, design variables and boundary multipliers are those of a
+      transcription, to its accuracy, and all else is NaN or empty; or "nothing", where not even a
+      transcription ended in a motion, and every number is NaN.
     """
 
     final_time: Float[Array, ""]
@@ -68,6 +73,7 @@ class Solution(eqx.Module):
     certificate: Certificate | None
     result: RESULTS
     stats: dict
+    origin: str = eqx.field(static=True)
 
     def state_at(self, t: Float[np.ndarray, " T"]) -> Float[np.ndarray, "T n"]:
         """States `(T, n)` at times `(T,)` [s], by cubic Hermite interpolation; for pictures."""
@@ -93,20 +99,26 @@ class Solution(eqx.Module):
 
 
 def as_failure(problem: Problem, result: RESULTS, last: Transcribed, stats: dict) -> Solution:
-    """A solution object that says why there is none, with the transcription's last states."""
+    """A solution object that says why there is none, with a transcription's motion if it is one."""
     n, d = problem.n_states, problem.n_design
-    x, u = jnp.asarray(last.x[:, :n]), jnp.asarray(last.u)
-    k, m, c = len(x), u.shape[1], last.constraint.shape[1]
+    k, m, c = len(last.x), last.u.shape[1], last.constraint.shape[1]
+    is_motion = bool(last.converged)
+
+    def kept(values) -> Array:
+        values = jnp.asarray(values)
+        return values if is_motion else jnp.full(values.shape, jnp.nan)
+
+    x, u = kept(last.x[:, :n]), kept(last.u)
     return Solution(
-        final_time=jnp.asarray(last.final_time),
-        objective=jnp.asarray(last.objective if result == RESULTS.chattering else jnp.nan),
+        final_time=kept(last.final_time),
+        objective=kept(last.objective),
         switching_times=jnp.zeros(0),
         structure=Structure(
             np.zeros((0, m), dtype=int),
             np.zeros((0, c), dtype=bool),
             *(np.zeros((2, 0), dtype=int)),
         ),
-        t=jnp.linspace(0.0, float(last.final_time), k),
+        t=kept(np.linspace(0.0, float(last.final_time), k)),
         x=x,
         x_rate=jnp.full(x.shape, jnp.nan),
         u=jnp.concatenate([u, u[-1:]]),
@@ -116,11 +128,12 @@ def as_failure(problem: Problem, result: RESULTS, last: Transcribed, stats: dict
         multiplier=jnp.full((k, c), jnp.nan),
         jumps=jnp.zeros((0, 0)),
         rate_costate=jnp.full((k, m), jnp.nan),
-        design_variables=jnp.asarray(last.x[0, n : n + d]),
-        boundary_multiplier=jnp.asarray(last.boundary_multiplier),
+        design_variables=kept(last.x[0, n : n + d]),
+        boundary_multiplier=kept(last.boundary_multiplier),
         certificate=None,
         result=result,
         stats=stats,
+        origin="transcription" if is_motion else "nothing",
     )
 
 
@@ -184,4 +197,5 @@ def as_solution(
         certificate=certificate,
         result=result,
         stats=stats,
+        origin="extremal",
     )

@@ -13,8 +13,9 @@ class Solver(eqx.Module):
     **Arguments:** `transcription`, `shooting`: their configurations; `starts`: number of guesses
     that are transcribed, the straight line and bent ones, of which the best is kept, since a motion
     may have several local optima; `arcs`: arcs of the compiled shooting code, doubled as far as
-    `max_arcs` where a structure has more or the accuracy asks for more; `max_rounds`: how often the
-    structure may be mended.
+    `max_arcs` where a structure has more or the accuracy asks for more; `max_rounds`: how often a
+    structure may be shot and mended; `max_transcriptions` and `max_shootings`: the most that are
+    spent in all before the solver gives up.
 
     **Raises:** `ValueError` for a number below one.
     """
@@ -25,9 +26,12 @@ class Solver(eqx.Module):
     arcs: int = 12
     max_arcs: int = 96
     max_rounds: int = 15
+    max_transcriptions: int = 60
+    max_shootings: int = 40
 
     def __check_init__(self):
-        for name in ("starts", "arcs", "max_arcs", "max_rounds"):
+        counts = "starts", "arcs", "max_arcs", "max_rounds", "max_transcriptions", "max_shootings"
+        for name in counts:
             value = getattr(self, name)
             if not isinstance(value, int) or value < 1:
                 raise ValueError(

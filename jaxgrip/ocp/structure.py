@@ -376,20 +376,22 @@ def lay_out(
     )
 
 
-def bracket_singular(profile: Profile, position: float, to_the_end: bool = False) -> Profile:
+def bracket_singular(
+    profile: Profile, lean: tuple[float, float], to_the_end: bool = False
+) -> Profile:
     """Give a singular segment at either end of the horizon a short bang segment beyond it.
 
     Fixed boundary states leave no room for a singular arc there; where the transcription is too
-    coarse to show the bang, the side to which the control leans is the best guess. Where the
+    coarse to show the bang, the side to which the control leans there is the best guess. Where the
     control moves free components of the final state only, a singular arc may last `to_the_end`.
     """
-    kind = UPPER if position > 0.0 else LOWER
+    first, last = (UPPER if side > 0.0 else LOWER for side in lean)
     end = profile[-1].end
     length = 0.01 * end
     if profile[0].kind == SINGULAR:
-        profile = [Segment(kind, length), *profile]
+        profile = [Segment(first, length), *profile]
     if profile[-1].kind == SINGULAR and not to_the_end:
-        profile = [*profile[:-1], Segment(SINGULAR, end - length), Segment(kind, end)]
+        profile = [*profile[:-1], Segment(SINGULAR, end - length), Segment(last, end)]
     return profile
 
 
@@ -443,8 +445,10 @@ def collect_profiles(
 def _relabel(profile: Profile, t: np.ndarray, label) -> Profile:
     """Replace each segment by runs of what `label(segment, indices of t inside)` says."""
     new: Profile = []
+    # The end of an arc belongs to what comes before it, whichever way it is rounded.
+    least = COINCIDENT * profile[-1].end
     for start, segment in zip(starts_of(profile), profile, strict=True):
-        inside = np.flatnonzero((t > start) & (t < segment.end))
+        inside = np.flatnonzero((t > start + least) & (t < segment.end - least))
         if inside.size == 0:
             new.append(segment)
             continue
@@ -518,14 +522,15 @@ def mend_constraint(
     order: int,
     tolerance: float,
 ) -> Profile:
-    """Rewrite a constraint's segments where it is violated or its multiplier is negative.
+    """Rewrite a constraint's segments where it is violated, or its multiplier is negative or grows.
 
     **Arguments:** `t` `(K,)` increasing times [s]; `value` and `multiplier` `(K,)`, scaled to order
     one; `jumps`, the scaled jump parameter of each point where the constraint touches [s];
     `order` of the constraint; `tolerance` on value and multiplier.
 
     **Returns:** the new segments. A constraint of second or higher order that is violated is made
-    to touch first, and where it still is on both sides of the point, to hold on an arc.
+    to touch first, and where it still is on both sides of the point, to hold on an arc; one of
+    third order is made to touch once more, since no arc of it is optimal.
     """
     touches = {b.end for b, a in pairwise(profile) if b.kind == a.kind == FREE}
     lost = {time for time in touches if jumps.get(time, 0.0) < -tolerance}
@@ -534,7 +539,9 @@ def mend_constraint(
 
     def label(segment: Segment, inside: np.ndarray):
         if segment.kind == ACTIVE:
-            return np.where(multiplier[inside] < -tolerance, FREE, ACTIVE)
+            pull = multiplier[inside]
+            grows = (np.diff(pull, prepend=pull[0]) > tolerance) & (order > 0)
+            return np.where((pull < -tolerance) | grows, FREE, ACTIVE)
         return np.where(value[inside] > tolerance, ACTIVE, FREE)
 
     labelled = _relabel(profile, t, label)
@@ -545,13 +552,16 @@ def mend_constraint(
         starts_of(labelled), labelled, _kind_before(profile, labelled), strict=True
     ):
         violated = segment.kind == ACTIVE and old == FREE
-        if violated and not any(start <= time <= segment.end for time in touches):
+        is_new = order > 2 or not any(start <= time <= segment.end for time in touches)
+        if violated and is_new:
             inside = (t > start) & (t < segment.end)
             if mended and mended[-1].kind == FREE:
                 mended.pop()
             mended.append(Segment(FREE, float(t[inside][np.argmax(value[inside])])))
         else:
             mended.append(segment)
+    if mended[-1].end < profile[-1].end:
+        mended.append(Segment(FREE, profile[-1].end))
     return _merge_active(mended)
 
 

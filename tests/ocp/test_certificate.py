@@ -11,7 +11,7 @@ import pytest
 import jaxgrip as jg
 from jaxgrip.ocp.certificate import certify
 from jaxgrip.ocp.conditions import evaluate_ends, evaluate_stages, residuals
-from jaxgrip.ocp.extremals import Certified
+from jaxgrip.ocp.extremals import Certified, _stage_times
 from jaxgrip.ocp.pipeline import search
 from jaxgrip.ocp.solver import Solver
 
@@ -151,7 +151,29 @@ def test_uncertified_solutions_raise_with_the_failed_checks(monkeypatch, problem
     )
     sol = jg.ocp.solve(problem, solver=Solver(starts=1), throw=False)
     assert sol.result == jg.ocp.RESULTS.not_certified
-    with pytest.raises(jg.ocp.SolveError, match=r"\(failed: something\)\.$") as caught:
+    with pytest.raises(jg.ocp.SolveError, match=r"\(failed: something\), after 5 of") as caught:
         jg.ocp.solve(problem, solver=Solver(starts=1))
     assert str(caught.value).count(".") == 1
     assert caught.value.solution.certificate.checks == (check,)
+
+
+def test_constraint_that_would_have_to_pull(extremal_of):
+    """On an arc of order two the multiplier is convex: its curvature is what the wall presses.
+
+    Breakwell's falls there in a straight line. A bulge upwards of the same ends falls all the way
+    too, but means a wall that pulls.
+    """
+    extremal = extremal_of(jg.models.ocp_problems.bryson_denham(1 / 9))
+    problem = jg.models.ocp_problems.bryson_denham(1 / 9)
+    arcs, active = extremal.shot.arcs, np.asarray(extremal.plan.active)[:, 0]
+    v = np.array(arcs.stage_v)
+    first, last = np.flatnonzero(active)[[0, -1]]
+    edges = np.concatenate([[0.0], np.asarray(arcs.times)])
+    share = (_stage_times(np.asarray(arcs.times), Solver().shooting) - edges[first]) / (
+        edges[last + 1] - edges[first]
+    )
+    bulge = 0.1 * np.max(v[..., 1]) * share * (1.0 - share)
+    v[..., 1] += np.where(active[:, None, None], bulge, 0.0)
+    assert np.all(np.diff(v[active][..., 1].ravel()) < 0.0)
+    assert "pressure of the constraints" not in verdict(problem, extremal)
+    assert "pressure of the constraints" in verdict(problem, extremal, stage_v=jnp.asarray(v))

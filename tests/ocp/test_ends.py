@@ -185,3 +185,112 @@ def test_design_variable_at_its_bound(bounds, gain):
     sol = solve(lever(0.3, bounds))
     np.testing.assert_allclose(sol.design_variables, [gain], rtol=1e-12)
     np.testing.assert_allclose(sol.final_time, 2.0 / np.sqrt(gain), rtol=1e-11)
+
+
+def move(x, u):
+    return u
+
+
+def test_design_variable_that_is_the_final_time():
+    """|u| <= 1 over the distance one: T = p = 1 and T + p^2 = 2."""
+    sol = solve(
+        Problem(
+            lambda x, u, p: u,
+            terminal_cost=lambda t, x, p: t + p[0] ** 2,
+            initial_state=[0.0],
+            final_state=[1.0],
+            final_time=Free(2.0),
+            control_bounds=([-1.0], [1.0]),
+            design_variables=Free([1.0], [0.1], [10.0]),
+            boundary_conditions=lambda x0, t, x1, p: jnp.stack([p[0] - t]),
+        )
+    )
+    np.testing.assert_allclose(sol.final_time, 1.0, rtol=1e-11)
+    np.testing.assert_allclose(sol.design_variables, [1.0], rtol=1e-11)
+    np.testing.assert_allclose(sol.objective, 2.0, rtol=1e-11)
+
+
+def gain_as_time(exponent, guess):
+    return Problem(
+        lambda x, u, p: p * u,
+        running_cost=lambda x, u, p: effort(x, u),
+        terminal_cost=lambda t, x, p: t,
+        initial_state=[0.0],
+        final_state=[1.0],
+        final_time=Free(guess),
+        control_bounds=WIDE,
+        design_variables=Free([1.2], [0.1], [10.0]),
+        boundary_conditions=lambda x0, t, x1, p: jnp.stack([p[0] - t**exponent]),
+    )
+
+
+@pytest.mark.parametrize(
+    ("exponent", "guess"), [(1.0, 1.2), (1.0, 1.1066819), (1.0, 4.0), (-1.0, 1.2)]
+)
+def test_gain_that_is_tied_to_the_final_time(exponent, guess):
+    """p = T^k: u = T^(-k-1), and T + T^(-2k-1) / 2 is least where T^(2k+2) = k + 1/2; for k = -1,
+    where u = 1, it is 3 T / 2 and T falls to the bound 0.1 of p = 1 / T, which is 10.
+    """
+    sol = solve(gain_as_time(jnp.array(exponent), guess))
+    time = 1.5**0.25 if exponent > 0.0 else 0.1
+    np.testing.assert_allclose(sol.final_time, time, rtol=1e-9)
+    cost = time + 0.5 * time ** (-2.0 * exponent - 1.0)
+    np.testing.assert_allclose(sol.objective, cost, rtol=1e-10)
+
+
+@pytest.mark.parametrize("guess", [0.5, 3.0])
+def test_start_and_design_variable_that_are_the_final_time(guess):
+    """x(0) = p = T and |u| <= 1 to the place three: T = 3 / 2."""
+    sol = solve(
+        Problem(
+            lambda x, u, p: u,
+            terminal_cost=lambda t, x, p: t,
+            initial_state=[Free(1.0)],
+            final_state=[3.0],
+            final_time=Free(guess),
+            control_bounds=([-1.0], [1.0]),
+            design_variables=Free([1.0], [0.1], [5.0]),
+            boundary_conditions=lambda x0, t, x1, p: jnp.stack([x0[0] - p[0], p[0] - t]),
+        )
+    )
+    np.testing.assert_allclose(sol.final_time, 1.5, rtol=1e-11)
+    np.testing.assert_allclose(sol.design_variables, [1.5], rtol=1e-11)
+    np.testing.assert_allclose(sol.x[0], [1.5], rtol=1e-11)
+
+
+def test_design_variables_tied_to_each_other_in_a_fixed_time():
+    """x' = p u + q with q = 2 p: u = 1 / p - 2 and u^2 / 2 + p^2 / 2 is least where
+    p^4 + 2 p = 1.
+    """
+    sol = solve(
+        Problem(
+            lambda x, u, p: p[:1] * u + p[1:],
+            running_cost=lambda x, u, p: effort(x, u),
+            terminal_cost=lambda t, x, p: 0.5 * p[0] ** 2,
+            initial_state=[0.0],
+            final_state=[1.0],
+            final_time=1.0,
+            control_bounds=WIDE,
+            design_variables=Free([1.0, 1.0], [0.1, 0.1], [10.0, 10.0]),
+            boundary_conditions=lambda x0, t, x1, p: jnp.stack([p[1] - 2.0 * p[0]]),
+        )
+    )
+    gain = next(r.real for r in np.roots([1.0, 0.0, 0.0, 2.0, -1.0]) if r.real > 0 == r.imag)
+    np.testing.assert_allclose(sol.design_variables, [gain, 2.0 * gain], rtol=1e-9)
+
+
+def test_start_on_a_circle():
+    """The shortest way from a circle to a place begins where the ray to it leaves the circle."""
+    sol = solve(
+        Problem(
+            move,
+            running_cost=effort,
+            initial_state=[Free(1.0), Free(0.1)],
+            final_state=[3.0, 4.0],
+            final_time=1.0,
+            control_bounds=([-20.0] * 2, [20.0] * 2),
+            boundary_conditions=lambda x0, t, x1: jnp.stack([x0 @ x0 - 1.0]),
+        )
+    )
+    np.testing.assert_allclose(sol.x[0], [0.6, 0.8], atol=1e-10)
+    np.testing.assert_allclose(sol.objective, 8.0, rtol=1e-11)

@@ -10,7 +10,13 @@ from numpy.polynomial import Polynomial
 import jaxgrip as jg
 from jaxgrip.models import ocp_problems as problems
 from jaxgrip.ocp.arcs import radau
-from jaxgrip.ocp.hamiltonian import expand, hamiltonian_flow, switching_bend, switching_slope
+from jaxgrip.ocp.hamiltonian import (
+    expand,
+    hamiltonian_flow,
+    switching_bend,
+    switching_share,
+    switching_slope,
+)
 
 
 def swing(x, u):
@@ -146,6 +152,31 @@ def test_order_of_singular_arcs():
     ):
         found = switching_bend(problem, 0, order, at, control)
         np.testing.assert_allclose(found, bend, atol=1e-15)
+
+
+def test_share_of_a_control_in_the_bend(swing_problem):
+    """The first control enters linearly, and no first derivative contains it."""
+    y, u = jnp.array([0.3, -0.7, 1.1, 1.0, -2.0, 0.5]), jnp.array([0.4, -0.2])
+    share = switching_share(swing_problem, 0, y, u)
+    _, slope = switching_bend(swing_problem, 0, 1, y, u)
+    np.testing.assert_allclose(share, slope, rtol=1e-13)
+
+
+def test_a_model_that_expands_itself_is_told_the_same(finger_problem):
+    problem = finger_problem("A")
+    plain = eqx.tree_at(
+        lambda p: p.dynamics,
+        problem,
+        jax.tree_util.Partial(lambda f, x, u: f(x, u), problem.dynamics),
+    )
+    y, u = jnp.linspace(-1.0, 1.5, 12), jnp.array([0.1, -0.2, 0.3])
+
+    @eqx.filter_jit
+    def both(problem):
+        return switching_slope(problem, y, u), switching_share(problem, 1, y, u)
+
+    for one, other in zip(both(problem), both(plain), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-11)
 
 
 def test_flow_keeps_the_hamiltonian(swing_problem):

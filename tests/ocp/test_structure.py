@@ -248,12 +248,12 @@ def test_mend_overlooks_rounding():
 
 
 def test_singular_ends_are_bracketed_by_bangs():
-    profile = bracket_singular([Segment(SINGULAR, 2.0)], -0.3)
-    assert kinds(profile) == [LOWER, SINGULAR, LOWER]
+    profile = bracket_singular([Segment(SINGULAR, 2.0)], (-0.3, 0.4))
+    assert kinds(profile) == [LOWER, SINGULAR, UPPER]
     np.testing.assert_allclose(ends(profile), [0.02, 1.98, 2.0])
     inner = [Segment(UPPER, 0.2), Segment(SINGULAR, 0.7), Segment(LOWER, 1.0)]
-    assert bracket_singular(inner, 0.3) == inner
-    profile = bracket_singular([Segment(UPPER, 0.2), Segment(SINGULAR, 2.0)], -0.3, True)
+    assert bracket_singular(inner, (0.3, 0.3)) == inner
+    profile = bracket_singular([Segment(UPPER, 0.2), Segment(SINGULAR, 2.0)], (-0.3, 0.1), True)
     assert kinds(profile) == [UPPER, SINGULAR]
     plan = lay_out_controls([profile], 2).plan
     assert (plan.rule.tolist(), plan.at.tolist()) == ([TANGENCY], [0])

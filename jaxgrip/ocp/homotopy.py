@@ -1,0 +1,170 @@
+"""A problem reached from an easier one, whose numbers change little by little."""
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from jaxgrip.ocp.extremals import constraint_values, follow
+from jaxgrip.ocp.problem import Problem
+from jaxgrip.ocp.results import RESULTS
+from jaxgrip.ocp.search import Found, search, timed
+from jaxgrip.ocp.solver import Solver
+
+_SHORTEST_STRIDE = 1e-3
+# What an easier problem that the search makes itself is given: shootings of a structure,
+# transcriptions, shootings on the way back.
+_ROUNDS, _TRANSCRIPTIONS, _STEPS = 6, 4, 16
+# Where another problem may lead to what the search did not find.
+_HARD = (
+    RESULTS.transcription_failed,
+    RESULTS.shooting_failed,
+    RESULTS.structure_failed,
+    RESULTS.too_many_arcs,
+    RESULTS.not_certified,
+)
+
+
+def continue_from(problem: Problem, solver: Solver, easier: Problem) -> Found:
+    """Search for an extremal of another problem, and change its numbers until it is this one."""
+    numbers, rest = eqx.partition(problem, eqx.is_inexact_array)
+    others, other_rest = eqx.partition(easier, eqx.is_inexact_array)
+    shapes = [[leaf.shape for leaf in jax.tree.leaves(each)] for each in (numbers, others)]
+    if shapes[0] != shapes[1] or not eqx.tree_equal(rest, other_rest):
+        raise ValueError(
+            "continued_from must be a Problem that differs in numbers only, with the same "
+            "functions; numbers that they close over must be JAX arrays."
+        )
+    found = search(easier, solver)
+    if found.result != RESULTS.successful:
+        sentence = RESULTS[found.result].split(":")[0]
+        detail = f"the easier problem itself was not solved: {sentence}"
+        return found._replace(certified=None, result=RESULTS.continuation_failed, detail=detail)
+    return _walk(problem, solver, easier, found)
+
+
+def _walk(
+    problem: Problem, solver: Solver, easier: Problem, found: Found, most: int | float = math.inf
+) -> Found:
+    """Follow an extremal of an easier problem to this one, until so many shootings were spent."""
+    numbers, rest = eqx.partition(problem, eqx.is_inexact_array)
+    others, _ = eqx.partition(easier, eqx.is_inexact_array)
+    stats, share, stride = found.stats, 0.0, 1.0
+    while share < 1.0:
+        if stride < _SHORTEST_STRIDE or stats["rounds"] >= most:
+            detail = f"at {share:.4g} of the way"
+            return Found(None, RESULTS.continuation_failed, stats, found.last, detail)
+        reached = min(share + stride, 1.0)
+        mixed = jax.tree.map(partial(_between, reached), others, numbers)
+        stats["history"].append(f"numbers at {reached:.4g} of the way")
+        mixed = eqx.combine(mixed, rest)
+        certified = timed(stats, "shooting", follow, mixed, solver, found.certified, stats, most)
+        if certified is not None and certified.certificate.passed:
+            found, share, stride = found._replace(certified=certified), reached, 2.0 * stride
+        else:
+            stride = 0.5 * (reached - share)
+    return found
+
+
+def _between(share: float, start: Array, end: Array) -> Array:
+    """Numbers a share of the way between others; where one is infinite, the latter."""
+    is_finite = jnp.isfinite(start) & jnp.isfinite(end)
+    start = jnp.where(is_finite, start, end)
+    return jnp.where(start == end, end, start + share * (end - start))
+
+
+def find(problem: Problem, solver: Solver, structure: Sequence | None = None) -> Found:
+    """Search for an extremal, and where that fails for one of an easier problem, and follow that.
+
+    Easier may be a problem with looser bounds on states and paths, with another final time where it
+    is fixed, or with wider bounds on the controls.
+    """
+    found = search(problem, solver, structure)
+    if structure is not None or found.result not in _HARD:
+        return found
+    if found.certified is not None and found.certified.certificate.is_too_coarse:
+        return found
+    stats = found.stats
+    for words, easier, target, loosened in _easier(problem):
+        if stats["rounds"] >= solver.max_shootings:
+            break
+        if stats["transcriptions"] >= solver.max_transcriptions:
+            break
+        few = dataclasses.replace(
+            solver,
+            max_rounds=min(_ROUNDS, solver.max_rounds),
+            max_transcriptions=min(
+                stats["transcriptions"] + _TRANSCRIPTIONS, solver.max_transcriptions
+            ),
+        )
+        stats["history"].append(f"continuation from {words}")
+        other = search(easier, few, stats=stats)
+        if other.result == RESULTS.successful:
+            most = min(stats["rounds"] + _STEPS, solver.max_shootings)
+            reached = _walk(target, few, loosened(other), other, most)
+            if reached.result == RESULTS.successful:
+                return reached
+    return found
+
+
+def _easier(problem: Problem) -> Iterator[tuple[str, Problem, Problem, Callable]]:
+    """Easier problems: in words; themselves; the problem to reach; from where to go to it, once the
+    easier one is solved.
+    """
+    if problem.n_constraints:
+        none = jnp.zeros(problem.n_constraints)
+        yield (
+            "no bounds on states and paths",
+            _loosen(problem, none + jnp.inf),
+            _loosen(problem, none),
+            lambda found: _loosen(problem, _excess(problem, found)),
+        )
+    if not problem.is_time_free:
+        for factor in (0.5, 0.25, 2.0):
+            time = factor * problem.final_time
+            easier = eqx.tree_at(lambda p: p.final_time, problem, time)
+            yield f"the final time {float(time):.4g} s", easier, problem, lambda _, p=easier: p
+    span = problem.upper - problem.lower
+    if np.any(np.isfinite(span)):
+        wider = problem.lower - 0.5 * span, problem.upper + 0.5 * span
+        easier = eqx.tree_at(lambda p: (p.lower, p.upper), problem, wider)
+        yield "control bounds twice as wide", easier, problem, lambda _: easier
+
+
+class _Loosened(eqx.Module):
+    """Path constraints less what they may exceed."""
+
+    constraints: Callable
+    excess: Float[Array, " c"]
+
+    def __call__(self, x: Float[Array, " n"], u: Float[Array, " m"]) -> Float[Array, " c"]:
+        """The constraints."""
+        return self.constraints(x, u) - self.excess
+
+
+def _loosen(problem: Problem, excess: Float[Array, " c"]) -> Problem:
+    """The problem with constraints that may exceed their bounds."""
+    above, below = np.array(problem.bounded_above, int), np.array(problem.bounded_below, int)
+    by_upper, by_lower, by_path = jnp.split(excess, np.cumsum([len(above), len(below)]))
+    looser = eqx.tree_at(
+        lambda p: (p.state_upper, p.state_lower),
+        problem,
+        (problem.state_upper.at[above].add(by_upper), problem.state_lower.at[below].add(-by_lower)),
+    )
+    if problem.path_constraints is None:
+        return looser
+    path = _Loosened(problem.path_constraints, by_path)
+    return eqx.tree_at(lambda p: p.path_constraints, looser, path)
+
+
+def _excess(problem: Problem, found: Found) -> Float[Array, " c"]:
+    """By how much a motion exceeds the bounds of the constraints, and a little more."""
+    course = found.certified.track.course
+    most = np.max(np.asarray(constraint_values(problem, course.x, course.u)), axis=0)
+    return jnp.asarray(np.where(most > 0.0, 1.001 * most, 0.0))

@@ -1,0 +1,201 @@
+"""A look at the functions of a problem before anything runs: what they take, read and return."""
+
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.errors import (
+    ConcretizationTypeError,
+    NonConcreteBooleanIndexError,
+    TracerArrayConversionError,
+    TracerBoolConversionError,
+    TracerIntegerConversionError,
+)
+from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal
+
+from jaxgrip.checks import brief
+
+# The last is what the others derive from.
+_REMEDIES = {
+    TracerBoolConversionError: "branches on a number that JAX traces (if, while, and, or, not, "
+    "min, max): use jax.numpy.where, jax.numpy.minimum or jax.lax.cond",
+    NonConcreteBooleanIndexError: "picks entries by a condition: use jax.numpy.where",
+    TracerArrayConversionError: "hands a number that JAX traces to NumPy (np.sin, np.array): use "
+    "the function of the same name in jax.numpy",
+    TracerIntegerConversionError: "takes a number that JAX traces as an index or a count: use "
+    "jax.numpy.interp, jax.lax.switch or a JAX array in place of the list",
+    ConcretizationTypeError: "makes a Python number of one that JAX traces (float, int, math.sin): "
+    "use jax.numpy",
+}
+# What runs its inner program once and on the same arguments.
+_CALLS = ("jit", "pjit", "closed_call", "checkpoint", "custom_jvp_call", "custom_vjp_call")
+
+
+def probe(
+    name: str, function: Callable, arguments: dict[str, Any], shape: tuple[int | None, ...]
+) -> tuple[int, ...]:
+    """Trace a function of a statement once, and see to what it takes, uses and returns.
+
+    **Arguments:** `name` of the function in the statement; `arguments`, arrays or lists of them, by
+    what they are in words; `shape` of what it must return, None for any length.
+
+    **Returns:** the shape.
+
+    **Raises:** `ValueError` with one sentence where the function takes other arguments, cannot be
+    traced, returns something else, or uses an entry beyond those of an array, in whose place JAX
+    silently takes another.
+    """
+    if not callable(function):
+        raise ValueError(
+            f"{name} must be a function of {', '.join(arguments)}, not {brief(function)}."
+        )
+    _check_signature(name, function, list(arguments))
+    dynamic, static = eqx.partition((function, list(arguments.values())), eqx.is_array)
+
+    def call(dynamic):
+        function, values = eqx.combine(dynamic, static)
+        return function(*values)
+
+    try:
+        program, out = jax.make_jaxpr(call, return_shape=True)(dynamic)
+    except Exception as error:
+        reason = next((text for kind, text in _REMEDIES.items() if isinstance(error, kind)), None)
+        if reason is None:
+            sizes = ", ".join(
+                f"{word} {jax.tree.map(jnp.shape, v)}" for word, v in arguments.items()
+            )
+            text = next(iter(str(error).splitlines()), "").rstrip(".")
+            reason = f"raises {type(error).__name__} for {sizes}: {text}"
+        raise ValueError(f"{name} {reason}.") from error
+    given = [word for word, value in arguments.items() for _ in jax.tree.leaves(value)]
+    # The numbers of the function itself come first.
+    own = program.jaxpr.invars[len(program.jaxpr.invars) - len(given) :]
+    words = dict(zip(own, given, strict=True))
+    for what, index, size in _misses(program.jaxpr, program.consts, words, {}):
+        whole = "an array" if what is None else f"the {what}"
+        raise ValueError(
+            f"{name} uses entry {index} of {whole}, whose entries are numbered 0 to {size - 1}: "
+            "JAX would silently take another one or none."
+        )
+    own = getattr(out, "shape", None)
+    if (
+        own is None
+        or len(own) != len(shape)
+        or any(k not in (None, length) for k, length in zip(shape, own, strict=True))
+    ):
+        wanted = "a vector" if None in shape else f"an array of shape {shape}"
+        raise ValueError(
+            f"{name} must return {wanted if shape else 'a scalar'}, not {_in_words(out)}."
+        )
+    if out.dtype != np.float64:
+        raise ValueError(f"{name} must return 64-bit floating-point numbers, not {out.dtype}.")
+    return own
+
+
+def _in_words(out) -> str:
+    if hasattr(out, "shape"):
+        return f"an array of shape {out.shape}"
+    if isinstance(out, list | tuple):
+        return f"a {type(out).__name__} of {len(out)}: join them by jax.numpy.stack"
+    return type(out).__name__.removesuffix("Type")
+
+
+def _check_signature(name: str, function: Callable, words: list[str]):
+    try:
+        signature = inspect.signature(function)
+    except ValueError:
+        # Some built-in functions do not tell.
+        return
+    try:
+        signature.bind(*words)
+    except TypeError:
+        raise ValueError(
+            f"{name} must take {len(words)} arguments ({', '.join(words)}), not {signature}."
+        ) from None
+
+
+def _misses(
+    program: Jaxpr, constants: list, words: dict, known: dict
+) -> Iterator[tuple[str | None, int, int]]:
+    """Entries beyond those of an array: what the array is, the entry, the array's length.
+
+    **Arguments:** a `program` and its `constants`; `words` for some of its variables; `known`
+    integers that others stand for.
+    """
+    known = known | dict(zip(program.constvars, constants, strict=True))
+
+    def integers(variable):
+        value = variable.val if isinstance(variable, Literal) else known.get(variable)
+        if value is None or isinstance(value, jax.core.Tracer):
+            return None
+        return np.asarray(value) if np.asarray(value).dtype.kind in "iub" else None
+
+    for step in program.eqns:
+        values = [integers(variable) for variable in step.invars]
+        word = None if not step.invars else words.get(_key(step.invars[0]))
+        yield from ((word, index, size) for index, size in _beyond(step, values))
+        inner = [
+            each for each in jax.tree.leaves(step.params) if isinstance(each, ClosedJaxpr | Jaxpr)
+        ]
+        for each in inner:
+            body, constants = (
+                (each.jaxpr, each.consts) if isinstance(each, ClosedJaxpr) else (each, [])
+            )
+            passed = {}
+            if step.primitive.name in _CALLS and len(body.invars) == len(step.invars):
+                passed = dict(zip(body.invars, step.invars, strict=True))
+            yield from _misses(
+                body,
+                constants,
+                {own: words.get(_key(outer)) for own, outer in passed.items()},
+                {own: integers(outer) for own, outer in passed.items()},
+            )
+        is_index = all(variable.aval.dtype.kind in "iub" for variable in step.outvars)
+        if is_index and not inner and all(value is not None for value in values):
+            with jax.ensure_compile_time_eval():
+                out = step.primitive.bind(*values, **step.params)
+            out = out if step.primitive.multiple_results else [out]
+            known |= dict(zip(step.outvars, out, strict=True))
+
+
+def _key(variable):
+    """The variable where it can be looked up: a literal cannot."""
+    return None if isinstance(variable, Literal) else variable
+
+
+def _beyond(step: JaxprEqn, values: list) -> Iterator[tuple[int, int]]:
+    """Entries beyond those of the array from which a step takes or in which it sets some."""
+    name, given = step.primitive.name, step.params
+    shape = step.invars[0].aval.shape if step.invars else ()
+    if name in ("dynamic_slice", "dynamic_update_slice"):
+        is_slice = name == "dynamic_slice"
+        lengths = given["slice_sizes"] if is_slice else step.invars[1].aval.shape
+        starts = values[1:] if is_slice else values[2:]
+        rows = [(start, size, n) for start, size, n in zip(starts, shape, lengths, strict=True)]
+    elif name == "gather" and given["mode"] == jax.lax.GatherScatterMode.PROMISE_IN_BOUNDS:
+        axes, lengths = given["dimension_numbers"].start_index_map, given["slice_sizes"]
+        rows = [(_column(values[1], i), shape[k], lengths[k]) for i, k in enumerate(axes)]
+    elif name.startswith("scatter"):
+        axes = given["dimension_numbers"].scatter_dims_to_operand_dims
+        rows = [(_column(values[1], i), shape[k], 1) for i, k in enumerate(axes)]
+    else:
+        return
+    for start, size, length in rows:
+        if start is None or not start.size:
+            continue
+        last = start + length - 1
+        bad = (start < 0) | (last >= size)
+        # Some entries that are left out may be meant; a single one that is, never.
+        if np.all(bad) if name.startswith("scatter") else np.any(bad):
+            at = np.flatnonzero(bad)[0]
+            low, high = int(start.flat[at]), int(np.asarray(last).flat[at])
+            # Negative ones were counted from the end.
+            yield (low - size if low < 0 else high), size
+
+
+def _column(indices: np.ndarray | None, i: int) -> np.ndarray | None:
+    return None if indices is None else indices[..., i]
