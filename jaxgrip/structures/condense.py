@@ -51,6 +51,10 @@ class Condensed(eqx.Module):
         whole = jnp.zeros(len(self.kept)).at[kept].set(q)
         return whole.at[others].set(self.follow @ q - sag)
 
+    def on_kept(self, force: Float[Array, " n"]) -> Float[Array, " b"]:
+        """Forces on all freedoms as forces on those kept."""
+        return force[self.kept] + self.follow.T @ force[~self.kept]
+
 
 @eqx.filter_jit
 def condense(structure: Structure, loads: Load | Iterable[Load] = ()) -> Condensed:

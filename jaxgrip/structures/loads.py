@@ -82,3 +82,13 @@ def as_loads(loads: Load | Iterable[Load]) -> tuple[Load, ...]:
     if not isinstance(loads, Iterable):
         raise ValueError(f"A load is {loads!r}; give NodalForce or Inertia.")
     return tuple(loads)
+
+
+def inertia_field(loads: tuple[Load, ...]) -> tuple[Float[Array, "3"], Float[Array, "3 3"]]:
+    """a0 and W of the acceleration a0 + W X in the frame of the ground."""
+    a0, gradient = jnp.zeros(3), jnp.zeros((3, 3))
+    for load in loads:
+        if isinstance(load, Inertia):
+            constant, linear_part = load.field()
+            a0, gradient = a0 + constant, gradient + linear_part
+    return a0, gradient

@@ -3,7 +3,6 @@
 None of these depends on where the parts are.
 """
 
-import copy
 from typing import NamedTuple
 
 import equinox as eqx
@@ -16,7 +15,7 @@ from jaxgrip.assembly import Poses
 from jaxgrip.fem.elements.beam import Beam
 from jaxgrip.fem.section import BeamSection
 from jaxgrip.structures.elements import Bars, Beams, PointMasses, arm, axes, release
-from jaxgrip.structures.structure import Structure, numbered
+from jaxgrip.structures.structure import Structure
 
 # A unit of each of a0 (3,) and W (3, 3) of an acceleration a0 + W x.
 _CONSTANTS = np.eye(12)[:, :3]
@@ -188,17 +187,6 @@ def arms(structure: Structure, nodes: np.ndarray) -> Float[Array, "*k 6 6"] | No
     root = np.concatenate([layout.root, np.arange(len(layout.root), len(layout.dof))])
     flat = jax.vmap(arm)((x[nodes] - x[root[nodes]]).reshape(-1, 3))
     return flat.reshape(*nodes.shape, 6, 6)
-
-
-def unlinked(structure: Structure, more: int) -> Structure:
-    """The structure with freedoms for the nodes that follow others, and `more` after all others."""
-    layout = structure.layout
-    root = np.arange(len(layout.root))
-    fields = numbered(root, layout.turning, layout.offsets, len(layout.grounds), more)
-    result = copy.copy(structure)
-    other = layout.replaced(("unlinked", more), root=root, **fields)
-    object.__setattr__(result, "layout", other)
-    return result
 
 
 def add_matrices(

@@ -177,11 +177,16 @@ class Structure(eqx.Module):
                         "attachments alike?"
                     )
 
+    def owner(self, node: int) -> tuple[str, int]:
+        """Part of a node, and its number there."""
+        part = int(self.layout.part_of_node[node])
+        return self.names[part], node - self.layout.offsets[part]
+
     def label(self, station: int) -> str:
         """A node in words."""
-        for name, offset in zip(self.names, self.layout.offsets, strict=True):
-            if offset <= station < offset + len(self.frames[name].nodes):
-                return f"node {station - offset} of part {name!r}"
+        if station < len(self.layout.root):
+            name, number = self.owner(station)
+            return f"node {number} of part {name!r}"
         place, k = self.layout.grounds[station - len(self.layout.root)]
         return f"point {k} of {place!r}"
 
@@ -236,10 +241,10 @@ class Layout:
     equations: int
     row_springs: int
 
-    def replaced(self, key: tuple, **fields) -> "Layout":
-        """The same but for some fields; equal to others of an equal key."""
-        own = {name: value for name, value in self.__dict__.items() if name != "_key"}
-        return Layout((key, self._key), **(own | fields))
+    @property
+    def part_of_node(self) -> np.ndarray:
+        """(k,) number of the part of every node."""
+        return np.searchsorted(self.offsets, np.arange(len(self.root)), side="right") - 1
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Layout) and self._key == other._key
@@ -249,26 +254,23 @@ class Layout:
 
 
 def numbered(
-    root: np.ndarray, turning: np.ndarray, offsets: tuple[int, ...], grounds: int, more: int = 0
+    root: np.ndarray, turning: np.ndarray, offsets: tuple[int, ...], grounds: int
 ) -> dict[str, np.ndarray | int]:
     """`dof`, `freedoms` and `part_of_freedom` of a `Layout`.
 
-    Nodes have freedoms that follow no other one; `more` come after all others and are of no part.
-    The number of all freedoms stands for those that a node has not.
+    Nodes have freedoms that follow no other one. The number of all freedoms stands for those that
+    a node has not.
     """
     own = root == np.arange(len(root))
     free = np.repeat(np.stack([own, own & turning], axis=1), 3, axis=1)
     count = int(free.sum())
-    dof = np.full((len(root) + grounds, 6), count + more)
+    dof = np.full((len(root) + grounds, 6), count)
     dof[: len(root)][free] = np.arange(count)
     counts = [int(free[a:b].sum()) for a, b in itertools.pairwise([*offsets, len(root)])]
     return {
         "dof": dof[np.concatenate([root, np.arange(len(root), len(dof))])],
-        "freedoms": count + more,
-        # No inertia acts on what is added.
-        "part_of_freedom": np.concatenate(
-            [np.repeat(np.arange(len(counts)), counts), np.zeros(more, dtype=int)]
-        ),
+        "freedoms": count,
+        "part_of_freedom": np.repeat(np.arange(len(counts)), counts),
     }
 
 
