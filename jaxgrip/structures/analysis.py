@@ -18,7 +18,7 @@ from jaxgrip.structures.coupling import Numbering, coupling, in_parts, matrix
 from jaxgrip.structures.loads import Inertia, Load, NodalForce, as_loads, inertia_field
 from jaxgrip.structures.mechanisms import zero_modes
 from jaxgrip.structures.results import RESULTS, SINGULAR, Solution, StructureError, recover
-from jaxgrip.structures.structure import Structure
+from jaxgrip.structures.structure import Structure, check_whole
 
 ROUNDS = 30
 _ROUNDING = 1e-9
@@ -55,6 +55,7 @@ def solve(
     """
     loads = as_loads(loads)
     whole = structure.structure if isinstance(structure, Condensed) else structure
+    check_whole(whole, "or what condense has made of one")
     whole.check(poses)
     check_loads(structure, loads)
     solution, found = solve_linear(structure, poses, loads)
@@ -83,8 +84,6 @@ def check_loads(structure: Structure | Condensed, loads: tuple[Load, ...]) -> No
             "gravity=(0, 0, 0)."
         )
     for load in loads:
-        if not isinstance(load, Load):
-            raise ValueError(f"A load is {load!r}; give NodalForce or Inertia.")
         if not isinstance(load, NodalForce):
             continue
         node = whole.node(load.place)

@@ -13,7 +13,7 @@ from jaxgrip.structures import model
 from jaxgrip.structures.coupling import Numbering
 from jaxgrip.structures.elements import Bars
 from jaxgrip.structures.loads import Load, NodalForce, as_loads
-from jaxgrip.structures.structure import Structure
+from jaxgrip.structures.structure import Structure, check_whole
 
 
 class Condensed(eqx.Module):
@@ -56,7 +56,6 @@ class Condensed(eqx.Module):
         return force[self.kept] + self.follow.T @ force[~self.kept]
 
 
-@eqx.filter_jit
 def condense(structure: Structure, loads: Load | Iterable[Load] = ()) -> Condensed:
     """Condense every part to where it is joined, held, roped and loaded.
 
@@ -68,8 +67,16 @@ def condense(structure: Structure, loads: Load | Iterable[Load] = ()) -> Condens
 
     **Returns:** `Condensed`, for `solve` in place of the structure. It has NaN where a part has an
     inner motion without force.
+
+    **Raises:** `ValueError` for what is no structure or no load.
     """
-    keep = _kept(structure, as_loads(loads))
+    check_whole(structure)
+    return _condense(structure, as_loads(loads))
+
+
+@eqx.filter_jit
+def _condense(structure: Structure, loads: tuple[Load, ...]) -> Condensed:
+    keep = _kept(structure, loads)
     kept, others = np.flatnonzero(keep), np.flatnonzero(~keep)
     own = model.elements(structure)
     whole, load = model.stiffness(structure, own), model.inertia_loads(structure, own)

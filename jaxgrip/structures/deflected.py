@@ -18,9 +18,9 @@ from jaxgrip.structures.analysis import check_loads
 from jaxgrip.structures.balance import Place, Problem
 from jaxgrip.structures.coupling import entries
 from jaxgrip.structures.loads import Load, NodalForce, as_loads
-from jaxgrip.structures.mechanisms import giving_way, in_words
+from jaxgrip.structures.mechanisms import giving_way, in_words, zero_modes
 from jaxgrip.structures.results import RESULTS, SINGULAR, Solution, StructureError
-from jaxgrip.structures.structure import Structure
+from jaxgrip.structures.structure import Structure, check_whole
 
 # Iterations after which the path of a structure is given up.
 BUDGET = 2000
@@ -107,16 +107,8 @@ def equilibrium_path(
     if throw and walk.result not in (RESULTS.successful, RESULTS.unfinished):
         message = RESULTS[walk.result]
         raise StructureError(" ".join([message, *sentences(structure, poses, loads, found)]))
-    last = int(found.count)
+    last = int(found.count) + 1
     return EquilibriumPath(*(x[:last] for x in walk[:-1]), walk.result)
-
-
-def check_whole(structure: object) -> None:
-    """Raise `ValueError` for what is no structure as a whole."""
-    if not isinstance(structure, Structure):
-        raise ValueError(
-            f"This analysis takes a Structure as a whole, not a {type(structure).__name__}."
-        )
 
 
 def checked(structure: Structure, poses: Poses, loads: Load | Iterable[Load]) -> tuple[Load, ...]:
@@ -133,6 +125,7 @@ _ENDS = {
     path.LIMIT: RESULTS.limit,
     path.BUCKLED: RESULTS.buckled,
     path.LOOSE: RESULTS.singular,
+    path.ADRIFT: RESULTS.singular,
     path.STUCK: RESULTS.diverged,
     path.FULL: RESULTS.unfinished,
 }
@@ -191,14 +184,14 @@ def _path(
 ) -> tuple[EquilibriumPath, path.Found]:
     problem = _frozen(members.problem(structure, poses, loads))
     budget = points * 4 * path.CORRECTIONS
-    found = path.follow(problem, jnp.ones(()), step, budget, points=points)
-    count = len(structure.layout.root)
-    moved = jax.vmap(lambda at: _displacements(problem, at)[:count])(found.points.place)
+    found = path.follow(problem, jnp.ones(()), step, budget, points=points - 1)
+    count, at = len(structure.layout.root), found.points
+    moved = jax.vmap(lambda place: _displacements(problem, place)[:count])(at.place)
     walk = EquilibriumPath(
-        found.points.place.share,
-        moved,
-        found.points.stable,
-        found.points.limit,
+        jnp.concatenate([jnp.zeros(1), at.place.share]),
+        jnp.concatenate([jnp.zeros((1, count, 6)), moved]),
+        jnp.concatenate([found.held[None], at.stable]),
+        jnp.concatenate([jnp.zeros(1, dtype=bool), at.limit]),
         _result(found.code),
     )
     return walk, found._replace(points=None)
@@ -310,6 +303,8 @@ def sentences(
     share, code = float(found.place.share), int(found.code)
     if code == path.STUCK:
         return [f"The path is lost at {share:.4g} times these loads."]
+    if code == path.ADRIFT:
+        return list(zero_modes(structure, poses).sentences)
     values, ways = linear.softest(found.stiffness, found.slope, found.scale)
     count = 1 if code != path.LOOSE else int(np.sum(~(np.asarray(values) > SINGULAR)))
     shapes, places = _moved(structure, poses, found.place, ways[:, : max(count, 1)])

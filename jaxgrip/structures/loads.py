@@ -79,9 +79,13 @@ def as_loads(loads: Load | Iterable[Load]) -> tuple[Load, ...]:
     """One load or several as a tuple; `ValueError` when it is neither."""
     if isinstance(loads, Load):
         return (loads,)
-    if not isinstance(loads, Iterable):
+    if not isinstance(loads, Iterable) or isinstance(loads, str):
         raise ValueError(f"A load is {loads!r}; give NodalForce or Inertia.")
-    return tuple(loads)
+    loads = tuple(loads)
+    for load in loads:
+        if not isinstance(load, Load):
+            raise ValueError(f"A load is {load!r}; give NodalForce or Inertia.")
+    return loads
 
 
 def inertia_field(loads: tuple[Load, ...]) -> tuple[Float[Array, "3"], Float[Array, "3 3"]]:

@@ -11,7 +11,7 @@ from jaxtyping import Array
 from jaxgrip.assembly import Poses
 from jaxgrip.structures import linear, model
 from jaxgrip.structures.coupling import Numbering, coupling, matrix
-from jaxgrip.structures.structure import Structure
+from jaxgrip.structures.structure import Structure, check_whole
 
 # Of the scaled stiffness, whose largest value is some units.
 ZERO = 1e-11
@@ -38,13 +38,18 @@ def zero_modes(structure: Structure, poses: Poses, taut: Array | None = None) ->
 
     Source: 002 section 6.4.
     """
+    check_whole(structure)
+    structure.check(poses)
+    springs = model.springs(structure)
+    if taut is not None and np.shape(taut) != (springs,):
+        raise ValueError(f"taut has the shape {np.shape(taut)}; it must be ({springs},).")
     values, vectors, scale = map(np.asarray, _modes(structure, poses, taut))
     count = int(np.sum(~(values >= ZERO * values[-1])))
     q = scale[:, None] * vectors[:, :count]
     rotations = np.asarray(structure.rotations(poses))[: len(structure.layout.root)]
     u = [np.asarray(model.displacements(structure, jnp.asarray(x))) for x in q.T]
     shapes = np.reshape(u, (count, len(rotations), 2, 3))
-    shapes = np.einsum("kab,zkib->zkia", rotations, shapes).reshape(count, -1, 6)
+    shapes = np.einsum("kab,zkib->zkia", rotations, shapes).reshape(count, len(rotations), 6)
     return in_words(structure, np.asarray(structure.places(poses)), shapes)
 
 
@@ -158,7 +163,7 @@ def _of_nodes(structure: Structure, shapes: np.ndarray) -> list[str]:
     for shape in shapes:
         shape = shape / np.abs(shape).max()
         ways = np.linalg.norm(shape[:, :3], axis=1)
-        turns = ways.max() < 1e-6
+        turns = bool(ways.max() < 1e-6)
         size = np.linalg.norm(shape[:, 3:], axis=1) if turns else ways
         moving = np.flatnonzero(size > 1e-6 * size.max())
         vectors = shape[:, 3:] if turns else shape[:, :3]

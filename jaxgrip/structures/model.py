@@ -167,6 +167,17 @@ def bars(structure: Structure) -> Bar:
     )
 
 
+def springs(structure: Structure) -> int:
+    """How many springs a coupling has: ropes within parts, ties, those that turn."""
+    own = sum(
+        len(group.ends.array)
+        for frame in structure.models
+        for group in frame.elements
+        if isinstance(group, Bars) and group.kind.tension_only
+    )
+    return own + len(structure.layout.spans) + structure.layout.row_springs
+
+
 def point_masses(structure: Structure) -> tuple[np.ndarray, Float[Array, " m"]]:
     """Nodes of all point masses and the masses [kg]."""
     nodes, masses = [np.zeros(0, dtype=int)], [jnp.zeros(0)]

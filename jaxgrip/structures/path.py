@@ -19,7 +19,7 @@ from jaxgrip.structures.balance import Balance, Place, Problem, balance, of
 from jaxgrip.structures.results import SINGULAR
 
 # How a path can end.
-GOING, REACHED, LIMIT, BUCKLED, LOOSE, STUCK, FULL = range(7)
+GOING, REACHED, LIMIT, BUCKLED, LOOSE, ADRIFT, STUCK, FULL = range(8)
 # What an iteration is about.
 _TANGENT, _CORRECT, _SETTLE = range(3)
 
@@ -62,13 +62,15 @@ class Found(NamedTuple):
     """A path.
 
     `place` where it ends, with the `stiffness` and `slope` there; `code`: how it ends; `scale` of
-    the freedoms; `iterations`; `points` and the `count` of them.
+    the freedoms; `held`: whether it is stable before it is loaded; `iterations`; `points` and the
+    `count` of them.
     """
 
     place: Place
     code: Int[Array, ""]
     iterations: Int[Array, ""]
     scale: Float[Array, " n"]
+    held: Bool[Array, ""]
     stiffness: Float[Array, "n n"]
     slope: Float[Array, "e n"]
     points: Points
@@ -281,14 +283,16 @@ def follow(
             code = jnp.where((code == GOING) & (found.count >= points), FULL, code)
         else:
             code = jnp.where(limit, jnp.where(factor < LEVEL, LIMIT, BUCKLED), code)
-        code = jnp.where(loose, LOOSE, code)
+        tired = found.iterations + 1 >= budget
+        code = jnp.where(loose, LOOSE, jnp.where(tired & (phase == _SETTLE), ADRIFT, code))
         short = (bad & (step < SHORTEST * length)) | (predict & ~jnp.isfinite(step))
-        stuck = (code == GOING) & (short | (found.iterations + 1 >= budget))
+        stuck = (code == GOING) & (short | tired)
         found = found._replace(
             place=_pick(reached, rest, base),
             code=jnp.where(stuck, STUCK, code),
             iterations=found.iterations + 1,
             scale=now.scale,
+            held=jnp.where(found.iterations == 0, now.definite, found.held),
             stiffness=now.balance.stiffness,
             slope=now.balance.slope,
         )
@@ -324,6 +328,7 @@ def follow(
         jnp.array(GOING),
         jnp.array(0),
         jnp.ones(n),
+        jnp.array(False),
         jnp.zeros((n, n)),
         jnp.zeros((problem.rows, n)),
         Points(many, none, none),

@@ -11,7 +11,7 @@ from jaxgrip.assembly import Poses
 from jaxgrip.structures import model
 from jaxgrip.structures.coupling import Coupling, entries
 from jaxgrip.structures.elements import Bars, Beams
-from jaxgrip.structures.structure import Block, Structure
+from jaxgrip.structures.structure import Block, Structure, check_whole
 
 if TYPE_CHECKING:
     from jaxgrip.structures.analysis import Equilibrium
@@ -199,6 +199,8 @@ def centre_of_gravity(
     structure: Structure, poses: Poses
 ) -> tuple[Float[Array, ""], Float[Array, "3"]]:
     """Mass [kg] of parts and ties; their centre of gravity (3,) in the frame of the ground [m]."""
+    check_whole(structure)
+    structure.check(poses)
     own = model.masses(structure)
     index = np.array([structure.system.part(name) for name in structure.names], dtype=int)
     moments = own.mass[:, None] * poses.position[index]

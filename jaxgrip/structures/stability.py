@@ -19,7 +19,7 @@ from jaxgrip.structures.analysis import raised, solve_linear
 from jaxgrip.structures.balance import Problem
 from jaxgrip.structures.loads import Load
 from jaxgrip.structures.results import RESULTS, StructureError
-from jaxgrip.structures.structure import Structure
+from jaxgrip.structures.structure import Structure, check_whole
 
 # Of the largest reciprocal factor; what is smaller is rounding.
 NO_BUCKLING = 1e-12
@@ -66,8 +66,12 @@ def buckling(
 
     Source: 002 section 6.4.
     """
-    deflected.check_whole(structure)
-    if not isinstance(count, Integral) or not 1 <= count <= structure.freedoms:
+    check_whole(structure)
+    if (
+        isinstance(count, bool)
+        or not isinstance(count, Integral)
+        or not 1 <= count <= structure.freedoms
+    ):
         raise ValueError(
             f"The count of buckling factors is {count!r}; give a whole number from 1 to "
             f"{structure.freedoms}, that of the freedoms."

@@ -1,4 +1,6 @@
 import re
+import subprocess
+import sys
 
 import equinox as eqx
 import jax
@@ -447,8 +449,76 @@ def alone(frame=TRUSS, **options):
         (lambda: js.NodalForce(None, (0, 0, 1.0)), "A force acts on None"),
         (lambda: js.NodalForce(("mast", "tip"), (0, 0, 1.0)), "has the nodes 'tip'"),
         (lambda: js.Inertia(axis=(0, 0, 0)), "slewing axis is (0, 0, 0)"),
+        (lambda: js.NodalForce(("mast", [0, 1]), (0, 0, 1.0)), "A force acts on ('mast', [0, 1])"),
+        (lambda: js.FramePart(TRUSS.nodes, None), "The elements of a frame part are None"),
+        (lambda: js.FramePart(np.zeros((0, 3)), []), "have the shape (0, 3)"),
+        (lambda: js.Beams([(0, 1), (1,)], BOX), "Beams have the ends"),
+        (lambda: js.Beams([(0, 1)], BOX, released=None), "Beams are released in None"),
+        (lambda: js.Beams([(0, 1)], BOX, released=(None, ())), "Beams are released in (None, ())"),
+        (lambda: alone(supports={"mast.a": [["x"]]}), "The support of 'mast.a' holds [['x']]"),
     ],
 )
 def test_wrong_structures_get_a_sentence(make, sentence):
     with pytest.raises(ValueError, match=re.escape(sentence)):
         make()
+
+
+# Types are checked by the tests themselves, so what a user meets is tried in a process without.
+WRONG_TYPES = {
+    "js.FramePart(part.nodes, part.elements, ['a'])": "The attachments are ['a']",
+    "js.Bar('steel', 1e-3)": "The material of a bar is 'steel'",
+    "js.Structure('crane', {'mast': part})": "The system of a structure is 'crane'",
+    "js.Structure(system, [part])": "The frames are [FramePart",
+    "js.Structure(system, {'mast': part}, supports=['mast.a'])": "The supports are ['mast.a']",
+    "js.Structure(system, {'mast': part}, supports={('mast', 0): 'all'})": "The supports are {",
+    "js.Structure(system, {'mast': part}, ties=[js.Rope(1.0)])": "The ties are [Rope",
+    "js.Structure(system, {'mast': part}, transfer=['a'])": "The transfer is ['a']",
+    "structure.node(3)": "A node is called 3",
+    "js.solve('crane', poses, [])": "The structure is a str",
+    "js.solve(structure, None, [])": "Poses are a NoneType",
+    "js.solve(structure, poses, 'weight')": "A load is 'weight'",
+    "js.solve(structure, poses._replace(position=[[0, 0, 0]]), [])": "Poses hold lists",
+    "js.second_order(js.condense(structure), poses, [])": "The structure is a Condensed",
+    "js.condense(None)": "The structure is a NoneType",
+    "js.condense(structure, 'weight')": "A load is 'weight'",
+    "js.zero_modes('crane', poses)": "The structure is a str",
+    "js.zero_modes(structure, None)": "Poses are a NoneType",
+    "js.zero_modes(structure, poses, np.ones(7, bool))": "taut has the shape (7,)",
+    "js.centre_of_gravity(structure, None)": "Poses are a NoneType",
+    "js.buckling(structure, poses, [], count=True)": "buckling factors is True",
+    "js.equilibrium_path(structure, poses, [], points=1)": "points of a path are 1",
+    "js.equilibrium_path(structure, poses, [], points=2.5)": "points of a path are 2.5",
+    "js.equilibrium_path(structure, poses, [], step=0.0)": "step of a path is 0",
+}
+STRANGER = """
+import numpy as np
+import jaxgrip as jg
+jg.enable_x64()
+js = jg.structures
+steel = jg.fem.Isotropic(210e9, 0.3, 7850.0)
+part = js.FramePart([[0, 0, 0], [0, 0, 1.0]], js.Bars([(0, 1)], js.Bar(steel, 1e-3)), {"a": (0,)})
+system = jg.assembly.System([part.part("mast")], [])
+structure = js.Structure(system, {"mast": part}, supports={"mast.a": "pinned"})
+poses = jg.assembly.start(system)
+for line in open(0):
+    try:
+        eval(line)
+    except ValueError as error:
+        print(str(error).replace(chr(10), " "))
+    except Exception as error:
+        print(type(error).__name__)
+    else:
+        print("accepted")
+"""
+
+
+def test_wrong_types_get_a_sentence():
+    done = subprocess.run(
+        [sys.executable, "-c", STRANGER],
+        input="\n".join(WRONG_TYPES),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    for (line, sentence), found in zip(WRONG_TYPES.items(), done.stdout.splitlines(), strict=True):
+        assert sentence in found, (line, found)
