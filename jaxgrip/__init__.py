@@ -1,15 +1,40 @@
 """Differentiable, batched simulation and certified optimal control of mechanisms."""
 
-from jaxgrip import actuators as actuators
-from jaxgrip import assembly as assembly
-from jaxgrip import fem as fem
-from jaxgrip import fitting as fitting
-from jaxgrip import flexible as flexible
-from jaxgrip import joints as joints
-from jaxgrip import mechanisms as mechanisms
-from jaxgrip import models as models
-from jaxgrip import ocp as ocp
-from jaxgrip import rigid as rigid
-from jaxgrip import spatial as spatial
-from jaxgrip import structures as structures
-from jaxgrip.precision import enable_x64 as enable_x64
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from jaxgrip import actuators as actuators
+    from jaxgrip import assembly as assembly
+    from jaxgrip import fem as fem
+    from jaxgrip import fitting as fitting
+    from jaxgrip import flexible as flexible
+    from jaxgrip import joints as joints
+    from jaxgrip import mechanisms as mechanisms
+    from jaxgrip import models as models
+    from jaxgrip import ocp as ocp
+    from jaxgrip import rigid as rigid
+    from jaxgrip import spatial as spatial
+    from jaxgrip import structures as structures
+    from jaxgrip.precision import enable_x64 as enable_x64
+
+_ROOMS = (
+    *("actuators", "assembly", "fem", "fitting", "flexible", "joints", "mechanisms", "models"),
+    *("ocp", "rigid", "spatial", "structures"),
+)
+
+
+def __getattr__(name: str) -> Any:
+    # Imported when first used: the command line must set flags of XLA and listen to signals
+    # before jax is imported, which takes seconds.
+    if name in _ROOMS:
+        return importlib.import_module(f"jaxgrip.{name}")
+    if name == "enable_x64":
+        from jaxgrip.precision import enable_x64
+
+        return enable_x64
+    raise AttributeError(f"module 'jaxgrip' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *_ROOMS, "enable_x64"]

@@ -1,6 +1,7 @@
 """Checks of what comes from outside, each with one sentence for an answer."""
 
 import difflib
+import reprlib
 from collections.abc import Iterable
 from typing import Any
 
@@ -33,25 +34,28 @@ def numbers(name: str, value: Any, *allowed: tuple[int, ...]) -> jax.Array:
         if any(map(_no_number, jax.tree.leaves(value))):
             raise TypeError
         x = jnp.asarray(value, dtype=float)
-    except (TypeError, ValueError):
-        raise ValueError(f"{name} is no number or array of numbers: {value!r}.") from None
+    except (TypeError, ValueError, OverflowError):
+        raise ValueError(f"{name} is no number or array of numbers: {brief(value)}.") from None
     if allowed:
         check_shape(name, x, *allowed)
     if concrete(x) and not np.all(np.isfinite(x)):
-        raise ValueError(f"{name} is not finite: {np.asarray(x).tolist()}.")
+        raise ValueError(f"{name} is not finite: {first(x, ~np.isfinite(x))}.")
     return x
 
 
 def _no_number(x: Any) -> bool:
-    """Whether NumPy would make a number of what is none: words and truth values."""
-    return isinstance(x, str | bytes | bool) or getattr(x, "dtype", None) == np.bool_
+    """Whether NumPy would make a real number of what is none: words, truth values, complex."""
+    if isinstance(x, str | bytes | bool | complex):
+        return True
+    return hasattr(x, "dtype") and getattr(x.dtype, "kind", "") in ("b", "c", "S", "U")
 
 
 def positive(name: str, value: Any, *allowed: tuple[int, ...], unit: str = "") -> jax.Array:
     """`numbers` all of which are above zero; the unit is for the sentence."""
     x = numbers(name, value, *allowed)
     if concrete(x) and not np.all(np.asarray(x) > 0):
-        raise ValueError(f"{name} is {' '.join([_words(x), unit]).strip()}; it must be positive.")
+        found = " ".join([first(x, ~(np.asarray(x) > 0)), unit]).strip()
+        raise ValueError(f"{name} is {found}; it must be positive.")
     return x
 
 
@@ -59,7 +63,8 @@ def non_negative(name: str, value: Any, *allowed: tuple[int, ...]) -> jax.Array:
     """`numbers` none of which is below zero."""
     x = numbers(name, value, *allowed)
     if concrete(x) and not np.all(np.asarray(x) >= 0):
-        raise ValueError(f"{name} is {_words(x)}; it must not be negative.")
+        found = first(x, ~(np.asarray(x) >= 0))
+        raise ValueError(f"{name} is {found}; it must not be negative.")
     return x
 
 
@@ -85,8 +90,45 @@ def near(name: str, known: Iterable[str], otherwise: str = "there are") -> str:
     """The end of a sentence on a name that is not known: the closest of those known, or all."""
     known = list(known)
     found = difflib.get_close_matches(name, known, n=1)
-    return f"perhaps {found[0]!r}?" if found else f"{otherwise} {', '.join(known)}."
+    if found:
+        return f"perhaps {found[0]!r}?"
+    return f"{otherwise} {listed(known)}."
 
 
-def _words(x: jax.Array) -> str:
-    return f"{float(x):g}" if x.ndim == 0 else str(np.asarray(x).tolist())
+def listed(names: Iterable[str]) -> str:
+    """Names for a sentence; of many the first few, and how many there are besides."""
+    names = list(names)
+    more = f" and {len(names) - _FEW} more" if len(names) > _FEW else ""
+    return ", ".join(names[:_FEW]) + more if names else "none"
+
+
+def first(x: Any, where: Any) -> str:
+    """For a sentence: a number, a short array as a whole, of a long one the first bad entry.
+
+    **Arguments:** `x`; `where` it is bad, of the same shape. Places count from 0, as in `x[2, 0]`.
+    """
+    x, where = np.asarray(x), np.asarray(where)
+    if x.ndim == 0:
+        return f"{float(x):g}"
+    if x.size <= _FEW:
+        return str(x.tolist())
+    place = np.argwhere(where)[0].tolist()
+    return f"{float(x[tuple(place)]):g} at {place} of an array {x.shape}"
+
+
+def brief(value: Any) -> str:
+    """Any value for a sentence: an array of more than a few entries by its shape and range."""
+    if isinstance(value, jax.Array | np.ndarray) and concrete(value):
+        x = np.asarray(value)
+        if x.size > _FEW:
+            numeric = x.dtype.kind in "iuf"
+            extent = f" from {np.min(x):g} to {np.max(x):g}" if numeric else ""
+            return f"an array {x.shape}{extent}"
+        return str(x.tolist())
+    return _REPR.repr(value)
+
+
+_FEW = 12
+_REPR = reprlib.Repr()
+_REPR.maxlist = _REPR.maxtuple = _REPR.maxset = _REPR.maxdict = 4
+_REPR.maxstring = _REPR.maxother = 80

@@ -1,25 +1,64 @@
 """The command `jaxgrip`: run, check and list configurations, and compare with other packages."""
 
+import contextlib
 import os
-import subprocess
+import runpy
+import shlex
 import sys
+import tempfile
 import traceback
+import warnings
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from types import ModuleType
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import rich.console
-import threadpoolctl
 import typer
+from rich.text import Text
+
+from jaxgrip import _process
+
+if TYPE_CHECKING:
+    from jaxgrip.config import Config
+    from jaxgrip.report import Run
 
 app = typer.Typer(
     help="Differentiable robotics simulation and certified optimal control.",
     add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    # Brackets, as in [default: …] and in file names, are no markup.
+    rich_markup_mode=None,
 )
-out = rich.console.Console(highlight=False)
-err = rich.console.Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+class _Console(rich.console.Console):
+    """A console whose loss stops nothing: what is computed goes into the run folder.
+
+    `lost` is why it cannot be written to, if so.
+    """
+
+    lost: OSError | None = None
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        try:
+            super().print(*objects, **options)
+        except OSError as error:
+            self._lose(error)
+
+    def on_broken_pipe(self) -> None:
+        self._lose(BrokenPipeError())
+
+    def _lose(self, error: OSError) -> None:
+        self.lost, self.quiet = error, True
+
+
+# In a log nothing has to fit a screen.
+_WIDE = 200
+_plain = {"highlight": False, "markup": False, "emoji": False}
+out = _Console(**_plain, width=None if sys.stdout and sys.stdout.isatty() else _WIDE)
+err = _Console(**_plain, stderr=True, soft_wrap=True)
 
 
 class Device(StrEnum):
@@ -29,11 +68,31 @@ class Device(StrEnum):
     gpu = "gpu"
 
 
-ConfigArgument = Annotated[Path, typer.Argument(help="TOML file of the run", show_default=False)]
+ConfigArgument = Annotated[Path, typer.Argument(metavar="CONFIG", help="TOML file of the run")]
 SetOption = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY.PATH=VALUE", help="replace a value of the file; repeatable"),
 ]
+
+
+def _version(wanted: bool) -> bool:
+    if wanted:
+        from importlib.metadata import version
+
+        versions = ", ".join(f"{name} {version(name)}" for name in ("jaxgrip", "jax", "jaxlib"))
+        _say(f"{versions}, Python {sys.version.split()[0]}")
+        raise typer.Exit
+    return wanted
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_version, is_eager=True, help="show versions and end"),
+    ] = False,
+) -> None:
+    """Differentiable robotics simulation and certified optimal control."""
 
 
 @app.command()
@@ -52,41 +111,29 @@ def run(
     ] = None,
 ) -> None:
     """Compute what a configuration describes, and write the run folder."""
-    from jaxgrip.config import ConfigError, load
+    settings, experiment = _load(config, set_, device)
+    from jaxgrip import report
 
-    _prepare_jax(device)
+    title = (experiment.__doc__ or "").strip().partition("\n")[0]
     try:
-        settings, experiment = load(config, set_ or ())
-        from jaxgrip import report
-
-        folder = report.open_folder(config.stem, out_, overwrite=overwrite)
-    except (ConfigError, RuntimeError) as error:
+        current = report.start(
+            config.stem, settings, out=out_, overwrite=overwrite, title=title, console=out
+        )
+    except report.RunError as error:
         _fail(str(error))
-    except OSError as error:
-        _fail(f"--out {out_}: the run folder cannot be made ({error.strerror}).")
-    title = (experiment.__doc__ or "").partition("\n")[0]
-    out.print(f"[bold]{title}[/bold]")
-    current = report.Run(folder, settings, title=title, console=out)
-    problem, code = None, 1
-    try:
-        experiment.run(settings, current)
-    except KeyboardInterrupt:
-        problem, code = "interrupted by the user", 130
-    except (ConfigError, RuntimeError, ValueError, FloatingPointError) as error:
-        problem = " ".join(str(error).split())
-        _keep_traceback(folder)
-    except Exception as error:
-        kept = _keep_traceback(folder)
-        problem = f"{type(error).__name__}: {' '.join(str(error).split())} (details in {kept})"
+    _say(title, "bold")
+    problem, code = _computed(experiment, settings, current)
     try:
         current.finish(problem)
     except report.RunError as error:
-        problem = str(error)
+        problem, code = str(error), 1
+    except OSError as error:
+        _fail(f"{current.folder}: the summary cannot be written: {error.strerror}.", code or 1)
     for line in report.verdict(current):
         out.print(line, soft_wrap=True)
     if any(result.published is not None for result in current.results.values()):
         out.print(report.comparison(current))
-    out.print(f"Run folder: {folder}", soft_wrap=True)
+    _where(current)
     if problem:
         _fail(problem, code)
 
@@ -94,65 +141,170 @@ def run(
 @app.command()
 def check(config: ConfigArgument, set_: SetOption = None) -> None:
     """Check a configuration without running it, and show it with every default filled in."""
-    from jaxgrip.config import ConfigError, dumps, load
+    settings, _ = _load(config, set_, None)
+    from jaxgrip.config import dumps, short
 
-    _prepare_jax(None)
-    try:
-        settings, _ = load(config, set_ or ())
-    except ConfigError as error:
-        _fail(str(error))
-    out.print(dumps(settings), markup=False, soft_wrap=True)
-    out.print(f"{config}: is valid.", soft_wrap=True)
+    # The whole is a configuration again.
+    _say(dumps(settings))
+    _say(f"# {short(config)}: is valid.")
+    _check_shown()
 
 
 @app.command("list")
 def list_() -> None:
     """List the configurations of this project and what they compute."""
-    import rich.table
+    from jaxgrip.config import ConfigError, experiments, read, short
 
-    from jaxgrip.config import ConfigError, experiments, project_root, read
-
-    root = project_root(Path.cwd())
+    root = _project()
     if root is None:
         _fail("there is no folder experiments/ in this folder or in one above it.")
     known = experiments(root)
-    table = rich.table.Table(box=None, pad_edge=False)
-    for heading in ("configuration", "experiment", "computes"):
-        table.add_column(heading, overflow="fold")
+    rows = [("configuration", "experiment", "computes")]
     for file in sorted((root / "configs").glob("*.toml")):
-        shown = Path(os.path.relpath(file)).as_posix()
+        shown = shlex.quote(Path(os.path.relpath(file)).as_posix())
         try:
-            name = str(read(file).get("experiment"))
+            name = short(read(file).get("experiment"), 100)
         except ConfigError as error:
-            err.print(str(error), markup=False)
+            _warn(str(error))
             continue
-        table.add_row(shown, name, known.get(name, "(no such experiment)"))
-    out.print(table)
+        rows.append((short(shown), name, known.get(name, "(no such experiment)")))
+    # Not a table, which would break names that do not fit, so that they cannot be copied.
+    widths = [min(50, max(len(row[k]) for row in rows)) for k in range(2)]
+    for row in rows:
+        _say(f"{row[0]:{widths[0]}}  {row[1]:{widths[1]}}  {row[2]}")
+    _check_shown()
+
+
+@app.command()
+def report(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="a run folder")],
+) -> None:
+    """Write report.md of a run folder anew, from what is there, also after a kill."""
+    from jaxgrip.config import short
+    from jaxgrip.report import RunError, write_report
+
+    try:
+        _say(short(write_report(folder)))
+    except RunError as error:
+        _fail(f"{short(folder)}: {error}")
+    except OSError as error:
+        _fail(f"{short(folder)}: the report cannot be written: {error.strerror}.")
 
 
 @app.command(context_settings={"ignore_unknown_options": True})
 def bench(
     arguments: Annotated[
-        list[str] | None, typer.Argument(help="handed on to experiments/benchmarks")
+        list[str] | None,
+        typer.Argument(metavar="ARGUMENTS", help="handed on to experiments/benchmarks"),
     ] = None,
 ) -> None:
     """Compare speed and accuracy with other packages."""
-    from jaxgrip.config import project_root
+    from jaxgrip.config import use_project
 
-    root = project_root(Path.cwd())
-    if root is None or not (root / "experiments" / "benchmarks" / "__main__.py").is_file():
-        _fail("there is no experiments/benchmarks/__main__.py in this folder or in one above it.")
-    command = [sys.executable, "-m", "experiments.benchmarks", *(arguments or ())]
-    raise typer.Exit(subprocess.run(command, cwd=root, check=False).returncode)
+    root = _project()
+    benchmarks = Path("experiments", "benchmarks", "__main__.py")
+    if root is None or not (root / benchmarks).is_file():
+        _fail(
+            f"there is no {benchmarks} in this folder or in one above it; an installed jaxgrip is "
+            "without its benchmarks: go into a checkout of its source."
+        )
+    _say(f"Project: {root}")
+    use_project(root)
+    sys.argv = ["jaxgrip bench", *(arguments or ())]
+    runpy.run_module("experiments.benchmarks", run_name="__main__", alter_sys=True)
 
 
 def main() -> None:
     """Entry point of the command line."""
-    app()
+    from jaxgrip.__main__ import main
+
+    main()
+
+
+def guarded() -> None:
+    """Run the command line; a fault of jaxgrip itself gets a sentence too."""
+    warnings.showwarning = _show_warning
+    try:
+        app(prog_name="jaxgrip")
+    except Exception as error:
+        name, kept = f"{type(error).__name__}: {' '.join(str(error).split())}", ""
+        with contextlib.suppress(OSError):
+            place, kept = tempfile.mkstemp(prefix="jaxgrip-", suffix=".txt", text=True)
+            os.write(place, traceback.format_exc().encode(errors="backslashreplace"))
+        with contextlib.suppress(typer.Exit):
+            _fail(f"{name} (a fault of jaxgrip itself; details in {kept or 'no file'})")
+        sys.exit(1)
+
+
+def _load(config: Path, set_: list[str] | None, device: Device | None) -> "tuple[Config, Any]":
+    from jaxgrip.config import ConfigError, find
+
+    try:
+        task = find(config, set_ or ())
+        # Said before anything of it is executed.
+        _say(f"# Project: {task.root}", "dim")
+        _prepare_jax(device)
+        return task.load()
+    except ConfigError as error:
+        _fail(str(error))
+
+
+def _project() -> Path | None:
+    from jaxgrip.config import project_root
+
+    try:
+        return project_root(Path.cwd())
+    except OSError as error:
+        _fail(f"the folder you are in cannot be read: {error.strerror}.")
+
+
+def _computed(experiment: ModuleType, settings: "Config", current: "Run") -> tuple[str | None, int]:
+    """Run the experiment; the reason why it failed in one sentence, and the exit status."""
+    try:
+        with _process.at_stop(lambda words: _stopped(current, words)):
+            experiment.run(settings, current)
+    except KeyboardInterrupt:
+        return "interrupted by the user", 130
+    except SystemExit as stop:
+        code = stop.code if isinstance(stop.code, int) and 0 < stop.code < 256 else 1
+        return f"the experiment ended itself by sys.exit({stop.code!r})", code
+    except OSError as error:
+        kept = current.keep_traceback()
+        about = f" ({error.filename})" if error.filename else ""
+        return f"{error.strerror or error}{about} ({kept})", 1
+    except (RuntimeError, ValueError, FloatingPointError) as error:
+        current.keep_traceback()
+        return " ".join(str(error).split()), 1
+    except BaseException as error:
+        kept = current.keep_traceback()
+        return f"{type(error).__name__}: {' '.join(str(error).split())} ({kept})", 1
+    return None, 0
+
+
+def _stopped(current: "Run", words: str) -> None:
+    """What a signal does, in a thread of its own."""
+    try:
+        current.stop(words)
+    except OSError as error:
+        words = f"{words}; the summary cannot be written: {error.strerror}"
+    _where(current)
+    with contextlib.suppress(typer.Exit):
+        _fail(words)
+
+
+def _where(current: "Run") -> None:
+    from jaxgrip.config import short
+
+    _say(f"Run folder: {short(current.folder)}")
+    if current.earlier is not None:
+        _say(f"The run before it is kept: {short(current.earlier)}")
+    if out.lost is not None and not isinstance(out.lost, BrokenPipeError):
+        _warn(f"what was to be shown here is lost: {out.lost.strerror}; the run folder has it.")
 
 
 def _prepare_jax(device: Device | None) -> None:
     import jax
+    import threadpoolctl
 
     from jaxgrip.precision import enable_x64
 
@@ -176,17 +328,45 @@ def _prepare_jax(device: Device | None) -> None:
         _fail(f"{wanted}: JAX finds no such device here ({str(error).splitlines()[0]}).")
 
 
-def _keep_traceback(folder: Path) -> Path:
-    file = folder / "traceback.txt"
-    file.write_text(traceback.format_exc(), encoding="utf-8")
-    return file
+def _say(text: str, style: str | None = None) -> None:
+    out.print(Text(text, style or ""), soft_wrap=True)
 
 
-def _fail(sentence: str, code: int = 1) -> None:
-    for line in sentence.splitlines():
-        err.print("[red]error:[/red]", end=" ")
-        err.print(line, markup=False)
+def _check_shown() -> None:
+    if out.lost is not None and not isinstance(out.lost, BrokenPipeError):
+        _fail(f"the output cannot be written: {out.lost.strerror}.")
+
+
+def _warn(sentence: str) -> None:
+    _complain("warning", "yellow", sentence)
+
+
+def _fail(sentence: str, code: int = 1) -> NoReturn:
+    _complain("error", "red", sentence)
     raise typer.Exit(code)
+
+
+def _complain(word: str, colour: str, sentence: str) -> None:
+    from jaxgrip.config import short
+
+    for line in sentence.splitlines():
+        err.print(Text.assemble((f"{word}:", colour), f" {short(line, 2000)}"))
+
+
+def _show_warning(message: Warning, category: type[Warning], *place: Any) -> None:
+    """Show a warning of Python as a sentence, without the line of code it comes from."""
+    text = str(message)
+    broken = "Error reading persistent compilation cache entry for '"
+    if text.startswith(broken):
+        # A kill or a full disk has cut it, and JAX writes no entry again that is there.
+        import jax
+
+        name = text.removeprefix(broken).partition("'")[0]
+        folder = jax.config.jax_compilation_cache_dir
+        for entry in Path(folder).glob(f"{name}-*") if folder else ():
+            entry.unlink(missing_ok=True)
+        return
+    _warn(text)
 
 
 if __name__ == "__main__":

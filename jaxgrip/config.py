@@ -2,20 +2,31 @@
 
 import ast
 import difflib
+import importlib
 import importlib.util
 import json
 import math
 import re
+import stat
 import sys
 import tomllib
-from collections.abc import Iterable, Sequence
+import types
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple, TypeVar, get_args
 
 import pydantic
 
 Real = Annotated[float, pydantic.Strict()]
+
+# Beyond these a file is a mistake or an attack: TOML's integers have 64 bits, and nothing that a
+# person writes is nested deeper or longer.
+DEEPEST = 50
+LARGEST = 10_000_000
+TOO_LONG = "an integer has more than 64 bits"
+# Of many mistakes the first ones help.
+MOST = 10
 
 
 class ConfigError(ValueError):
@@ -36,6 +47,72 @@ class Config(Section):
     experiment: str = pydantic.Field(description="file under experiments/, without .py")
 
 
+class _Typed(str):
+    """A string given by `--set`: as a path it is relative to the working directory."""
+
+
+def _existing(value: Any, info: Any) -> Any:
+    if isinstance(value, Path):
+        return value
+    if not isinstance(value, str):
+        raise ValueError(f"must be a path, but is {_shown(value)}")
+    folder = (info.context or {}).get("folder")
+    own = folder is not None and not isinstance(value, _Typed)
+    path = (folder if own else Path.cwd()) / value
+    try:
+        if path.exists():
+            return path.resolve()
+    except (OSError, ValueError):
+        pass
+    where = "of the configuration" if own else "you are in"
+    raise ValueError(
+        f"there is no {_shown(value)} in {short(path.parent)}; paths are relative to the folder "
+        f"{where}"
+    )
+
+
+InputPath = Annotated[Path, pydantic.BeforeValidator(_existing)]
+"""A file or folder that must exist: relative to the configuration, or to the working directory
+when it is given by `--set`."""
+
+
+def _distinct(values: Any) -> Any:
+    for place, value in enumerate(values, start=1):
+        if value in values[: place - 1]:
+            raise ValueError(f"entry {place} repeats {_shown(value)}; every entry may occur once")
+    return values
+
+
+_Entries = TypeVar("_Entries")
+Distinct = Annotated[_Entries, pydantic.AfterValidator(_distinct)]
+"""`Distinct[tuple[int, ...]]`: an array in which no entry occurs twice."""
+
+
+class Task(NamedTuple):
+    """A configuration that has been read, and where its experiment is; nothing of it has run.
+
+    `path` of the file, `raw` content, `source` for sentences, `root` of the project, `name` of
+    the experiment.
+    """
+
+    path: Path
+    raw: dict[str, Any]
+    source: str
+    root: Path
+    name: str
+
+    def load(self) -> tuple[Config, ModuleType]:
+        """Import the experiment from the project, and check the configuration against it.
+
+        **Returns:** the typed configuration and the module of the experiment (`Config`, `run`).
+
+        **Raises:** `ConfigError` with one sentence per mistake.
+        """
+        module = _experiment(self)
+        folder = _folder(self.path)
+        return validate(module.Config, self.raw, self.source, folder), module
+
+
 def read(path: Path, overrides: Iterable[str] = ()) -> dict[str, Any]:
     """Read a TOML file and put `key.path=value` overrides on top.
 
@@ -46,18 +123,61 @@ def read(path: Path, overrides: Iterable[str] = ()) -> dict[str, Any]:
 
     **Raises:** `ConfigError` for a missing or malformed file or override.
     """
-    try:
-        raw = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        beside = [p.name for p in path.parent.glob("*.toml")]
-        raise ConfigError(f"{path}: there is no such file{hint(path.name, beside)}.") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: cannot be read ({error}).") from None
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{path}: is not valid TOML: {error}.") from None
+    raw = parsed(path, "TOML", tomllib.loads)
     for override in overrides:
         _override(raw, override)
     return raw
+
+
+def parsed(path: Path, language: str, parse: Any) -> Any:
+    """What `parse` makes of the text of a file, of bounded size, depth and integers.
+
+    **Arguments:** `path`; `language`, its name for sentences; `parse`, from text to nested
+    dictionaries and lists, raising `ValueError` where it cannot.
+
+    **Raises:** `ConfigError` with a sentence that names the file.
+    """
+    name = short(path)
+    try:
+        data = parse(_text(path, name))
+        _check_nesting(data)
+        return data
+    except ConfigError:
+        raise
+    except RecursionError:
+        raise ConfigError(
+            f"{name}: is nested too deep; tables and arrays go {DEEPEST} deep at most."
+        ) from None
+    except ValueError as error:
+        # Python's own sentence on thousands of digits speaks to programmers.
+        what = TOO_LONG if "integer string conversion" in str(error) else short(error, 300)
+        raise ConfigError(f"{name}: is not valid {language}: {what}.") from None
+
+
+def find(path: Path, overrides: Iterable[str] = ()) -> Task:
+    """Read a configuration and find the project whose experiment it names; execute nothing.
+
+    **Arguments:** `path` of the TOML file; `overrides`, each `key.path=value`.
+
+    **Raises:** `ConfigError` with a sentence.
+    """
+    overrides = list(overrides)
+    raw = read(path, overrides)
+    source = f"{short(path)} with --set" if overrides else short(path)
+    name = raw.get("experiment")
+    if not isinstance(name, str) or not re.fullmatch(r"\w+(/\w+)*", name):
+        raise ConfigError(
+            f"{source}: experiment: must name a file under experiments/ without its ending, "
+            f'such as "gripper/time_optimal", but is {_shown(name)}.'
+        )
+    root = project_root(_folder(path))
+    if root is None:
+        raise ConfigError(
+            f"{source}: experiment: there is no folder experiments/ beside or above the file (the "
+            "search ends at the first folder with .git, and at your home folder); put the file "
+            "into the project of its experiment."
+        )
+    return Task(path, raw, source, root, name)
 
 
 def load(path: Path, overrides: Iterable[str] = ()) -> tuple[Config, ModuleType]:
@@ -69,40 +189,34 @@ def load(path: Path, overrides: Iterable[str] = ()) -> tuple[Config, ModuleType]
 
     **Raises:** `ConfigError` with one sentence per mistake.
     """
-    overrides = list(overrides)
-    raw = read(path, overrides)
-    source = f"{path} with --set" if overrides else str(path)
-    name = raw.get("experiment")
-    if not isinstance(name, str) or not re.fullmatch(r"\w+(/\w+)*", name):
-        raise ConfigError(
-            f"{source}: experiment: must name a file under experiments/ without its ending, "
-            f'such as "gripper/time_optimal", but is {_shown(name)}.'
-        )
-    module = _experiment(name, path, source)
-    config = validate(module.Config, raw, source)
-    return config, module
+    return find(path, overrides).load()
 
 
-def validate(schema: type[Config], raw: dict[str, Any], source: str) -> Config:
+def validate(
+    schema: type[Config], raw: dict[str, Any], source: str, folder: Path | None = None
+) -> Config:
     """Check a nested dictionary against a schema.
 
     **Arguments:** `schema`, the experiment's `Config`; `raw`, the dictionary; `source`, the name
-    of the file for messages.
+    of the file for messages; `folder` to which its paths are relative, by default the working
+    directory.
 
     **Returns:** the typed configuration.
 
     **Raises:** `ConfigError` with one line per mistake: file, key, what is wrong, what is allowed.
     """
     try:
-        return schema.model_validate(raw)
+        config = schema.model_validate(raw, context={"folder": folder})
     except pydantic.ValidationError as error:
-        sentences = {}
-        for detail in error.errors(include_url=False):
-            key, sentence = _explain(schema, raw, detail)
-            sentences.setdefault(
-                key, f"{source}: {key}: {sentence}" if key else f"{source}: {sentence}"
-            )
-        raise ConfigError("\n".join(sentences.values())) from None
+        mistakes = error.errors(include_url=False)
+        explained = (_explain(schema, raw, detail) for detail in mistakes[: 2 * MOST])
+        _raise(source, explained, len(mistakes))
+    except (Exception, SystemExit) as error:
+        raise ConfigError(f"{source}: the experiment cannot check it: {_named(error)}.") from error
+    mistakes = list(_converted(raw, config))
+    if mistakes:
+        _raise(source, mistakes, len(mistakes))
+    return config
 
 
 def dumps(config: Section) -> str:
@@ -116,10 +230,16 @@ def dumps(config: Section) -> str:
 
 
 def experiments(root: Path) -> dict[str, str]:
-    """Name and first docstring line of every experiment under `root`/experiments, unimported."""
+    """Name and first docstring line of every experiment under `root`/experiments, unimported.
+
+    A file that cannot be read as Python is none.
+    """
     found = {}
     for file in sorted((root / "experiments").rglob("*.py")):
-        tree = ast.parse(file.read_text(encoding="utf-8"))
+        try:
+            tree = ast.parse(file.read_bytes())
+        except (OSError, ValueError, SyntaxError, RecursionError, MemoryError):
+            continue
         defined = {node.name for node in tree.body if hasattr(node, "name")}
         if {"Config", "run"} <= defined:
             name = file.relative_to(root / "experiments").with_suffix("").as_posix()
@@ -128,58 +248,213 @@ def experiments(root: Path) -> dict[str, str]:
 
 
 def project_root(start: Path) -> Path | None:
-    """First folder at or above `start` that holds a folder `experiments`, or None."""
+    """First folder at or above `start` that holds a folder `experiments`, or None.
+
+    The search ends at the first folder that holds `.git`, at the user's own folder, and where
+    anyone may leave files, as in `/tmp`.
+    """
     start = start.resolve()
-    return next((p for p in (start, *start.parents) if (p / "experiments").is_dir()), None)
-
-
-def _experiment(name: str, path: Path, source: str) -> ModuleType:
-    roots = [r for r in (project_root(path.parent), project_root(Path.cwd())) if r is not None]
-    for root in roots:
-        file = root / "experiments" / f"{name}.py"
-        if file.is_file():
-            return _import(file, f"jaxgrip_experiment.{name.replace('/', '.')}")
-    if not roots:
-        raise ConfigError(
-            f"{source}: experiment: there is no folder experiments/ beside or above the file, "
-            "nor beside or above the working directory."
-        )
-    known = sorted({known for root in roots for known in experiments(root)})
-    raise ConfigError(
-        f'{source}: experiment: there is no "{name}" in {roots[0] / "experiments"}'
-        f"{hint(name, known)}; known are {', '.join(known) or 'none'}."
-    )
-
-
-def _import(file: Path, name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, file)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
     try:
-        spec.loader.exec_module(module)
-    except Exception as error:
-        raise ConfigError(f"{file}: cannot be loaded: {type(error).__name__}: {error}.") from error
-    for needed in ("Config", "run"):
-        if not hasattr(module, needed):
-            raise ConfigError(f"{file}: must define {needed}, as every experiment does.")
+        home = Path.home().resolve()
+    except RuntimeError:
+        home = None
+    shared = stat.S_ISVTX | stat.S_IWOTH
+    for folder in (start, *start.parents):
+        try:
+            if folder.stat().st_mode & shared == shared:
+                return None
+            if (folder / "experiments").is_dir():
+                return folder
+            if folder == home or (folder / ".git").exists():
+                return None
+        except OSError:
+            return None
+    return None
+
+
+def use_project(root: Path) -> None:
+    """Make `experiments` the package in `root`, and no other that could be imported.
+
+    Its modules may import each other as `experiments.folder.module`.
+    """
+    where = [str(root / "experiments")]
+    known = sys.modules.get("experiments")
+    # A list, not the path that Python would make, which grows with sys.path.
+    if known is not None and known.__path__ == where:
+        return
+    for name in [n for n in sys.modules if n.partition(".")[0] == "experiments"]:
+        del sys.modules[name]
+    importlib.invalidate_caches()
+    begin = root / "experiments" / "__init__.py"
+    if begin.is_file():
+        spec = importlib.util.spec_from_file_location(
+            "experiments", begin, submodule_search_locations=where
+        )
+        package = importlib.util.module_from_spec(spec)
+        sys.modules["experiments"] = package
+        spec.loader.exec_module(package)
+    else:
+        package = types.ModuleType("experiments")
+        sys.modules["experiments"] = package
+    package.__path__ = where
+
+
+def hint(name: str, known: Iterable[str]) -> str:
+    """The known name closest to one that is not, in brackets; empty where none is close."""
+    near = difflib.get_close_matches(name, list(known), n=1) if len(name) <= 100 else None
+    return f" (did you mean {near[0]}?)" if near else ""
+
+
+def short(text: Any, most: int = 400) -> str:
+    """Text for a sentence: on one line, without control characters, its middle cut when long."""
+    whole = str(text)
+    if len(whole) > 20 * most:
+        whole = whole[: 10 * most] + whole[-10 * most :]
+    line = " ".join(whole.split())
+    line = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
+    half = most // 2
+    return line if len(line) <= most else f"{line[:half]}…{line[half + 1 - most :]}"
+
+
+def _folder(path: Path) -> Path:
+    return path.absolute().parent
+
+
+def _text(path: Path, name: str) -> str:
+    try:
+        found = path.stat()
+        if stat.S_ISDIR(found.st_mode):
+            raise ConfigError(f"{name}: cannot be read: it is a folder.")
+        # Others, such as pipes, may have no end.
+        if not stat.S_ISREG(found.st_mode):
+            raise ConfigError(f"{name}: cannot be read: it is no file on a disk.")
+        if found.st_size > LARGEST:
+            raise ConfigError(
+                f"{name}: has {found.st_size / 1e6:.0f} MB; at most {LARGEST / 1e6:.0f} MB are "
+                "read."
+            )
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise ConfigError(f"{name}: there is no such file{_beside(path)}.") from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(
+            f"{name}: cannot be read: byte {error.start} is not text in UTF-8."
+        ) from None
+    except OSError as error:
+        raise ConfigError(f"{name}: cannot be read: {error.strerror}.") from None
+
+
+def _beside(path: Path) -> str:
+    try:
+        return hint(path.name, [p.name for p in path.parent.glob(f"*{path.suffix}")])
+    except (OSError, ValueError, NotImplementedError):
+        return ""
+
+
+def _check_nesting(data: Any) -> None:
+    """Raise `RecursionError` or `ValueError` for what is too deep or too large an integer."""
+    level = [data]
+    for _ in range(DEEPEST + 1):
+        for value in level:
+            if isinstance(value, int) and not -(2**63) <= value < 2**63:
+                raise ValueError(TOO_LONG)
+        level = [
+            inner
+            for value in level
+            if isinstance(value, dict | list)
+            for inner in (value.values() if isinstance(value, dict) else value)
+        ]
+        if not level:
+            return
+    raise RecursionError
+
+
+def _experiment(task: Task) -> ModuleType:
+    file = task.root / "experiments" / f"{task.name}.py"
+    try:
+        there = file.is_file()
+    except OSError:
+        there = False
+    if not there:
+        known = sorted(experiments(task.root))
+        raise ConfigError(
+            f'{task.source}: experiment: there is no "{short(task.name, 60)}" in '
+            f"{short(task.root / 'experiments')}{hint(task.name, known)}; known are "
+            f"{', '.join(known) or 'none'}."
+        )
+    try:
+        use_project(task.root)
+        module = importlib.import_module(f"experiments.{task.name.replace('/', '.')}")
+    except (Exception, SystemExit) as error:
+        raise ConfigError(f"{short(file)}: cannot be loaded: {_named(error)}.") from error
+    schema = getattr(module, "Config", None)
+    if not (isinstance(schema, type) and issubclass(schema, Config)):
+        raise ConfigError(
+            f"{short(file)}: must define Config, a class derived from jaxgrip.config.Config."
+        )
+    if not callable(getattr(module, "run", None)):
+        raise ConfigError(f"{short(file)}: must define run, a function of settings and run.")
     return module
+
+
+def _named(error: BaseException) -> str:
+    return short(f"{type(error).__name__}: {error}", 300).rstrip(".")
 
 
 def _override(raw: dict[str, Any], override: str) -> None:
     path, equals, text = override.partition("=")
     keys = path.strip().split(".")
+    said = f"--set {short(override)}"
     if not equals or not all(keys) or "\n" in text:
-        raise ConfigError(f'--set {override}: must look like key.path=value, such as "a.b=0.1".')
+        raise ConfigError(f'{said}: must look like key.path=value, such as "a.b=0.1".')
+    if len(keys) > DEEPEST or len(text) > LARGEST:
+        raise ConfigError(f"{said}: is too long or nested too deep.")
     try:
         value = tomllib.loads(f"value = {text}")["value"]
+        _check_nesting(value)
     except tomllib.TOMLDecodeError:
         value = text.strip()
+    except (ValueError, RecursionError):
+        raise ConfigError(f"{said}: {TOO_LONG}, or it is nested too deep.") from None
     table = raw
     for depth, key in enumerate(keys[:-1], start=1):
         table = table.setdefault(key, {})
         if not isinstance(table, dict):
-            raise ConfigError(f"--set {override}: {'.'.join(keys[:depth])} is not a table.")
-    table[keys[-1]] = value
+            raise ConfigError(f"{said}: {short('.'.join(keys[:depth]))} is not a table.")
+    table[keys[-1]] = _typed(value)
+
+
+def _typed(value: Any) -> Any:
+    match value:
+        case str():
+            return _Typed(value)
+        case list():
+            return [_typed(entry) for entry in value]
+        case dict():
+            return {key: _typed(entry) for key, entry in value.items()}
+    return value
+
+
+def _raise(source: str, mistakes: Iterable[tuple[str, str]], count: int) -> None:
+    """Raise `ConfigError` with the first few of `count` mistakes, each a key and a sentence."""
+    sentences = {}
+    for key, sentence in mistakes:
+        sentences.setdefault(key, f"{source}: {f'{key}: ' if key else ''}{short(sentence, 500)}")
+    shown = list(sentences.values())[:MOST]
+    if count > 2 * MOST:
+        shown.append(f"{source}: has {count - len(shown)} more mistakes.")
+    raise ConfigError("\n".join(shown)) from None
+
+
+_WORDS = {
+    r"a valid integer.*": "a whole number",
+    r"a valid boolean.*": "true or false",
+    r"a valid number.*": "a number",
+    r"a valid string.*": "a string",
+    r"a valid tuple": "an array",
+    r"a valid dictionary or instance of \w+": "a table",
+    r"^Input should be ": "must be ",
+}
 
 
 def _explain(schema: type[Section], raw: dict[str, Any], detail: dict) -> tuple[str, str]:
@@ -191,71 +466,108 @@ def _explain(schema: type[Section], raw: dict[str, Any], detail: dict) -> tuple[
         kind, location = "length", location[:-1]
         given = _lookup(raw, location)
     names = tuple(part for part in location if isinstance(part, str))
-    places = [str(part + 1) for part in location if isinstance(part, int)]
-    key = ".".join(names) + (f", entry {' of entry '.join(reversed(places))}" if places else "")
+    key = _key_of(location)
 
     if kind == "extra_forbidden":
-        known = list(_model_at(schema, names[:-1]).model_fields)
+        table = _model_at(schema, names[:-1])
+        known = list(table.model_fields) if table else []
         like = hint(names[-1], known)
-        return key, f"is not a known key{like}; known here are {', '.join(known)}."
+        return key, f"is not a known key{like}; known here are {', '.join(known) or 'none'}."
     if kind == "missing":
         return key, f"is missing{_what(schema, names)}."
     if kind in ("length", "too_long", "too_short"):
-        entries = "1 entry" if len(given) == 1 else f"{len(given)} entries"
-        return key, f"has {entries}{_what(schema, names)}."
+        count = len(given) if isinstance(given, list | tuple) else 0
+        return key, f"has {count} {'entry' if count == 1 else 'entries'}{_what(schema, names)}."
     if kind == "finite_number":
         return key, f"is {given}, but must be a finite number."
     if kind == "value_error":
         return key, f"{str(context['error']).rstrip('.')}."
+    if kind.startswith(("greater_than", "less_than")) and _kind(given) != "a number":
+        return key, f"must be a number, but is {_shown(given)}."
     message = detail["msg"]
-    message = re.sub(r"^Input should be ", "must be ", message)
-    message = message.replace("a valid number", "a number").replace("a valid tuple", "an array")
-    message = re.sub(r"a valid dictionary or instance of \w+", "a table", message)
+    for theirs, ours in _WORDS.items():
+        message = re.sub(theirs, ours, message)
     return key, f"{message}, but is {_shown(given)}."
+
+
+def _key_of(location: Sequence[str | int]) -> str:
+    names = ".".join(short(part, 60) for part in location if isinstance(part, str))
+    places = [str(part + 1) for part in location if isinstance(part, int)]
+    return names + (f", entry {' of entry '.join(reversed(places))}" if places else "")
+
+
+def _converted(
+    raw: Any, value: Any, location: tuple[str | int, ...] = ()
+) -> Iterator[tuple[str, str]]:
+    """Keys where a value of one kind has silently become one of another, such as true the number 1.
+
+    **Arguments:** `raw` as given; `value` as validated.
+    """
+    if isinstance(raw, dict):
+        for name, given in raw.items():
+            inner = value.get(name) if isinstance(value, dict) else getattr(value, name, None)
+            yield from _converted(given, inner, (*location, name))
+    elif isinstance(raw, list) and isinstance(value, list | tuple) and len(raw) == len(value):
+        for place, (given, inner) in enumerate(zip(raw, value, strict=True)):
+            yield from _converted(given, inner, (*location, place))
+    elif (wanted := _kind(value)) and _kind(raw) not in (None, wanted):
+        whole = "a whole number" if isinstance(value, int) and wanted == "a number" else wanted
+        yield _key_of(location), f"must be {whole}, but is {_shown(raw)}."
+
+
+def _kind(value: Any) -> str | None:
+    match value:
+        case bool():
+            return "true or false"
+        case int() | float():
+            return "a number"
+        case str():
+            return "a string"
+    return None
 
 
 def _what(schema: type[Section], names: Sequence[str]) -> str:
     model = _model_at(schema, names[:-1])
-    field = model.model_fields.get(names[-1]) if model else None
+    field = model.model_fields.get(names[-1]) if model and names else None
     return f"; needed: {field.description}" if field is not None and field.description else ""
 
 
 def _model_at(schema: type[Section], names: Iterable[str]) -> type[Section] | None:
+    """The class of a table within another; None for one without a class, as in a dictionary."""
     for name in names:
-        schema = schema.model_fields[name].annotation
-        if not (isinstance(schema, type) and issubclass(schema, pydantic.BaseModel)):
+        field = schema.model_fields.get(name)
+        kinds = (field.annotation, *get_args(field.annotation)) if field else ()
+        schema = next((k for k in kinds if isinstance(k, type) and issubclass(k, Section)), None)
+        if schema is None:
             return None
     return schema
 
 
 def _lookup(raw: Any, location: Iterable[str | int]) -> Any:
-    for part in location:
-        raw = raw[part]
+    try:
+        for part in location:
+            raw = raw[part]
+    except (KeyError, IndexError, TypeError):
+        # What is there was put there by the experiment.
+        return None
     return raw
 
 
-def hint(name: str, known: Iterable[str]) -> str:
-    """The known name closest to one that is not, in brackets; empty where none is close."""
-    near = difflib.get_close_matches(name, list(known), n=1)
-    return f" (did you mean {near[0]}?)" if near else ""
-
-
 def _shown(value: Any) -> str:
-    text = "missing" if value is None else _toml_value(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+    return short("missing" if value is None else _toml_value(value), 60)
 
 
 def _toml_lines(section: Section, path: tuple[str, ...]) -> Iterable[str]:
     tables = []
     for name, field in type(section).model_fields.items():
         value = getattr(section, name)
-        if isinstance(value, Section):
-            tables.append((name, value, field.description))
-        elif value is not None:
-            comment = f"  # {field.description}" if field.description else ""
-            yield f"{name} = {_toml_value(value)}{comment}"
-    for name, value, description in tables:
+        description = " ".join((field.description or "").split())
         comment = f"  # {description}" if description else ""
+        if isinstance(value, Section):
+            tables.append((name, value, comment))
+        elif value is not None:
+            yield f"{name} = {_toml_value(value)}{comment}"
+    for name, value, comment in tables:
         if any(not isinstance(entry, Section) for _, entry in value):
             yield from ("", f"[{'.'.join((*path, name))}]{comment}")
         yield from _toml_lines(value, (*path, name))
@@ -267,11 +579,22 @@ def _toml_value(value: Any) -> str:
             return "true" if value else "false"
         case int() | float():
             return repr(value) if math.isfinite(value) else str(value)
-        case str():
-            return json.dumps(value, ensure_ascii=False)
+        case str() | Path():
+            # JSON leaves this one as it is, TOML does not allow it.
+            return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")
+        case Section():
+            return _toml_value({k: v for k, v in value if v is not None})
         case dict():
-            return "{" + ", ".join(f"{k} = {_toml_value(v)}" for k, v in value.items()) + "}"
+            return (
+                "{" + ", ".join(f"{toml_key(k)} = {_toml_value(v)}" for k, v in value.items()) + "}"
+            )
         case list() | tuple():
             return "[" + ", ".join(map(_toml_value, value)) + "]"
         case _:
             return str(value)
+
+
+def toml_key(key: str) -> str:
+    """A key as TOML writes it: quoted unless it is a plain word."""
+    plain = re.fullmatch(r"[A-Za-z0-9_-]+", key)
+    return key if plain else _toml_value(key)

@@ -1,8 +1,9 @@
-"""The run folder: what an experiment hands over is on disk at once, the summary last."""
+"""The run folder: what an experiment hands over is on disk at once, by small atomic writes."""
 
 import contextlib
 import dataclasses
 import datetime
+import functools
 import hashlib
 import importlib.metadata
 import json
@@ -10,27 +11,44 @@ import math
 import os
 import platform
 import shutil
+import tempfile
+import threading
 import time
-from collections.abc import Iterable, Iterator
+import traceback
+import urllib.parse
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 import jax
 import numpy as np
+import pydantic
+import pydantic_core
 import rich.box
 import rich.console
+import rich.status
 import rich.table
+from rich.text import Text
 
+from jaxgrip import _process
 from jaxgrip import config as configs
+
+try:
+    import fcntl
+except ImportError:  # not on Windows
+    fcntl = None
 
 if TYPE_CHECKING:
     import matplotlib.figure
     import xarray
 
-_WRITTEN = (
-    *("config.toml", "summary.json", "report.md", "traceback.txt"),
-    *("results.zarr", "figures", "fields"),
-)
+# What is being written; a kill may leave it behind.
+_DRAFT = ".part-"
+# Kept free on the disk, so that a run that has filled it can still say so; locked while it goes on.
+_RESERVE, _RESERVED = f"{_DRAFT}reserve", 65536
+# Seconds between lines on a stage that goes on, where there is no terminal to show them.
+_REPEAT = 60.0
+_STOPPED = "the run was stopped before it ended"
 
 
 class RunError(RuntimeError):
@@ -58,10 +76,55 @@ class Result:
     published: Any = None
 
 
+class Check(pydantic.BaseModel):
+    """One condition of a certificate; a number that is not finite is None."""
+
+    name: str
+    value: Any
+    tolerance: Any
+    passed: bool
+    meaning: str
+
+
+class Proof(pydantic.BaseModel):
+    """A certificate as it is on disk."""
+
+    passed: bool
+    checks: list[Check]
+
+
+class Picture(pydantic.BaseModel):
+    """A file in figures/ and what it shows."""
+
+    file: str
+    caption: str
+
+
+class Summary(pydantic.BaseModel):
+    """Content of summary.json; `files` is None where an older version wrote it."""
+
+    experiment: str
+    title: str = ""
+    status: Literal["ok", "failed"]
+    error: str | None = None
+    results: dict[str, Any] = {}
+    reference: dict[str, Any] = {}
+    units: dict[str, str] = {}
+    certificate: dict[str, Proof] = {}
+    notes: list[str] = []
+    pictures: list[Picture] = []
+    timing: dict[str, Any] = {}
+    device: str = ""
+    versions: dict[str, str] = {}
+    config_hash: str
+    files: list[str] | None = None
+
+
 class Run:
     """A run in progress: an experiment hands over what it has found, the folder keeps it.
 
-    Everything is written when it is handed over, so a run that fails later leaves it behind.
+    Everything is on disk when the method that hands it over returns, whatever happens to the
+    process afterwards.
     """
 
     def __init__(
@@ -78,47 +141,81 @@ class Run:
         is computed; `console` for progress (silent by default).
         """
         self.folder = folder
+        # An experiment may change the working directory.
+        self._home = folder.absolute()
         self.config = config
-        self.title = title or config.experiment
+        self.title = _words(title or config.experiment)
         self.results: dict[str, Result] = {}
-        self.certificates: dict[str, Certificate] = {}
+        self.certificates: dict[str, Proof] = {}
         self.notes: list[str] = []
-        self.pictures: list[tuple[str, str]] = []
+        self.pictures: dict[str, str] = {}
         self.stages: dict[str, float] = {}
+        self.earlier: Path | None = None
         self._console = console or rich.console.Console(quiet=True)
         self._clock = _Clock()
-        (folder / "config.toml").write_text(configs.dumps(config), encoding="utf-8")
-        # A process that is killed must not leave a folder that looks like a success.
-        self._write_summary("the run was stopped before it ended")
+        self._hash = _hash(config)
+        # Until the end: a process that is killed must not leave what looks like a success.
+        self._error: str | None = _STOPPED
+        self._files = dict.fromkeys(("config.toml", "summary.json", "report.md"))
+        self._open: list[tuple[str, rich.status.Status]] = []
+        self._write_summary()
+        self._reserve = _reserve(self._home)
+        _put(self._home, "config.toml", configs.dumps(config))
 
     @contextlib.contextmanager
     def stage(self, what: str) -> Iterator[None]:
         """Show `what` while it is being worked on, and afterwards how long it took."""
-        start = time.perf_counter()
+        progress = _Progress(what, self._clock)
+        status = self._console.status(progress)
+        self._open.append((what, status))
         try:
-            with self._console.status(f"{what} …"):
+            with status, progress.told(self._console):
                 yield
         except BaseException:
-            self._console.print(f"[red]✗[/red] {what}")
+            self._print("red", "✗", what)
             raise
-        self.stages[what] = time.perf_counter() - start
-        self._console.print(f"[green]✓[/green] {what} [dim]{self.stages[what]:.1f} s[/dim]")
+        finally:
+            self._open.pop()
+        self.stages[what] = progress.seconds()
+        self._print("green", "✓", what, f" {self.stages[what]:.1f} s")
+        with _process.unbroken():
+            self._write_summary()
 
     def add(self, name: str, value: Any, unit: str, published: Any = None) -> None:
         """Record a result.
 
         **Arguments:** `name`, flat; `value`, a scalar or a list of scalars in SI units; `unit`
         of it ("1" for a pure number); `published`, the same from the literature, where known.
+
+        **Raises:** `ValueError` for what is no number, word or list of them.
         """
-        self.results[name] = Result(_plain(value), unit, _plain(published))
+        result = Result(_result(name, value), _words(unit), _result(name, published))
+        with _process.unbroken():
+            self.results[_words(name)] = result
+            self._write_summary()
 
     def certify(self, name: str, certificate: Certificate) -> None:
         """Record the certificate of the part `name`; the run fails if it has not passed."""
-        self.certificates[name] = certificate
+        checks = [
+            Check(
+                name=_words(check.name),
+                value=_plain(check.value),
+                tolerance=_plain(check.tolerance),
+                passed=bool(check.passed),
+                meaning=_words(check.meaning),
+            )
+            for check in certificate.checks
+        ]
+        proof = Proof(passed=bool(certificate.passed), checks=checks)
+        with _process.unbroken():
+            self.certificates[_words(name)] = proof
+            self._write_summary()
 
     def note(self, sentence: str) -> None:
         """Record a sentence that a reader of the numbers needs."""
-        self.notes.append(sentence)
+        with _process.unbroken():
+            self.notes.append(_words(sentence))
+            self._write_summary()
 
     def arrays(self, group: str, dataset: "xarray.Dataset") -> None:
         """Write `dataset` into the group `group` of results.zarr.
@@ -128,47 +225,127 @@ class Run:
         bare = [str(name) for name in dataset.variables if "units" not in dataset[name].attrs]
         if bare:
             raise ValueError(f"The arrays {', '.join(bare)} lack the attribute units.")
-        # Format 2 has consolidated metadata and text coordinates; format 3 warns about both.
-        store = self.folder / "results.zarr"
-        dataset.to_zarr(store, group=group, mode="w", zarr_format=2, consolidated=True)
+
+        def write(folder: Path) -> None:
+            # Format 2 has consolidated metadata and text coordinates; format 3 warns about both.
+            store = folder / "results.zarr"
+            dataset.to_zarr(store, group=group, mode="w", zarr_format=2, consolidated=True)
+            # The metadata of all groups are in one file.
+            metadata = _metadata(self._home / "results.zarr", without=group)
+            metadata["metadata"] |= _metadata(store)["metadata"]
+            (store / ".zmetadata").write_text(json.dumps(metadata))
+
+        self._store(write, group=group)
 
     def figure(self, name: str, figure: "matplotlib.figure.Figure", caption: str) -> None:
         """Write figures/`name`.png and .svg; the report shows the picture above its `caption`."""
-        for ending in ("png", "svg"):
-            # Without the date, the same results give the same file.
-            metadata = {"Date": None} if ending == "svg" else None
-            figure.savefig(self._picture(f"{name}.{ending}"), metadata=metadata)
-        self.pictures.append((f"{name}.png", caption))
+
+        def write(folder: Path) -> None:
+            for ending in ("png", "svg"):
+                # Without the date, the same results give the same file.
+                metadata = {"Date": None} if ending == "svg" else None
+                figure.savefig(_made(folder / f"figures/{name}.{ending}"), metadata=metadata)
+
+        self._store(write, picture=(f"{name}.png", caption))
 
     def animation(self, name: str, animation: Any, caption: str) -> None:
         """Write figures/`name`.gif by `animation.save(path)`; the report shows it."""
-        animation.save(self._picture(f"{name}.gif"))
-        self.pictures.append((f"{name}.gif", caption))
+        self._store(
+            lambda folder: animation.save(_made(folder / f"figures/{name}.gif")),
+            picture=(f"{name}.gif", caption),
+        )
+
+    def files(self, folder: str, write: Callable[[Path], None]) -> None:
+        """Put files of any kind into a folder of the run, by `write(path)` of an empty folder."""
+        self._store(lambda draft: write(_made(draft / folder / "file").parent))
 
     def finish(self, error: str | None = None) -> None:
-        """Write summary.json and report.md; nothing can be handed over afterwards.
+        """Write the outcome and report.md.
 
         **Arguments:** `error`, one sentence if the run has failed.
 
-        **Raises:** `RunError` if a certificate has not passed.
+        **Raises:** `RunError` if a certificate has not passed; `OSError`.
         """
-        self._clock.stop()
         rejected = _rejected(self.certificates) if error is None else None
-        self._write_summary(error or rejected)
-        (self.folder / "report.md").write_text(_markdown(self, error or rejected), "utf-8")
+        with _process.unbroken():
+            self._clock.stop()
+            self._error = _words(error or rejected) if error or rejected else None
+            if self._reserve is not None:
+                os.close(self._reserve)
+                self._reserve = None
+            # With what a signal has cut short.
+            for left in self._home.glob(f"{_DRAFT}*"):
+                _remove(left)
+            self._write_summary()
+            write_report(self._home)
+            if self._error is None and self.earlier is not None and _delete(self.earlier):
+                self.earlier = None
         if rejected:
             raise RunError(rejected)
 
-    def _picture(self, file: str) -> Path:
-        folder = self.folder / "figures"
-        folder.mkdir(exist_ok=True)
-        return folder / file
+    def stop(self, error: str) -> None:
+        """Finish from another thread, wherever the main one is, with the reason in one sentence."""
+        try:
+            self.finish(error)
+        finally:
+            for what, status in reversed(self._open):
+                status.stop()
+                self._print("red", "✗", what)
 
-    def _write_summary(self, error: str | None) -> None:
+    def keep_traceback(self) -> str:
+        """Write traceback.txt on the exception being handled; words on where it is."""
+        try:
+            with _process.unbroken():
+                self._files["traceback.txt"] = None
+                self._write_summary()
+                _put(self._home, "traceback.txt", traceback.format_exc())
+        except OSError:
+            return "details could not be written"
+        return f"details in {self.folder / 'traceback.txt'}"
+
+    def _print(self, colour: str, mark: str, what: str, more: str = "") -> None:
+        self._console.print(Text.assemble((mark, colour), f" {configs.short(what)}", (more, "dim")))
+
+    def _store(
+        self,
+        write: Callable[[Path], None],
+        *,
+        group: str | None = None,
+        picture: tuple[str, str] | None = None,
+    ) -> None:
+        """Have files written into a draft of the folder, list them, and move them into it."""
+        draft = Path(tempfile.mkdtemp(prefix=_DRAFT, dir=self._home))
+        old = draft.with_name(f"{draft.name}-old")
+        try:
+            write(draft)
+            found = [str(file) for file in _walk(draft) if not (draft / file).is_dir()]
+            with _process.unbroken():
+                if group and (self._home / "results.zarr" / group).exists():
+                    self._forget(group, old)
+                self._files |= dict.fromkeys(found)
+                if picture:
+                    self.pictures[picture[0]] = _words(picture[1])
+                self._write_summary()
+                _move(draft, self._home)
+        finally:
+            for left in (draft, old):
+                _remove(left)
+
+    def _forget(self, group: str, place: Path) -> None:
+        """Move a group of arrays away that is about to be replaced."""
+        store = self._home / "results.zarr"
+        # First from the metadata: an array there whose chunks are not reads as NaN.
+        _put(store, ".zmetadata", json.dumps(_metadata(store, without=group)))
+        os.replace(store / group, place)
+        kept = (f for f in self._files if not f.startswith(f"results.zarr/{group}/"))
+        self._files = dict.fromkeys(kept)
+
+    def _write_summary(self) -> None:
         summary = {
             "experiment": self.config.experiment,
-            "status": "failed" if error else "ok",
-            "error": error,
+            "title": self.title,
+            "status": "failed" if self._error else "ok",
+            "error": self._error,
             "results": {name: result.value for name, result in self.results.items()},
             "reference": {
                 name: result.published
@@ -176,96 +353,112 @@ class Run:
                 if result.published is not None
             },
             "units": {name: result.unit for name, result in self.results.items()},
-            "certificate": {
-                name: {
-                    "passed": bool(certificate.passed),
-                    "checks": [_check(check) for check in certificate.checks],
-                }
-                for name, certificate in self.certificates.items()
-            },
+            "certificate": self.certificates,
             "notes": self.notes,
+            "pictures": [{"file": f, "caption": caption} for f, caption in self.pictures.items()],
             "timing": {**self._clock.read(), "stages": self.stages},
             "device": _device(),
             "versions": _versions(),
-            "config_hash": _hash(self.config),
+            "config_hash": self._hash,
+            "files": list(self._files),
         }
-        text = json.dumps(summary, indent=2, ensure_ascii=False, allow_nan=False)
-        # Replacing is atomic, so a reader never meets half a summary.
-        draft = self.folder / "summary.json.part"
-        draft.write_text(text + "\n", encoding="utf-8")
-        os.replace(draft, self.folder / "summary.json")
+        text = pydantic_core.to_json(summary, indent=2).decode()
+        _put(self._home, "summary.json", text + "\n")
 
 
-def open_folder(name: str, out: Path | None = None, *, overwrite: bool = False) -> Path:
-    """Make the empty folder of a new run.
+def start(
+    name: str,
+    config: configs.Config,
+    *,
+    out: Path | None = None,
+    overwrite: bool = False,
+    title: str = "",
+    console: rich.console.Console | None = None,
+) -> Run:
+    """Make the folder of a new run, and start the run in it.
 
     **Arguments:** `name` of the run; `out`, the folder (default runs/`name`-<UTC time>);
-    `overwrite`, whether what an earlier run left in `out` may be deleted.
+    `overwrite`, whether the run in `out` may be replaced: it is moved aside, deleted when the new
+    one has succeeded, and comes back when the new one cannot start; the others as for `Run`.
 
-    **Returns:** the folder.
+    **Returns:** the run; `earlier` is where the one before it is, if any.
 
-    **Raises:** `RunError` if the folder is not empty and may not be overwritten.
+    **Raises:** `RunError` if the folder cannot be made, or holds what no run has handed over.
     """
-    if out is None:
-        now = datetime.datetime.now(datetime.UTC).strftime("%Y%m%dT%H%M%SZ")
-        folder, count = Path("runs") / f"{name}-{now}", 1
-        while True:
-            try:
-                folder.mkdir(parents=True)
-                return folder
-            except FileExistsError:
-                count += 1
-                folder = Path("runs") / f"{name}-{now}-{count}"
-    if out.exists() and not out.is_dir():
-        raise RunError(f"--out {out}: is a file, not a folder.")
-    held = sorted(entry.name for entry in out.iterdir()) if out.is_dir() else []
-    if held and not overwrite:
-        raise RunError(
-            f"--out {out}: is not empty and is left alone; choose another folder, "
-            "or add --overwrite to replace the run in it."
-        )
-    foreign = sorted(set(held) - set(_WRITTEN))
-    if foreign:
-        raise RunError(
-            f"--out {out}: holds {foreign[0]}, which no run has written, so nothing is replaced; "
-            "choose another folder."
-        )
-    out.mkdir(parents=True, exist_ok=True)
-    for entry in held:
-        target = out / entry
-        shutil.rmtree(target) if target.is_dir() else target.unlink()
-    return out
+    with _process.unbroken():
+        folder, earlier, made = out, None, False
+        try:
+            if out is None:
+                folder, made = _new_folder(name), True
+            else:
+                earlier = _aside(out) if _holds_a_run(out, overwrite) else None
+                if not out.exists():
+                    out.mkdir(parents=True)
+                    made = True
+                if earlier is not None:
+                    shutil.copymode(earlier, out)
+            run = Run(folder, config, title=title, console=console)
+        except BaseException as error:
+            _give_back(folder, earlier, made)
+            if isinstance(error, OSError):
+                where = f"--out {configs.short(out)}" if out else f"runs/{configs.short(name)}"
+                raise RunError(
+                    f"{where}: the run folder cannot be made: {error.strerror or error}."
+                ) from None
+            raise
+        run.earlier = earlier
+        return run
+
+
+def write_report(folder: Path) -> Path:
+    """Write report.md of a run folder anew from its summary.json.
+
+    **Returns:** the file.
+
+    **Raises:** `RunError` if the folder holds no run; `OSError`.
+    """
+    _put(folder, "report.md", _markdown(_read(folder)))
+    return folder / "report.md"
 
 
 def comparison(run: Run) -> rich.table.Table:
     """Table for the terminal: every published value, ours, and the difference."""
     table = rich.table.Table(box=rich.box.SIMPLE_HEAD)
     for heading in ("quantity", "unit", "published", "ours", "difference"):
-        table.add_column(heading, justify="left" if heading in ("quantity", "unit") else "right")
+        # A name or number that is cut cannot be told from another.
+        side = "left" if heading in ("quantity", "unit") else "right"
+        table.add_column(heading, justify=side, overflow="fold")
     for row in _rows(run.results):
-        table.add_row(*row)
+        table.add_row(*map(Text, row))
     return table
 
 
-def verdict(run: Run) -> list[str]:
-    """Lines for the terminal: each certificate and its checks, in rich markup."""
+def verdict(run: Run) -> list[Text]:
+    """Lines for the terminal: each certificate and its checks."""
     lines = []
-    for name, certificate in run.certificates.items():
-        checks = list(certificate.checks)
-        passed = sum(bool(check.passed) for check in checks)
-        colour = "green" if certificate.passed else "red"
-        word = "certified" if certificate.passed else "NOT certified"
-        measured = [check for check in checks if check.tolerance > 0.0]
-        tightest = max(measured, key=lambda check: check.value / check.tolerance)
-        lines.append(
-            f"[{colour}]{name}: {word}[/{colour}], {passed} of {len(checks)} checks passed; "
-            f"closest to its limit: {tightest.name}, {float(tightest.value):.0e} of "
-            f"{float(tightest.tolerance):.0e}"
+    for name, proof in run.certificates.items():
+        colour = "green" if proof.passed else "red"
+        word = "certified" if proof.passed else "NOT certified"
+        passed = sum(check.passed for check in proof.checks)
+        line = Text.assemble(
+            (f"{name}: {word}", colour), f", {passed} of {len(proof.checks)} checks passed"
         )
+        measured = [c for c in proof.checks if _is_number(c.value) and _is_number(c.tolerance)]
+        measured = [check for check in measured if check.tolerance > 0.0]
+        if measured:
+            tightest = max(measured, key=lambda check: check.value / check.tolerance)
+            line.append(
+                f"; closest to its limit: {tightest.name}, {tightest.value:.0e} of "
+                f"{tightest.tolerance:.0e}"
+            )
+        lines.append(line)
         lines += [
-            f"  [red]✗[/red] {check.name}: {float(check.value):.1e}, "
-            f"allowed {float(check.tolerance):.0e} ({check.meaning})"
-            for check in checks
+            Text.assemble(
+                ("  ✗", "red"),
+                f" {check.name}: {_size(check.value)}, allowed {_size(check.tolerance, 0)} "
+                f"({check.meaning})",
+            )
+            for check in proof.checks
             if not check.passed
         ]
     return lines
@@ -277,35 +470,292 @@ class _Clock:
     def __init__(self):
         self._start = time.perf_counter()
         self._end: float | None = None
+        # Spans apart from each other, in their order: tracing a function traces the ones it
+        # calls, and what overlaps counts once.
         self._spans: list[tuple[float, float]] = []
+        self._compiled = 0.0
+        # What goes on: how deep, since when, and what had been compiled before.
+        self._depth, self._since, self._before = 0, 0.0, 0.0
+        jax.monitoring.register_scalar_listener(self._begin)
         jax.monitoring.register_event_duration_secs_listener(self._listen)
+
+    def _begin(self, event: str, value: float, **_: Any) -> None:
+        if event.startswith("/jax/core/compile/"):
+            if self._depth == 0:
+                self._since, self._before = time.perf_counter(), self._compiled
+            self._depth += 1
 
     def _listen(self, event: str, duration: float, **_: Any) -> None:
         if event.startswith("/jax/core/compile/"):
-            now = time.perf_counter()
-            self._spans.append((now - duration, now))
+            self._depth = max(0, self._depth - 1)
+            end = time.perf_counter()
+            begin = end - duration
+            while self._spans and self._spans[-1][1] >= begin:
+                first, last = self._spans.pop()
+                self._compiled -= last - first
+                begin = min(begin, first)
+            self._spans.append((begin, end))
+            self._compiled += end - begin
+
+    def compiling(self) -> float:
+        """Seconds for which JAX has been compiling, 0 while it is not."""
+        return time.perf_counter() - self._since if self._depth else 0.0
 
     def stop(self) -> None:
-        self._end = time.perf_counter()
-        jax.monitoring.unregister_event_duration_listener(self._listen)
+        if self._end is None:
+            if self._depth:
+                self._compiled, self._depth = self._before + self.compiling(), 0
+            self._end = time.perf_counter()
+            jax.monitoring.unregister_event_duration_listener(self._listen)
+            jax.monitoring.unregister_scalar_listener(self._begin)
 
     def read(self) -> dict[str, float]:
         total = (self._end or time.perf_counter()) - self._start
-        compiling, reached = 0.0, -math.inf
-        # Tracing a function traces the ones it calls: overlapping spans count once.
-        for begin, end in sorted(self._spans):
-            compiling += max(0.0, end - max(begin, reached))
-            reached = max(reached, end)
-        return {"compile_s": compiling, "run_s": total - compiling, "total_s": total}
+        compiled = self._before + self.compiling() if self._depth else self._compiled
+        return {"compile_s": compiled, "run_s": total - compiled, "total_s": total}
 
 
-def _rejected(certificates: dict[str, Certificate]) -> str | None:
-    for name, certificate in certificates.items():
-        if not certificate.passed:
-            failed = [check for check in certificate.checks if not check.passed]
+class _Progress:
+    """What a stage shows while it goes on."""
+
+    def __init__(self, what: str, clock: _Clock):
+        self._what, self._clock = configs.short(what), clock
+        self._start = time.perf_counter()
+
+    def seconds(self) -> float:
+        return time.perf_counter() - self._start
+
+    def words(self) -> str:
+        compiling = self._clock.compiling()
+        # Short programs would make it flicker.
+        more = f", compiling for {compiling:.0f} s" if compiling >= 1.0 else ""
+        return f"{self._what} … {self.seconds():.0f} s{more}"
+
+    def __rich__(self) -> Text:
+        return Text(self.words())
+
+    @contextlib.contextmanager
+    def told(self, console: rich.console.Console) -> Iterator[None]:
+        """Print a line now and then where nothing can be shown in place."""
+        done = threading.Event()
+
+        def tell() -> None:
+            while not done.wait(_REPEAT):
+                console.print(Text(f"  {self.words()}"))
+
+        if not console.is_terminal and not console.quiet:
+            threading.Thread(target=tell, daemon=True).start()
+        try:
+            yield
+        finally:
+            done.set()
+
+
+def _reserve(folder: Path) -> int | None:
+    """A file that keeps space on the disk, locked by this process; None where it cannot be made.
+
+    Left open on purpose: the system unlocks it when the process ends, however it does.
+    """
+    try:
+        place = os.open(folder / _RESERVE, os.O_WRONLY | os.O_CREAT)
+        os.write(place, os.urandom(_RESERVED))
+        _lock(place)
+    except OSError:
+        return None
+    return place
+
+
+def _lock(place: int) -> None:
+    """Lock an open file; `BlockingIOError` if another run has."""
+    if fcntl is not None:
+        fcntl.flock(place, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def _goes_on(folder: Path) -> bool:
+    """Whether the process of the run in a folder is still there."""
+    try:
+        with open(folder / _RESERVE, "rb") as file:
+            _lock(file.fileno())
+    except BlockingIOError:
+        return True
+    except OSError:
+        pass
+    return False
+
+
+def _new_folder(name: str) -> Path:
+    now = datetime.datetime.now(datetime.UTC).strftime("%Y%m%dT%H%M%SZ")
+    # File systems allow 255 bytes.
+    begin = name.encode()[:200].decode(errors="ignore")
+    folder, count = Path("runs") / f"{begin}-{now}", 1
+    while True:
+        try:
+            folder.mkdir(parents=True)
+            return folder
+        except FileExistsError:
+            if not folder.exists():
+                raise
+            count += 1
+            folder = Path("runs") / f"{begin}-{now}-{count}"
+
+
+def _holds_a_run(out: Path, overwrite: bool) -> bool:
+    """Whether there is an earlier run that may be moved aside; `RunError` where it must not."""
+    where = f"--out {configs.short(out)}"
+    if out.is_symlink():
+        raise RunError(f"{where}: is a symbolic link; name the folder itself.")
+    if out.exists() and not out.is_dir():
+        raise RunError(f"{where}: is a file, not a folder.")
+    held = [entry.name for entry in out.iterdir()] if out.exists() else []
+    if set(held) <= {"summary.json.part"}:
+        return False
+    if not overwrite:
+        raise RunError(
+            f"{where}: is not empty and is left alone; choose another folder, "
+            "or add --overwrite to replace the run in it."
+        )
+    try:
+        foreign = _foreign(out)
+    except RunError as error:
+        raise RunError(f"{where}: {error} Nothing is replaced; choose another folder.") from None
+    if foreign is not None:
+        raise RunError(
+            f"{where}: holds {configs.short(foreign)}, which the run in it has not written, so "
+            "nothing is replaced; choose another folder."
+        )
+    if _goes_on(out):
+        raise RunError(f"{where}: the run in it still goes on; choose another folder.")
+    here = Path.cwd()
+    if out.resolve() in (here, *here.parents):
+        raise RunError(f"{where}: you are in it, so it cannot be moved aside; go elsewhere.")
+    return True
+
+
+def _foreign(folder: Path) -> Path | None:
+    """The first thing in a folder that its run has not handed over, relative to it, or None."""
+    listed = _read(folder).files
+    if listed is None:
+        raise RunError("Its summary.json does not list what the run wrote, as older ones do not.")
+    own = set(map(Path, listed))
+    folders = {above for file in own for above in file.parents}
+    for file in _walk(folder):
+        if file.parts[0].startswith(_DRAFT):
+            continue
+        there = folder / file
+        known = folders if there.is_dir() else own
+        if (
+            there.is_symlink()
+            or not {file, file.with_name(file.name.removesuffix(".part"))} & known
+        ):
+            return file
+    return None
+
+
+def _walk(folder: Path) -> Iterator[Path]:
+    """All files and folders below a folder, relative to it; links are not followed."""
+
+    def fail(error: OSError) -> None:
+        raise error
+
+    for base, folders, files in os.walk(folder, onerror=fail):
+        yield from (Path(base, name).relative_to(folder) for name in sorted((*folders, *files)))
+
+
+def _aside(folder: Path) -> Path:
+    """Rename a folder to a free name beside it, and return that."""
+    place = folder.absolute()
+    count = 1
+    while True:
+        ending = ".earlier" if count == 1 else f".earlier-{count}"
+        aside = place.with_name(f"{place.name}{ending}")
+        if not os.path.lexists(aside):
+            return place.rename(aside)
+        count += 1
+
+
+def _give_back(folder: Path | None, earlier: Path | None, made: bool) -> None:
+    """Undo what was done for a run that could not start; what was there before stays."""
+    with contextlib.suppress(OSError):
+        if made:
+            shutil.rmtree(folder, ignore_errors=True)
+        if earlier is not None:
+            earlier.rename(folder)
+
+
+def _delete(earlier: Path) -> bool:
+    """Delete a run that was moved aside, unless a person has put something into it since."""
+    try:
+        if _foreign(earlier) is not None:
+            return False
+        shutil.rmtree(earlier)
+    except (OSError, RunError):
+        return False
+    return True
+
+
+def _read(folder: Path) -> Summary:
+    file = folder / "summary.json"
+    try:
+        if file.is_symlink():
+            raise RunError("Its summary.json is a symbolic link.")
+        return Summary.model_validate_json(file.read_bytes())
+    except FileNotFoundError:
+        raise RunError("There is no summary.json of a run in it.") from None
+    except (ValueError, RecursionError):
+        raise RunError("Its summary.json is not one of a run of jaxgrip.") from None
+
+
+def _put(folder: Path, name: str, text: str) -> None:
+    """Write a file as a whole or not at all: a reader never meets half of it."""
+    draft = folder / f"{name}.part"
+    try:
+        draft.write_text(text, encoding="utf-8", errors="backslashreplace")
+        os.replace(draft, folder / name)
+    except OSError:
+        draft.unlink(missing_ok=True)
+        raise
+
+
+def _metadata(store: Path, without: str | None = None) -> dict[str, Any]:
+    """Consolidated metadata of a zarr store; those of a group and what is in it may be left out."""
+    file = store / ".zmetadata"
+    if not file.exists():
+        return {"metadata": {}, "zarr_consolidated_format": 1}
+    found = json.loads(file.read_text())
+    kept = (
+        key for key in found["metadata"] if without is None or not key.startswith(f"{without}/")
+    )
+    return {**found, "metadata": {key: found["metadata"][key] for key in kept}}
+
+
+def _made(path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def _remove(path: Path) -> None:
+    """Remove a file or folder of ours, which another thread may be removing too."""
+    with contextlib.suppress(OSError):
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def _move(source: Path, target: Path) -> None:
+    """Move what is in a folder into another: new folders as a whole, and files after them."""
+    for entry in sorted(source.iterdir(), key=lambda e: (not e.is_dir(), e.name)):
+        place = target / entry.name
+        if entry.is_dir() and place.is_dir():
+            _move(entry, place)
+        else:
+            os.replace(entry, place)
+
+
+def _rejected(certificates: dict[str, Proof]) -> str | None:
+    for name, proof in certificates.items():
+        if not proof.passed:
             listed = ", ".join(
-                f"{check.name} ({float(check.value):.1e}, allowed {float(check.tolerance):.0e})"
-                for check in failed
+                f"{check.name} ({_size(check.value)}, allowed {_size(check.tolerance, 0)})"
+                for check in proof.checks
+                if not check.passed
             )
             return f"the solution of {name} is not certified: {listed}"
     return None
@@ -320,16 +770,19 @@ def _rows(results: dict[str, Result]) -> Iterator[tuple[str, str, str, str, str]
             # Counts, indices and names are read as a pattern, not one by one.
             same = result.value == result.published
             gap = ", " if any(isinstance(entry, str) for entry in result.published) else " "
-            shown = [gap.join(map(str, part)) for part in (result.published, result.value)]
+            shown = [
+                gap.join(map(str, part if isinstance(part, list) else [part]))
+                for part in (result.published, result.value)
+            ]
             yield (name, result.unit, *shown, "none" if same else "differs")
             continue
-        ours = result.value if listed else [result.value]
+        ours = result.value if isinstance(result.value, list) else [result.value]
         published = result.published if listed else [result.published]
         for index in range(max(len(ours), len(published))):
             label = f"{name}[{index + 1}]" if listed else name
             left = published[index] if index < len(published) else None
             right = ours[index] if index < len(ours) else None
-            both = left is not None and right is not None
+            both = _is_number(left) and _is_number(right)
             yield (
                 label,
                 result.unit,
@@ -339,85 +792,132 @@ def _rows(results: dict[str, Result]) -> Iterator[tuple[str, str, str, str, str]
             )
 
 
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float)
+
+
 def _number(value: Any) -> str:
+    if value is None:
+        return "not finite"
     return f"{value:.13g}" if isinstance(value, float) else str(value)
 
 
-def _markdown(run: Run, error: str | None) -> str:
-    lines = [f"# {run.title}", ""]
-    lines += [f"**Failed:** {error}.", ""] if error else []
-    lines += [f"Experiment `{run.config.experiment}`, {_device()}.", ""]
-    rows = list(_rows(run.results))
+def _size(value: Any, digits: int = 1) -> str:
+    if value is None:
+        return "not finite"
+    return f"{value:.{digits}e}" if _is_number(value) else str(value)
+
+
+def _markdown(summary: Summary) -> str:
+    lines = [f"# {_line(summary.title or summary.experiment)}", ""]
+    if summary.error:
+        lines += [f"**Failed:** {_line(summary.error).rstrip('.')}.", ""]
+    lines += [f"Experiment `{summary.experiment}`, {_line(summary.device)}.", ""]
+    results = {
+        name: Result(value, summary.units.get(name, ""), summary.reference.get(name))
+        for name, value in summary.results.items()
+    }
+    rows = list(_rows(results))
     if rows:
         lines += ["## Against the published values", ""]
         lines += ["| quantity | unit | published | ours | difference |", "|---|---|--:|--:|--:|"]
-        lines += [f"| {' | '.join(row)} |" for row in rows] + [""]
-    others = {name: r for name, r in run.results.items() if r.published is None}
+        lines += [_row(*row) for row in rows] + [""]
+    others = {name: r for name, r in results.items() if r.published is None}
     if others:
         lines += ["## Further results", "", "| quantity | unit | value |", "|---|---|--:|"]
         for name, result in others.items():
             listed = isinstance(result.value, list)
             shown = ", ".join(map(_number, result.value)) if listed else _number(result.value)
-            lines.append(f"| {name} | {result.unit} | {shown} |")
+            lines.append(_row(name, result.unit, shown))
         lines.append("")
-    for name, certificate in run.certificates.items():
-        word = "passed" if certificate.passed else "**not passed**"
-        lines += [f"## Certificate of {name}: {word}", ""]
+    for name, proof in summary.certificate.items():
+        word = "passed" if proof.passed else "**not passed**"
+        lines += [f"## Certificate of {_line(name)}: {word}", ""]
         lines += ["| check | value | allowed | passed | meaning |", "|---|--:|--:|---|---|"]
-        for check in map(_check, certificate.checks):
-            value = "not finite" if check["value"] is None else f"{check['value']:.1e}"
-            lines.append(
-                f"| {check['name']} | {value} | {check['tolerance']:.0e} "
-                f"| {'yes' if check['passed'] else '**no**'} | {check['meaning']} |"
-            )
+        for check in proof.checks:
+            passed = "yes" if check.passed else "**no**"
+            sizes = _size(check.value), _size(check.tolerance, 0)
+            lines.append(_row(check.name, *sizes, passed, check.meaning))
         lines.append("")
-    if run.notes:
-        lines += ["## Notes", ""] + [f"* {note}" for note in run.notes] + [""]
-    if run.pictures:
+    if summary.notes:
+        lines += ["## Notes", "", *(f"* {_line(note)}" for note in summary.notes), ""]
+    if summary.pictures:
         lines += ["## Pictures", ""]
-        for file, caption in run.pictures:
+        for picture in summary.pictures:
+            caption = _line(picture.caption)
+            file = urllib.parse.quote(picture.file)
             lines += [f"![{caption}](figures/{file})", "", f"*{caption}*", ""]
-    timing = run._clock.read()
+    timing = {"total_s": 0.0, "compile_s": 0.0, "stages": {}, **summary.timing}
     lines += [
         "## Time",
         "",
-        f"{timing['total_s']:.1f} s in total, of which JAX compiled {timing['compile_s']:.1f} s.",
-        "",
-        "| stage | s |",
-        "|---|--:|",
-        *(f"| {stage} | {seconds:.1f} |" for stage, seconds in run.stages.items()),
-        "",
-        "## Read the arrays again",
-        "",
-        "```python",
-        "import xarray",
-        'xarray.open_datatree("results.zarr", engine="zarr")',
-        "```",
+        f"{_seconds(timing['total_s'])} s in total, of which JAX compiled "
+        f"{_seconds(timing['compile_s'])} s.",
         "",
     ]
+    stages = timing["stages"]
+    if isinstance(stages, dict) and stages:
+        lines += ["| stage | s |", "|---|--:|"]
+        lines += [_row(stage, _seconds(seconds)) for stage, seconds in stages.items()] + [""]
+    if any(file.startswith("results.zarr/") for file in summary.files or ("results.zarr/",)):
+        lines += [
+            "## Read the arrays again",
+            "",
+            "```python",
+            "import xarray",
+            'xarray.open_datatree("results.zarr", engine="zarr")',
+            "```",
+            "",
+        ]
     return "\n".join(lines)
 
 
-def _check(check: Any) -> dict[str, Any]:
-    return {
-        "name": str(check.name),
-        "value": _plain(check.value),
-        "tolerance": _plain(check.tolerance),
-        "passed": bool(check.passed),
-        "meaning": str(check.meaning),
-    }
+def _row(*cells: str) -> str:
+    escaped = (_line(cell).replace("|", "\\|") for cell in cells)
+    return f"| {' | '.join(escaped)} |"
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _seconds(value: Any) -> str:
+    return f"{value:.1f}" if _is_number(value) else "–"
+
+
+def _words(text: Any) -> str:
+    """Text that can be written: a name from a file system may hold bytes that are none."""
+    return str(text).encode("utf-8", "backslashreplace").decode()
+
+
+def _result(name: str, value: Any) -> Any:
+    try:
+        return _plain(value)
+    except (ValueError, TypeError):
+        raise ValueError(
+            f"The result {name!r} is a {type(value).__name__}; it must be a number, a word or a "
+            "list of them."
+        ) from None
 
 
 def _plain(value: Any) -> Any:
-    """Scalars and lists as JSON knows them; a number that is not finite becomes null."""
+    """Scalars and lists as JSON knows them; a number that is not finite becomes null.
+
+    **Raises:** `ValueError` for anything else.
+    """
     if value is None or isinstance(value, str):
-        return value
+        return None if value is None else _words(value)
     plain = np.asarray(value).tolist()
     if isinstance(plain, list):
         return [_plain(entry) for entry in plain]
-    return None if isinstance(plain, float) and not math.isfinite(plain) else plain
+    if isinstance(plain, float):
+        return plain if math.isfinite(plain) else None
+    if isinstance(plain, int) and plain.bit_length() < 64:
+        return plain
+    raise ValueError
 
 
+@functools.cache
 def _device() -> str:
     device = jax.devices()[0]
     if device.platform == "cpu":
@@ -425,12 +925,27 @@ def _device() -> str:
     return f"{device.platform}, {device.device_kind}"
 
 
+@functools.cache
 def _versions() -> dict[str, str]:
     packages = ("jaxgrip", "jax", "jaxlib", "equinox", "diffrax", "numpy")
-    found = {package: importlib.metadata.version(package) for package in packages}
-    return {"python": platform.python_version(), **found}
+    return {"python": platform.python_version(), **{p: version(p) for p in packages}}
+
+
+def version(package: str) -> str:
+    """Version of an installed package, or that it is not installed but found on the path."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"
 
 
 def _hash(config: configs.Config) -> str:
-    canonical = json.dumps(config.model_dump(mode="json"), sort_keys=True)
+    canonical = json.dumps(config.model_dump(), sort_keys=True, default=_fingerprint)
     return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def _fingerprint(value: Any) -> str:
+    """Of a file its content, so that a configuration is the same wherever its files are."""
+    if isinstance(value, Path) and value.is_file():
+        return hashlib.sha256(value.read_bytes()).hexdigest()
+    return str(value)

@@ -1,8 +1,12 @@
+import contextlib
 import ctypes
 import os
+import resource
 import subprocess
 import sys
 import tempfile
+
+from jaxgrip import _process
 
 # On matrices of a hundred rows OpenBLAS's threads fight with XLA's for the cores: a hundredfold
 # slowdown under load. It reads this once, when jax loads it.
@@ -19,9 +23,14 @@ if "JAXGRIP_TEST_PROGRAMS" not in os.environ:
     _trial = [sys.executable, "-c", "import jax; jax.devices()"]
     if subprocess.run(_trial, env=_plain, capture_output=True, check=False).returncode == 0:
         os.environ.update(_plain)
+    # As the command line does: without it batched LAPACK calls may wait for each other for ever.
+    os.environ["XLA_FLAGS"] = _process.xla_flags(os.environ)
 
 import jax
+import jax.numpy as jnp
 import pytest
+from jax import lax
+from jax.interpreters import batching
 
 import jaxgrip as jg
 
@@ -30,6 +39,35 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_compilation_cache_dir", os.environ["JAXGRIP_TEST_PROGRAMS"])
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+
+
+def _refuse_batched_lapack():
+    """No test may make a batch of LAPACK's calls, which can wait for each other for ever."""
+
+    def primitives(jaxpr):
+        for equation in jaxpr.eqns:
+            inner = [x.jaxpr for x in equation.params.values() if hasattr(x, "jaxpr")]
+            yield from (p for x in inner for p in primitives(x))
+            yield equation.primitive
+
+    def call(a):
+        factored = (lax.linalg.lu(a), lax.linalg.qr(a), lax.linalg.svd(a), lax.linalg.eigh(a))
+        solved = lax.linalg.triangular_solve(a, a, left_side=True)
+        return factored, solved, lax.linalg.cholesky(a, symmetrize_input=False)
+
+    def refused(name):
+        def batched(*_, **__):
+            raise AssertionError(f"{name} of a batch by JAX: use jaxgrip.solve.dense")
+
+        return batched
+
+    for primitive in set(primitives(jax.make_jaxpr(call)(jnp.eye(2)).jaxpr)):
+        if primitive.name in _LAPACK:
+            batching.primitive_batchers[primitive] = refused(primitive.name)
+
+
+_LAPACK = {"cholesky", "lu", "triangular_solve", "eigh", "svd", "qr", "geqrf"}
+_refuse_batched_lapack()
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -45,3 +83,29 @@ def forget_compiled_programs():
 @pytest.fixture
 def key():
     return jax.random.key(2007)
+
+
+@pytest.fixture
+def projects():
+    """Leaves no `experiments` of another project behind for the tests that follow."""
+    kept = {n: m for n, m in sys.modules.items() if n.partition(".")[0] == "experiments"}
+    yield
+    for name in [n for n in sys.modules if n.partition(".")[0] == "experiments"]:
+        del sys.modules[name]
+    sys.modules.update(kept)
+
+
+@pytest.fixture
+def no_file_longer_than():
+    """Context in which this process meets what a full disk does, from so many bytes on."""
+
+    @contextlib.contextmanager
+    def limited(size):
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+        try:
+            yield
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+    return limited

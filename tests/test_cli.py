@@ -1,6 +1,8 @@
 import json
 import os
 import re
+import shlex
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -20,8 +22,10 @@ GRIPPER = ROOT / "configs" / "gripper_time_optimal.toml"
 TOY = '''
 """Free fall: the time a stone takes."""
 import math
+import warnings
 
 import jax.numpy as jnp
+import numpy as np
 import xarray
 from pydantic import Field
 
@@ -61,9 +65,27 @@ def run(settings, run):
             raise RuntimeError("The shooting did not converge; try a larger\\n guess.")
         case "bug":
             raise KeyError("oops")
+        case "long":
+            raise ValueError(str(list(range(100_000))))
+        case "leave":
+            raise SystemExit(0)
+        case "leave with 3":
+            raise SystemExit(3)
+        case "leave with words":
+            raise SystemExit("enough")
+        case "cancelled":
+            raise GeneratorExit
+        case "disk":
+            noise = np.random.default_rng(1).normal(size=100_000)
+            run.arrays("big", xarray.Dataset({"z": ("time", noise, {"units": "m"})}))
+        case "warning":
+            warnings.warn("The answer may be wrong.")
     run.certify("stone", Certificate(settings.trouble != "certificate"))
     run.note("No air.")
 '''
+
+
+pytestmark = pytest.mark.usefixtures("projects")
 
 
 @pytest.fixture(autouse=True)
@@ -150,12 +172,18 @@ def test_two_runs_in_one_second_get_two_folders(project):
         ("interrupt", 130, "interrupted by the user"),
         ("bug", 1, "KeyError: 'oops' (details in "),
         ("certificate", 1, "the solution of stone is not certified: energy (1.0e-03, allowed 1e-"),
+        ("leave", 1, "the experiment ended itself by sys.exit(0)"),
+        ("leave with 3", 3, "the experiment ended itself by sys.exit(3)"),
+        ("leave with words", 1, "the experiment ended itself by sys.exit('enough')"),
+        ("cancelled", 1, "GeneratorExit: "),
+        ("long", 1, "[0, 1, 2, "),
     ],
 )
 def test_failed_run_says_why_and_keeps_what_it_had(project, trouble, code, sentence):
     done = _jaxgrip("run", "configs/drop.toml", "--set", f"trouble={trouble}", "--out", "run")
     assert done.exit_code == code
     assert sentence in done.stderr
+    assert len(done.stderr) < 2500
     assert "Traceback" not in done.output
     summary = _summary(project / "run")
     assert summary["status"] == "failed"
@@ -173,6 +201,198 @@ def test_folder_that_is_not_empty_is_left_alone(project):
         assert done.exit_code == 1
         assert done.stderr.startswith("error: --out run: ")
         assert [p.name for p in (project / "run").iterdir()] == ["thesis.txt"]
+
+
+def test_a_full_disk_gets_a_sentence_and_keeps_the_numbers(project, no_file_longer_than):
+    with no_file_longer_than(20_000):
+        done = _jaxgrip("run", "configs/drop.toml", "--set", "trouble=disk", "--out", "run")
+    assert done.exit_code == 1
+    assert "error: File too large" in done.stderr
+    assert "Traceback" not in done.output
+    summary = _summary(project / "run")
+    assert summary["error"].startswith("File too large")
+    assert summary["results"]["fall_time"] == pytest.approx(0.45152364)
+    assert "**Failed:** File too large" in (project / "run" / "report.md").read_text()
+    with no_file_longer_than(100):
+        done = _jaxgrip("run", "configs/drop.toml", "--out", "run", "--overwrite")
+    assert done.exit_code == 1
+    assert done.stderr == "error: --out run: the run folder cannot be made: File too large.\n"
+    assert _summary(project / "run") == summary
+
+
+def test_brackets_in_names_are_no_markup(project):
+    (project / "configs" / "[").mkdir()
+    odd = "configs/[/bold] [red] :smile:.toml"
+    (project / odd).write_text('experiment = "fall"\n')
+    out = "runs [/x]/a|b"
+    for arguments in (["check", odd], ["run", odd, "--out", out], ["report", out]):
+        done = _jaxgrip(*arguments)
+        assert done.exit_code == 0, done.output
+        assert arguments[-1] in done.output
+    done = _jaxgrip("run", odd, "--out", out)
+    assert f"--out {out}: is not empty" in done.stderr
+    done = _jaxgrip("run", odd, "--set", "trouble=[/y]", "--set", "h[/x]=1")
+    assert "h[/x]: is not a known key" in done.stderr
+
+
+def test_overwrite_says_where_the_run_before_is(project):
+    drop = ["run", "configs/drop.toml", "--out", "run", "--overwrite"]
+    assert _jaxgrip(*drop).exit_code == 0
+    failed = _jaxgrip(*drop, "--set", "trouble=solver")
+    assert failed.exit_code == 1
+    assert "The run before it is kept: " in failed.output
+    assert _summary(project / "run.earlier")["status"] == "ok"
+    done = _jaxgrip(*drop)
+    assert "is kept" not in done.output
+    assert {p.name for p in project.iterdir()} == {"configs", "experiments", "run", "run.earlier"}
+
+
+def test_report_is_written_anew_after_a_kill(project):
+    kill = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
+    (project / "experiments" / "killed.py").write_text(
+        TOY.replace("match settings.trouble:", f"{kill}\n    match settings.trouble:")
+    )
+    command = [sys.executable, "-m", "jaxgrip", "run", "configs/drop.toml", "--out", "run"]
+    done = subprocess.run([*command, "--set", "experiment=killed"], check=False)
+    assert done.returncode == -9
+    assert not (project / "run" / "report.md").exists()
+    done = _jaxgrip("report", "run")
+    assert (done.exit_code, done.output) == (0, "run/report.md\n")
+    text = (project / "run" / "report.md").read_text()
+    assert "**Failed:** the run was stopped before it ended." in text
+    assert "| fall_time | s | 0.4515236 | 0.4515236409857 | +4.1e-08 |" in text
+    assert "xarray.open_datatree" in text
+    done = _jaxgrip("report", "configs")
+    assert (done.exit_code, done.stderr) == (
+        1,
+        "error: configs: There is no summary.json of a run in it.\n",
+    )
+
+
+def test_warnings_are_sentences(project):
+    command = [sys.executable, "-m", "jaxgrip", "run", "configs/drop.toml"]
+    done = subprocess.run(
+        [*command, "--set", "trouble=warning"], capture_output=True, text=True, check=True
+    )
+    assert done.stderr == "warning: The answer may be wrong.\n"
+
+
+def test_a_cut_entry_of_the_cache_is_replaced(project):
+    """JAX writes none that is there, so a kill would leave a warning in all later runs."""
+    command = [sys.executable, "-m", "jaxgrip", "run", "configs/drop.toml"]
+    cache = project / "cache"
+    environment = os.environ | {"JAX_COMPILATION_CACHE_DIR": str(cache)}
+
+    def run():
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
+        assert done.stderr == ""
+        return {entry.name: entry.stat().st_size for entry in cache.glob("*-cache")}
+
+    (project / "experiments" / "fall.py").write_text(
+        TOY.replace("jnp.asarray(time)", "jnp.sin(jnp.arcsin(jnp.asarray(time)))")
+    )
+    before = run()
+    assert len(before) > 1
+    for name in before:
+        (cache / name).write_bytes((cache / name).read_bytes()[:50])
+    assert run() == pytest.approx(before, rel=0.1)
+
+
+def test_output_that_cannot_be_written(project):
+    def shown(*arguments):
+        with open("/dev/full", "w") as full:
+            return subprocess.run(
+                [sys.executable, "-m", "jaxgrip", *arguments],
+                stdout=full,
+                stderr=subprocess.PIPE,
+                text=True,
+                check=False,
+            )
+
+    for command in (["list"], ["check", "configs/drop.toml"]):
+        done = shown(*command)
+        assert done.returncode == 1
+        assert done.stderr == "error: the output cannot be written: No space left on device.\n"
+    done = shown("run", "configs/drop.toml", "--out", "run")
+    assert done.returncode == 0
+    assert done.stderr.startswith("warning: what was to be shown here is lost: No space left")
+    assert done.stderr.count("\n") == 1
+    assert _summary(project / "run")["status"] == "ok"
+
+
+def test_a_reader_that_leaves_does_not_end_the_run(project):
+    command = f'"{sys.executable}" -m jaxgrip run configs/drop.toml --out run | true'
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+    assert _summary(project / "run")["status"] == "ok"
+
+
+def test_the_project_is_named_before_anything_of_it_is_executed(project):
+    (project / "experiments" / "stranger.py").write_text("print('executed')\nraise SystemExit(0)")
+    (project / "configs" / "strange.toml").write_text('experiment = "stranger"\n')
+    for command in ("check", "run"):
+        done = subprocess.run(
+            [sys.executable, "-m", "jaxgrip", command, "configs/strange.toml"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 1
+        assert done.stdout.splitlines()[-2:] == [f"# Project: {project}", "executed"]
+        assert "stranger.py: cannot be loaded: SystemExit: 0." in done.stderr
+
+
+def test_a_clone_on_the_path_does_not_run(project, tmp_path):
+    """A second checkout whose own file cannot be loaded was valid by the code of the first."""
+    other = tmp_path / "other"
+    shutil.copytree(project, other)
+    broken = other / "experiments" / "fall.py"
+    broken.write_text("raise ValueError('my own')\n" + broken.read_text())
+    command = [sys.executable, "-m", "jaxgrip", "check", other / "configs" / "drop.toml"]
+    path = os.pathsep.join([str(project), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"PYTHONPATH": path},
+    )
+    assert done.returncode == 1
+    assert f"{broken}: cannot be loaded: ValueError: my own." in done.stderr
+
+
+@pytest.mark.parametrize("name", ["run", "check", "list", "report", "bench"])
+def test_help_shows_brackets(name):
+    done = _jaxgrip(name, "--help")
+    assert done.exit_code == 0
+    if name == "run":
+        assert "[default: runs/NAME-<UTC time>]" in " ".join(done.output.split())
+        assert "[default: what JAX finds]" in " ".join(done.output.split())
+
+
+def test_versions():
+    done = _jaxgrip("--version")
+    assert done.exit_code == 0
+    assert done.output.startswith("jaxgrip ")
+    assert f"jax {jax.__version__}" in done.output
+
+
+def test_bench_runs_the_benchmarks_of_the_project(project):
+    folder = project / "experiments" / "benchmarks"
+    folder.mkdir()
+    (folder / "row.py").write_text("NAME = 'own'\n")
+    (folder / "__main__.py").write_text(
+        "import sys\nfrom experiments.benchmarks.row import NAME\n"
+        "print(NAME, sys.argv[1:])\nsys.exit(3)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "jaxgrip", "bench", "--peer-python", "a b"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 3, done.stderr
+    assert done.stdout.splitlines()[-1] == "own ['--peer-python', 'a b']"
 
 
 def test_overwrite_replaces_a_run_only_once_the_input_is_good(project):
@@ -205,6 +425,18 @@ def test_list_shows_configs_from_a_folder_below(project, monkeypatch):
     assert done.exit_code == 0
     assert re.search(r"drop\.toml +fall +Free fall: the time a stone takes\.", done.output)
     assert "broken.toml: is not valid TOML" in done.stderr
+
+
+def test_names_in_the_list_can_be_copied(project):
+    names = ["x" * 150, "with space", "[red]", "ünï"]
+    for name in names:
+        (project / "configs" / f"{name}.toml").write_text(f'experiment = "fall/{"y" * 80}"\n')
+    (project / "configs" / "number.toml").write_text("experiment = 3\n")
+    done = _jaxgrip("list")
+    assert done.exit_code == 0
+    words = [shlex.split(line) for line in done.output.splitlines()]
+    for name in names:
+        assert [f"configs/{name}.toml", f"fall/{'y' * 80}"] in [line[:2] for line in words]
 
 
 def test_commands_outside_a_project_say_so(tmp_path, monkeypatch):

@@ -19,7 +19,7 @@ from jaxgrip.assembly import (
     spans,
     sweep,
 )
-from jaxgrip.config import Real
+from jaxgrip.config import InputPath, Real
 from jaxgrip.joints import Angle
 from jaxgrip.report import Run, RunError
 
@@ -27,8 +27,9 @@ from jaxgrip.report import Run, RunError
 class Config(config.Config):
     """A file with parts and joints, and a drive to move."""
 
-    system: str = Field(
-        "configs/assembly/crane.toml", description="TOML or JSON file with parts and joints"
+    system: InputPath = Field(
+        Path(__file__).parents[2] / "configs" / "assembly" / "crane.toml",
+        description="TOML or JSON file with parts and joints, relative to this one",
     )
     drive: str | None = Field(None, description="name of the drive to move; none to only assemble")
     to: Real | None = Field(None, description="where the drive goes [m, or degrees of an angle]")
@@ -45,7 +46,7 @@ class Config(config.Config):
 
 def run(settings: Config, run: Run) -> None:
     """Assemble, report the mobility, move, draw."""
-    system = read(Path(settings.system))
+    system = read(settings.system)
     with run.stage("Assembly"):
         try:
             nested = assemble_nested(system)
@@ -80,7 +81,7 @@ def run(settings: Config, run: Run) -> None:
         "assembly",
         viz.linkage(
             parts,
-            f"{Path(settings.system).stem}: {_done(settings)}",
+            f"{settings.system.stem}: {_done(settings)}",
             cables=cables,
             plane=settings.plane,
         ),

@@ -19,6 +19,7 @@ from rich.console import Console
 import jaxgrip as jg
 from experiments.benchmarks import (
     assembly_batch,
+    dense_systems,
     fem_assembly,
     fem_dynamics,
     optimal_control,
@@ -50,6 +51,7 @@ def main(peer_python: str | None = None) -> int:
     if peer is None:
         console.print(f"--peer-python {peer_python}: there is no such interpreter.")
         return 2
+    show("Small dense systems", dense_systems.main(peer), console)
     show("Rigid bodies", rigid_body.main(peer), console)
     show("Stiffness of solids", fem_assembly.main(peer), console)
     show("Vibration of a link", fem_dynamics.main(peer), console)

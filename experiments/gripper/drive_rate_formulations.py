@@ -20,7 +20,7 @@ from pydantic import Field
 import jaxgrip as jg
 from experiments.gripper import optimal_motions, plain_shooting
 from jaxgrip import config
-from jaxgrip.config import Real
+from jaxgrip.config import Distinct, Real
 from jaxgrip.models import ocp_problems
 from jaxgrip.report import Run
 from jaxgrip.viz import style
@@ -42,7 +42,7 @@ class Config(config.Config):
     """What is compared, and how far Newton's method is pushed."""
 
     finger: Literal["A", "B"] = Field("A", description="which finger moves")
-    perturbations: tuple[Positive, ...] = Field(
+    perturbations: Distinct[tuple[Positive, ...]] = Field(
         (1e-6, 1e-4, 1e-3, 1e-2, 3e-2, 1e-1),
         min_length=1,
         description="largest change of every starting value of Newton's method, relative to the "

@@ -5,7 +5,6 @@ displacement, strain or stress; reference values are those of an independent pro
 """
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
 import diffrax
@@ -20,7 +19,7 @@ from scipy.interpolate import CubicSpline
 import jaxgrip as jg
 from experiments.gripper import optimal_motions, time_optimal
 from jaxgrip import config, fem, viz
-from jaxgrip.config import Real, Section
+from jaxgrip.config import Distinct, InputPath, Real, Section
 from jaxgrip.flexible import JointMotion, LinkMotion, link_load
 from jaxgrip.report import Run
 
@@ -31,6 +30,9 @@ Shape = Literal["square", "cylinder"]
 Density = Literal["material", "match_mass"]
 Link = Literal[2, 3]
 
+# About the duration of the motions [s], and what one response may take [bytes].
+LONGEST = 0.14
+MEMORY = 8e9
 # How much of the start is drawn on its own [s].
 START = 5e-3
 ELEMENTS = {"hex8": fem.Hex8, "hex8_incompatible": fem.Hex8Incompatible}
@@ -117,21 +119,23 @@ class Config(config.Config):
         description="least effort in 0.137 s with competing drives told apart by bounded rates, or "
         "least time",
     )
-    motion_from: str | None = Field(
+    motion_from: InputPath | None = Field(
         None,
         description="folder of a run of gripper/optimal_motions or gripper/time_optimal to take "
         "the motion from; it is solved here when left out",
     )
-    links: tuple[Link, ...] = Field((2, 3), min_length=1, description="which links are elastic")
+    links: Distinct[tuple[Link, ...]] = Field(
+        (2, 3), min_length=1, description="which links are elastic"
+    )
     step: Annotated[Real, Field(gt=0.0, le=5e-3)] = Field(
         2.5e-5, description="largest step of the time integration [s]"
     )
-    shapes: tuple[Shape, ...] = Field(
+    shapes: Distinct[tuple[Shape, ...]] = Field(
         ("square", "cylinder"),
         min_length=1,
         description="cross-sections; only the first with the first density has all pictures",
     )
-    densities: tuple[Density, ...] = Field(
+    densities: Distinct[tuple[Density, ...]] = Field(
         ("material", "match_mass"),
         min_length=1,
         description="density of the material, or the one that gives a link its mass",
@@ -140,11 +144,25 @@ class Config(config.Config):
     radius: Positive = Field(0.005, description="of the cylinder [m]")
     material: Material = Field(default_factory=Material)
     mesh: Mesh = Field(default_factory=Mesh)
-    instants: tuple[Share, ...] = Field(
+    instants: Distinct[tuple[Share, ...]] = Field(
         (0.25, 0.5, 0.75, 1.0),
         description="times over the duration at which strain and stress are drawn, besides that "
         "of the largest displacement",
     )
+
+    @model_validator(mode="after")
+    def _fits_into_memory(self) -> "Config":
+        nodes, steps = (self.mesh.across + 1) ** 2, LONGEST / self.step
+        # Displacements at every step; factors with two square blocks a layer of nodes.
+        needed = 24.0 * nodes * (self.mesh.along + 1) * steps
+        needed += 16.0 * (3.0 * nodes) ** 2 * (self.mesh.along + 1)
+        if needed > MEMORY:
+            raise ValueError(
+                f"step = {self.step:g} s makes {steps:.2g} steps, and the mesh {nodes} nodes in "
+                f"each of {self.mesh.along + 1} layers: together about {1e-9 * needed:.3g} GB, of "
+                f"which {1e-9 * MEMORY:g} are allowed; take longer steps or fewer elements"
+            )
+        return self
 
 
 class Motion(NamedTuple):
@@ -281,7 +299,7 @@ def _solved(settings: Config, run: Run) -> tuple[np.ndarray, ...]:
 def _stored(settings: Config) -> tuple[np.ndarray, ...]:
     """The same as `_solved`, from the arrays of an earlier run."""
     group = {"drive_rates": "rates_", "time_optimal": ""}[settings.motion] + settings.finger
-    store = Path(settings.motion_from) / "results.zarr"
+    store = settings.motion_from / "results.zarr"
     if not store.is_dir():
         raise config.ConfigError(f"motion_from: there is no {store}; give the folder of a run.")
     try:
@@ -463,11 +481,12 @@ def _draw(run: Run, settings: Config, case: tuple, response: Response) -> None:
         jnp.asarray(u.values),
         batch_size=32,
     )
-    fem.write_vtu_series(
-        run.folder / "fields" / f"link{link}.pvd",
-        body.mesh,
-        u["time"].values,
-        {"displacement": u.values, "von_mises": np.asarray(mises)},
+    fields = {"displacement": u.values, "von_mises": np.asarray(mises)}
+    run.files(
+        "fields",
+        lambda folder: fem.write_vtu_series(
+            folder / f"link{link}.pvd", body.mesh, u["time"].values, fields
+        ),
     )
     run.animation(
         f"motion_link{link}",

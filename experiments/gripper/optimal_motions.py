@@ -16,7 +16,7 @@ import jaxgrip as jg
 from experiments.gripper.pictures import draw_certificate
 from experiments.gripper.time_optimal import JOINTS
 from jaxgrip import config, viz
-from jaxgrip.config import Real
+from jaxgrip.config import Distinct, Real
 from jaxgrip.report import Run
 
 Positive = Annotated[Real, Field(gt=0.0)]
@@ -84,7 +84,7 @@ STRUCTURE_B = (
 class Config(config.Config):
     """Motions of both fingers between the published poses, with the published drives."""
 
-    studies: tuple[Study, ...] = Field(
+    studies: Distinct[tuple[Study, ...]] = Field(
         ("state_constraints", "drive_weights", "drive_rates"),
         min_length=1,
         description="what to solve",

@@ -13,7 +13,7 @@ from pydantic import Field, field_validator, model_validator
 import jaxgrip as jg
 from jaxgrip import config, fitting, viz
 from jaxgrip.actuators import GeneralizedMaxwell, SourceAlgorithm, rigs, simulate_fixed
-from jaxgrip.config import ConfigError, Real, Section
+from jaxgrip.config import ConfigError, Distinct, InputPath, Real, Section
 from jaxgrip.fitting import Bound, Fit
 from jaxgrip.models import servo
 from jaxgrip.report import Run
@@ -23,6 +23,7 @@ Positive = Annotated[Real, Field(gt=0.0)]
 NotNegative = Annotated[Real, Field(ge=0.0)]
 Range = tuple[Positive, Positive]
 
+EXAMPLE = Path(__file__).parents[2] / "configs" / "servo_fit"
 # Longest time between samples [s].
 SLOWEST = 0.1
 COLUMNS = {"time": "s", "duty": "-", "angle": "rad"}
@@ -95,20 +96,16 @@ class Gear(Section):
 class Config(config.Config):
     """Eight parameters of a servo from measured motions."""
 
-    data: tuple[str, ...] = Field(
-        (
-            "configs/servo_fit/chirp.csv",
-            "configs/servo_fit/square.csv",
-            "configs/servo_fit/steps.csv",
-        ),
+    data: Distinct[tuple[InputPath, ...]] = Field(
+        tuple(EXAMPLE / f"{name}.csv" for name in ("chirp", "square", "steps")),
         min_length=1,
         description='files with the columns "time [s]", "duty [-]" and "angle [deg]" (or other '
-        "units), one motion each that starts at rest; one file or a list",
+        "units), one motion each that starts at rest; one file or a list, relative to this one",
     )
     holdout: Annotated[Real, Field(ge=0.0, lt=0.9)] = Field(
         0.25, description="share at the end of every motion that is kept for validation"
     )
-    step: Positive = Field(
+    step: Annotated[Real, Field(ge=1e-5)] = Field(
         2e-3, description="largest step of the simulation, which is extrapolated to none [s]"
     )
     starts: int = Field(16, ge=1, le=1024, description="starts of the fit, all in one batch")
@@ -199,13 +196,10 @@ def residuals(
 
 def _read(settings: Config) -> Motions:
     names, series = [], []
-    for name in settings.data:
-        path = Path(name)
-        if not path.is_file() and not path.is_absolute():
-            path = Path(__file__).parents[2] / name
-        if not path.is_file():
-            looked = dict.fromkeys(map(str, (Path.cwd(), Path(__file__).parents[2])))
-            raise ConfigError(f"data: there is no file {name} in {' nor in '.join(looked)}.")
+    for path in settings.data:
+        name = path.name
+        if path.stem in names:
+            raise ConfigError(f"data: two files are called {path.stem}; the names tell them apart.")
         read = fitting.read_series(path, COLUMNS)
         if len(read["time"]) < 20:
             raise ConfigError(f"data: {name} has {len(read['time'])} samples; at least 20 needed.")

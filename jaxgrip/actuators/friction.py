@@ -6,7 +6,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from jaxgrip.checks import concrete, non_negative, numbers, positive
+from jaxgrip.checks import brief, concrete, non_negative, numbers, positive
 
 
 def coulomb(v: ArrayLike, level: ArrayLike) -> Float[Array, "..."]:
@@ -261,6 +261,6 @@ def _exponent(value):
 def _check_order(high_name, high, low_name, low):
     if concrete(high) and concrete(low) and not np.all(np.asarray(high) >= np.asarray(low)):
         raise ValueError(
-            f"{high_name} is {np.asarray(high).tolist()} and {low_name} is "
-            f"{np.asarray(low).tolist()}; stiction must not be less than Coulomb friction."
+            f"{high_name} is {brief(high)} and {low_name} is "
+            f"{brief(low)}; stiction must not be less than Coulomb friction."
         )

@@ -12,7 +12,7 @@ from jaxgrip.actuators.backlash import backlash
 from jaxgrip.actuators.friction import LuGre
 from jaxgrip.actuators.supply import Motor
 from jaxgrip.actuators.viscoelastic import GeneralizedMaxwell
-from jaxgrip.checks import non_negative, positive
+from jaxgrip.checks import brief, non_negative, positive
 
 
 class ServoState(NamedTuple):
@@ -60,9 +60,11 @@ class SourceAlgorithm(eqx.Module):
         ):
             if getattr(self, name) not in allowed:
                 options = " or ".join(map(repr, allowed))
-                raise ValueError(f"{name} is {getattr(self, name)!r}; it must be {options}.")
+                raise ValueError(f"{name} is {brief(getattr(self, name))}; it must be {options}.")
         if not (isinstance(self.substeps, int) and self.substeps >= 1):
-            raise ValueError(f"substeps is {self.substeps!r}; it must be a whole number from 1 on.")
+            raise ValueError(
+                f"substeps is {brief(self.substeps)}; it must be a whole number from 1 on."
+            )
 
 
 class Servo(eqx.Module):

@@ -15,6 +15,7 @@ from jaxgrip.actuators.servo import Servo, ServoState, SourceAlgorithm
 from jaxgrip.actuators.supply import Supply
 from jaxgrip.checks import check_shape, concrete, numbers, positive
 from jaxgrip.precision import require_x64
+from jaxgrip.solve.linear import LU
 
 
 class Motion(NamedTuple):
@@ -117,7 +118,8 @@ def stiff(
     """
     require_x64("A simulation with error control")
     if solver is None:
-        solver = diffrax.Kvaerno5(root_finder=optimistix.Newton(rtol=1e-8, atol=1e-10))
+        newton = optimistix.Newton(rtol=1e-8, atol=1e-10, linear_solver=LU())
+        solver = diffrax.Kvaerno5(root_finder=newton)
     controller = diffrax.PIDController(rtol=rtol, atol=atol)
     if np.size(jumps):
         controller = diffrax.ClipStepSizeController(controller, jump_ts=jnp.asarray(jumps, float))

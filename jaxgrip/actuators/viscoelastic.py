@@ -8,7 +8,8 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Complex, Float
 
 from jaxgrip.actuators.decay import mean_decay
-from jaxgrip.checks import concrete, non_negative, numbers, positive
+from jaxgrip.checks import brief, concrete, non_negative, numbers, positive
+from jaxgrip.solve import dense
 
 
 class GeneralizedMaxwell(eqx.Module):
@@ -96,7 +97,7 @@ class GeneralizedMaxwell(eqx.Module):
         if scheme == "foh":
             mean = mean_decay(x)
             return keep * e + (mean - keep) * twist0 + (1 - mean) * twist1
-        raise ValueError(f'The scheme is {scheme!r}; it must be "zoh", "foh" or "source".')
+        raise ValueError(f'The scheme is {brief(scheme)}; it must be "zoh", "foh" or "source".')
 
     def source_error(self, h: ArrayLike) -> Float[Array, ""]:
         """Stiffness [N m/rad] that the scheme `"source"` adds to E0 at the step `h` [s]. (2.7)"""
@@ -193,7 +194,7 @@ def _response(flow, c, t):
 
 @jax.custom_jvp
 def _symmetric_response(flow, c, t):
-    rates, modes = jnp.linalg.eigh(flow)
+    rates, modes = dense.eigh(flow)
     return t * jnp.sum((modes.T @ c) ** 2 * mean_decay(rates * t))
 
 
@@ -203,7 +204,7 @@ def _symmetric_response_jvp(primals, tangents):
     # through the divided differences of t φ1(λ t).
     flow, c, t = primals
     dflow, dc, dt = tangents
-    rates, modes = jnp.linalg.eigh(flow)
+    rates, modes = dense.eigh(flow)
     share, x = modes.T @ c, rates * t
     mean = mean_decay(x)
     centre, gap = (x[:, None] + x[None, :]) / 2, x[:, None] - x[None, :]

@@ -24,8 +24,9 @@ from jaxgrip.assembly.equations import turns as turns_of
 from jaxgrip.assembly.mobility import RANK_TOLERANCE, mobility
 from jaxgrip.assembly.poses import Poses, moved
 from jaxgrip.assembly.system import System
-from jaxgrip.checks import concrete
+from jaxgrip.checks import brief, concrete
 from jaxgrip.joints import Clamp, Distance, Fixed, Hinge, Rope
+from jaxgrip.solve import dense
 from jaxgrip.spatial import quaternions
 
 # Below this a step of Newton's method leaves rounding; it is then taken once more.
@@ -194,7 +195,7 @@ def assemble(
     if start is None:
         start = pose.start(system)
     if not isinstance(start, Poses):
-        raise ValueError(f"The start is {start!r}; give Poses or an Assembly.")
+        raise ValueError(f"The start is {brief(start)}; give Poses or an Assembly.")
     pose.check_shapes(system, start, "start")
     square = _is_square(system)
     assembly = _solve(system, start, turns, not square)
@@ -324,9 +325,9 @@ def _newton(
 
 def _step(jacobian: Array, residual: Array, least_squares: bool) -> Float[Array, "n 6"]:
     if least_squares:
-        step = -jnp.linalg.pinv(jacobian, rtol=RANK_TOLERANCE) @ residual
+        step = -dense.pinv(jacobian, RANK_TOLERANCE) @ residual
     else:
-        step = -jnp.linalg.solve(jacobian, residual)
+        step = -dense.solve(jacobian, residual)
     return step.reshape(-1, 6)
 
 
@@ -369,19 +370,18 @@ def _singular_values(jacobian: Array, least_squares: bool) -> tuple[Array, Array
     iterations, which cost far less than all singular values.
     """
     if least_squares:
-        size = jnp.linalg.svd(jacobian, compute_uv=False)
+        size = dense.singular_values(jacobian)
         kept = size > RANK_TOLERANCE * size[0]
         return jnp.min(jnp.where(kept, size, size[0])), size[0], jnp.zeros(())
-    lu, pivots = jax.scipy.linalg.lu_factor(jacobian)
-    swaps = jnp.sum(pivots != jnp.arange(len(pivots), dtype=pivots.dtype))
-    orientation = jnp.prod(jnp.sign(jnp.diagonal(lu))) * jnp.where(swaps % 2 == 0, 1.0, -1.0)
+    factors = dense.lu_factor(jacobian)
+    orientation = dense.determinant_sign(factors)
     count = len(jacobian)
     seed = jnp.asarray(np.random.default_rng(0).normal(size=(2, count)))
 
     def sharpen(_: Array, vectors: tuple) -> tuple:
         low, high = vectors
-        low = jax.scipy.linalg.lu_solve((lu, pivots), low / jnp.linalg.norm(low), trans=1)
-        low = jax.scipy.linalg.lu_solve((lu, pivots), low)
+        low = dense.lu_solve(factors, low / jnp.linalg.norm(low), trans=True)
+        low = dense.lu_solve(factors, low)
         high = jacobian.T @ (jacobian @ (high / jnp.linalg.norm(high)))
         return low, high
 
@@ -482,7 +482,7 @@ def _levenberg(system: System, poses: Poses, weight: Array) -> tuple:
         at, damping = state
         residual, jacobian = value(at)
         normal = jacobian.T @ jacobian
-        step = -jnp.linalg.solve(normal + damping * jnp.eye(len(normal)), jacobian.T @ residual)
+        step = -dense.solve(normal + damping * jnp.eye(len(normal)), jacobian.T @ residual)
         trial = moved(at, _limited(step.reshape(-1, 6)))
         better = jnp.sum(value(trial)[0] ** 2) < jnp.sum(residual**2)
         at = jax.tree.map(lambda a, b: jnp.where(better, a, b), trial, at)

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 from jaxgrip import config, joints
 from jaxgrip.assembly.system import GROUND, Connection, Part, System
 from jaxgrip.checks import numbers
-from jaxgrip.config import ConfigError, hint
+from jaxgrip.config import DEEPEST, ConfigError, hint, short, toml_key
 from jaxgrip.spatial import euler, quaternions
 
 KINDS = {
@@ -23,6 +23,8 @@ KINDS = {
 }
 ENDINGS = (".toml", ".json")
 ORIENTATIONS = ("quaternion", "turn_deg", "euler_deg", "cardan_deg")
+# Parts, joints and attachments that are read; files that include each other multiply them.
+MOST = 10_000
 
 
 def read(path: str | Path) -> System:
@@ -45,14 +47,24 @@ def read(path: str | Path) -> System:
     **Returns:** `System`: parts and joints of assemblies after those beside them, named
     `"assembly/part"` and `"assembly/joint"`.
 
-    **Raises:** `ConfigError` with a sentence that names file, table and key.
+    **Raises:** `ConfigError` with a sentence that names file, table and key; also for more than
+    10,000 parts, joints and attachments in all, which are counted before any is made, and for
+    assemblies more than 50 deep.
 
     Source: 002 section 4.7.
     """
     path = Path(path)
-    table = _Table(str(path), _load(path))
+    files = _Files()
+    data = files.load(path)
+    size = files.size(data, (path.resolve(),))
+    if size.count > MOST or size.depth > DEEPEST:
+        raise ConfigError(
+            f"{short(path)}: has {size.count:,} parts, joints and attachments together with all "
+            f"assemblies within, {size.depth} deep; at most {MOST:,}, {DEEPEST} deep, are read."
+        )
+    table = _Table(short(path), data)
     ground = table.take("ground", dict, {})
-    found = _contents(table, "", _at_rest(), (path.resolve(),))
+    found = _contents(table, "", _at_rest(), (path.resolve(),), files)
     return table.build(System, found.parts, found.connections, ground)
 
 
@@ -137,7 +149,7 @@ class _Table:
         """Every table of an array of tables."""
         for count, data in enumerate(self.take(key, list, []), start=1):
             name = data.get("name") if isinstance(data, dict) else None
-            called = f" ({name})" if isinstance(name, str) else ""
+            called = f" ({short(name, 60)})" if isinstance(name, str) else ""
             yield _Table(f"{self.where}: {key} {count}{called}", data)
 
     def build(self, make: Any, *args: Any, **options: Any) -> Any:
@@ -147,51 +159,115 @@ class _Table:
         except ConfigError:
             raise
         except ValueError as error:
-            raise ConfigError(f"{self.where}: {error}") from None
+            raise ConfigError(f"{self.where}: {short(error, 1000)}") from None
 
     def finish(self) -> None:
         """Raise for a key that is not known."""
         for key in self.left:
             if key not in self.known:
                 raise ConfigError(
-                    f"{self.where}: {key} is not a known key{hint(key, self.known)}; known here "
-                    f"are {', '.join(self.known)}."
+                    f"{self.where}: {short(key, 60)} is not a known key{hint(key, self.known)}; "
+                    f"known here are {', '.join(self.known)}."
                 )
 
 
-def _load(path: Path) -> Any:
-    _check_ending(path)
-    if path.suffix == ".toml":
-        return config.read(path)
+class _Size(NamedTuple):
+    """What a table would make: parts, joints and attachments, and levels of assemblies."""
+
+    count: int
+    depth: int
+
+
+class _Files:
+    """The files of a system, each read once however often it is included."""
+
+    def __init__(self):
+        self._data: dict[Path, Any] = {}
+        self._sizes: dict[Path, _Size] = {}
+
+    def load(self, path: Path) -> Any:
+        """Content of a file, not yet checked."""
+        key = path.resolve()
+        if key not in self._data:
+            _check_ending(path)
+            if path.suffix == ".toml":
+                self._data[key] = config.read(path)
+            else:
+                self._data[key] = config.parsed(path, "JSON", _from_json)
+        return self._data[key]
+
+    def size(self, data: Any, opened: tuple[Path, ...]) -> _Size:
+        """Size of a table, before anything of it is made.
+
+        What is malformed, or contains itself, counts nothing: reading it gives the sentence.
+        """
+        parts, connections, inner = (_rows(data, key) for key in ("part", "joint", "assembly"))
+        attached = [part.get("attachments") for part in parts]
+        count = len(parts) + len(connections)
+        count += sum(len(points) for points in attached if isinstance(points, dict))
+        depth = 0
+        for row in inner:
+            within = self._within(row, opened)
+            count, depth = count + within.count, max(depth, 1 + within.depth)
+        return _Size(count, depth)
+
+    def _within(self, row: dict[str, Any], opened: tuple[Path, ...]) -> _Size:
+        file = row.get("file")
+        if not isinstance(file, str):
+            return self.size(row, opened)
+        path = _located(opened, file)
+        if path in opened:
+            return _Size(0, 0)
+        if len(opened) > DEEPEST:
+            raise ConfigError(
+                f"{short(opened[0])}: has files within files more than {DEEPEST} deep."
+            )
+        if path not in self._sizes:
+            self._sizes[path] = self.size(self.load(path), (*opened, path))
+        return self._sizes[path]
+
+
+def _rows(data: Any, key: str) -> list[dict[str, Any]]:
+    """The tables of an array of tables, without what is none."""
+    rows = data.get(key) if isinstance(data, dict) else None
+    return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+
+
+def _located(opened: tuple[Path, ...], file: str) -> Path:
+    """Path of a file that the last of those opened names."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_once)
-    except FileNotFoundError:
-        raise ConfigError(f"{path}: there is no such file.") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: cannot be read ({error}).") from None
-    except ValueError as error:
-        raise ConfigError(f"{path}: is not valid JSON: {error}.") from None
+        return (opened[-1].parent / file).resolve()
+    except (OSError, ValueError, RuntimeError):
+        raise ConfigError(f"{short(opened[-1])}: file = {_shown(file)} is no file.") from None
+
+
+def _from_json(text: str) -> Any:
+    return json.loads(text, object_pairs_hook=_once)
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     table = dict(pairs)
     if len(table) < len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = next(key for key in keys if keys.count(key) > 1)
+        seen = set()
+        twice = next(key for key, _ in pairs if key in seen or seen.add(key))
         raise ValueError(f"the key {_shown(twice)} is there twice")
     return table
 
 
 def _check_ending(path: Path) -> None:
     if path.suffix not in ENDINGS:
-        raise ConfigError(f"{path}: a system is in a file that ends in {' or '.join(ENDINGS)}.")
+        raise ConfigError(
+            f"{short(path)}: a system is in a file that ends in {' or '.join(ENDINGS)}."
+        )
 
 
-def _contents(table: _Table, prefix: str, pose: _Pose, opened: tuple[Path, ...]) -> _Contents:
+def _contents(
+    table: _Table, prefix: str, pose: _Pose, opened: tuple[Path, ...], files: _Files
+) -> _Contents:
     parts = [_part(row, prefix, pose) for row in table.tables("part")]
     connections = [_connection(row, prefix) for row in table.tables("joint")]
     for row in table.tables("assembly"):
-        within = _assembly(row, prefix, pose, opened)
+        within = _assembly(row, prefix, pose, opened, files)
         parts += within.parts
         connections += within.connections
     table.finish()
@@ -208,18 +284,21 @@ def _part(row: _Table, prefix: str, pose: _Pose) -> Part:
     return row.build(Part, prefix + name, attachments, *place)
 
 
-def _assembly(row: _Table, prefix: str, pose: _Pose, opened: tuple[Path, ...]) -> _Contents:
+def _assembly(
+    row: _Table, prefix: str, pose: _Pose, opened: tuple[Path, ...], files: _Files
+) -> _Contents:
     name = _name(row)
     inner = pose.of(*_placement(row))
     prefix = f"{prefix}{name}/"
     file = row.take("file", str, None)
     if file is None:
-        return _contents(row, prefix, inner, opened)
+        return _contents(row, prefix, inner, opened, files)
     row.finish()
-    path = (opened[-1].parent / file).resolve()
+    path = _located(opened, file)
     if path in opened:
         raise ConfigError(f"{row.where}: file = {_shown(file)} contains itself.")
-    return _contents(_Table(str(path), _load(path)), prefix, inner, (*opened, path))
+    table = _Table(short(path), files.load(path))
+    return _contents(table, prefix, inner, (*opened, path), files)
 
 
 def _connection(row: _Table, prefix: str) -> Connection:
@@ -324,22 +403,13 @@ def _toml(table: dict[str, Any], path: tuple[str, ...] = ()) -> Iterable[str]:
         if isinstance(value, dict) or (isinstance(value, list) and isinstance(value[0], dict)):
             inner[key] = value
         else:
-            yield f"{_key(key)} = {json.dumps(value, ensure_ascii=False)}"
+            yield f"{toml_key(key)} = {json.dumps(value, ensure_ascii=False)}"
     for key, value in inner.items():
-        header = ".".join(map(_key, (*path, key)))
+        header = ".".join(map(toml_key, (*path, key)))
         for entry in [value] if isinstance(value, dict) else value:
             yield from ("", f"[{header}]" if isinstance(value, dict) else f"[[{header}]]")
             yield from _toml(entry, (*path, key))
 
 
-def _key(key: str) -> str:
-    return (
-        key
-        if key.isascii() and key.replace("_", "").isalnum()
-        else json.dumps(key, ensure_ascii=False)
-    )
-
-
 def _shown(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False, default=str)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+    return short(json.dumps(value, ensure_ascii=False, default=str), 60)

@@ -19,7 +19,7 @@ from jaxgrip.assembly.assemble import (
 )
 from jaxgrip.assembly.equations import size
 from jaxgrip.assembly.system import System
-from jaxgrip.checks import check_shape, concrete, numbers
+from jaxgrip.checks import brief, check_shape, concrete, numbers
 from jaxgrip.joints import Angle
 
 ANGLE_STEP = float(np.deg2rad(10.0))
@@ -99,7 +99,7 @@ def sweep(
     Source: 002 section 3.11.
     """
     if along not in ("path", "independent"):
-        raise ValueError(f"along is {along!r}; it must be 'path' or 'independent'.")
+        raise ValueError(f"along is {brief(along)}; it must be 'path' or 'independent'.")
     if not parameters:
         raise ValueError("A sweep needs values of at least one drive.")
     values = {}
@@ -120,7 +120,7 @@ def _limits(
 ) -> dict[str, Array]:
     for name, value in (("angle_step", angle_step), ("distance_step", distance_step)):
         if not value > 0:
-            raise ValueError(f"{name} is {value}; it must be positive.")
+            raise ValueError(f"{name} is {brief(value)}; it must be positive.")
     short = _SHORT * size(system)
     limits = {}
     for name in names:

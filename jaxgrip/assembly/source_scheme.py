@@ -22,6 +22,7 @@ from jaxgrip import joints
 from jaxgrip.assembly.poses import Poses
 from jaxgrip.assembly.poses import start as start_of
 from jaxgrip.assembly.system import Connection, Part, System
+from jaxgrip.checks import brief
 from jaxgrip.spatial import quaternions
 
 DISTANCE_BAR = 1e-6
@@ -417,5 +418,5 @@ def _check(options: Options) -> None:
         value = getattr(options, key)
         if value not in allowed:
             raise ValueError(
-                f"The option {key} is {value!r}; it must be one of {', '.join(allowed)}."
+                f"The option {key} is {brief(value)}; it must be one of {', '.join(allowed)}."
             )

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxgrip.checks import concrete, numbers
+from jaxgrip.checks import brief, concrete, listed, numbers
 from jaxgrip.joints import Clamp, Distance, Gear, Joint, Rope
 from jaxgrip.joints.distance import length_between
 from jaxgrip.joints.joint import attachment_points
@@ -115,7 +115,7 @@ class System(eqx.Module):
         for kind, given in ((Part, self.parts), (Connection, self.connections)):
             for each in given:
                 if not isinstance(each, kind):
-                    raise ValueError(f"A system is made of {each!r}; give a {kind.__name__}.")
+                    raise ValueError(f"A system is made of {brief(each)}; give a {kind.__name__}.")
         self.ground = {
             key: attachment_points(f"Attachment {key!r} of the ground", points)
             for key, points in (ground or {}).items()
@@ -208,7 +208,7 @@ class System(eqx.Module):
         who = f"Connection {connection.name!r}"
         joint = connection.joint
         if not isinstance(joint, Joint | Gear):
-            raise ValueError(f"{who} is made by {joint!r}; give a joint such as Hinge().")
+            raise ValueError(f"{who} is made by {brief(joint)}; give a joint such as Hinge().")
         try:
             if isinstance(joint, Clamp):
                 if connection.second is not None:
@@ -255,4 +255,4 @@ def _nearest(name: str, known: Iterable[str]) -> str:
     known = list(known)
     near = difflib.get_close_matches(name, known, n=1)
     hint = f" (did you mean {near[0]!r}?)" if near else ""
-    return f"{hint}; there are {', '.join(map(repr, known))}" if known else "; there are none"
+    return f"{hint}; there are {listed(map(repr, known))}"

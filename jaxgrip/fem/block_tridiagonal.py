@@ -6,12 +6,12 @@ from typing import NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import jax.scipy.linalg as jsl
 import numpy as np
 from jaxtyping import Array, Float
 
 from jaxgrip.fem.sparse import NodeMatrix
 from jaxgrip.fem.topology import Topology
+from jaxgrip.solve import dense
 
 
 class Factor(eqx.Module):
@@ -61,8 +61,8 @@ def factorise(matrix: NodeMatrix, free: np.ndarray) -> Factor:
         own, below = blocks
         coupling = below @ previous
         pivot = own - coupling @ below.T
-        root = jnp.linalg.cholesky((pivot + pivot.T) / 2)
-        half = jsl.solve_triangular(root, jnp.eye(len(root), dtype=root.dtype), lower=True)
+        root = dense.cholesky(pivot)
+        half = dense.solve_triangular(root, jnp.eye(len(root), dtype=root.dtype), lower=True)
         inverse = half.T @ half
         return inverse, (inverse, coupling)
 

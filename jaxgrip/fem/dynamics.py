@@ -18,6 +18,7 @@ from jaxgrip.fem.integrators import Integrator, Newmark, StructureTerm, prepare
 from jaxgrip.fem.reduction import Reduced
 from jaxgrip.fem.static import check_supports
 from jaxgrip.fem.structure import Structure, structure
+from jaxgrip.solve import dense
 
 # A quarter of a period a step still follows a vibration, with a visible error in its period.
 COARSE = 0.25
@@ -281,7 +282,7 @@ def _check_patterns(body: Reduced, load: Load) -> None:
 def _fit(body: Reduced, u: Array) -> Array:
     """Coordinates of the combination of shapes nearest to displacements."""
     gram = jnp.einsum("ind,jnd->ij", body.shapes, body.shapes)
-    return jnp.linalg.solve(gram, jnp.einsum("ind,nd->i", body.shapes, u))
+    return dense.solve(gram, jnp.einsum("ind,nd->i", body.shapes, u))
 
 
 def _look_ahead(motion, load: Load | None, span: tuple[float, float]) -> Array:

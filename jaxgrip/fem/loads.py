@@ -14,6 +14,7 @@ from jaxgrip.fem.body import Body
 from jaxgrip.fem.elements.solid import as_solid
 from jaxgrip.fem.inertia import inertia
 from jaxgrip.fem.sparse import assemble_vector
+from jaxgrip.solve import dense
 
 
 def gravity(body: Body, g) -> Float[Array, "n d"]:
@@ -93,7 +94,7 @@ def _tip_wrench(body: Body, face: str, force: Array, moment: Array) -> Array:
     centre = jnp.einsum("fq,fqa->a", weight, surface.places) / area
     arms = surface.places - centre[None, None]
     second = jnp.einsum("fq,fqa,fqb->ab", weight, arms, arms)
-    theta = jnp.linalg.solve(jnp.trace(second) * jnp.eye(3) - second, moment)
+    theta = dense.solve(jnp.trace(second) * jnp.eye(3) - second, moment)
     stress = force[None, None] / area + jnp.cross(jnp.broadcast_to(theta, arms.shape), arms)
     return _distribute(body, surface, weight[..., None] * stress)
 

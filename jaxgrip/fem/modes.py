@@ -5,7 +5,6 @@ from typing import NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import jax.scipy.linalg as jsl
 import numpy as np
 from jaxtyping import Array, Float
 
@@ -15,6 +14,7 @@ from jaxgrip.fem.inertia import Inertia, inertia
 from jaxgrip.fem.matrices import stiffness
 from jaxgrip.fem.sparse import NodeMatrix
 from jaxgrip.fem.static import check_supports
+from jaxgrip.solve import dense
 
 TOLERANCE = 1e-12
 ITERATIONS = 50
@@ -131,8 +131,8 @@ def _krylov(inverse, mass, mask: Array, columns: int) -> Array:
             weighted = mass(x)
             x = x - jnp.einsum("nac,cb->nab", basis, jnp.einsum("nac,nab->cb", basis, weighted))
             gram = jnp.einsum("nac,nab->cb", x, mass(x))
-            root = jnp.linalg.cholesky((gram + gram.T) / 2)
-            x = jsl.solve_triangular(root, x.reshape(-1, BLOCK).T, lower=True).T.reshape(shape)
+            root = dense.cholesky(gram)
+            x = dense.solve_triangular(root, x.reshape(-1, BLOCK).T, lower=True).T.reshape(shape)
         return x
 
     def grow(j, state):
@@ -173,13 +173,13 @@ def rayleigh_ritz(
     """
     # Scaled columns keep the small matrix far from singular.
     scale = 1 / jnp.sqrt(jnp.diagonal(k))
-    root = jnp.linalg.cholesky((k + k.T) / 2 * jnp.outer(scale, scale))
+    root = dense.cholesky(k * jnp.outer(scale, scale))
     inner = (m + m.T) / 2 * jnp.outer(scale, scale)
-    inner = jsl.solve_triangular(root, inner, lower=True)
-    inner = jsl.solve_triangular(root, inner.T, lower=True)
-    inverse, vectors = jnp.linalg.eigh((inner + inner.T) / 2)
+    inner = dense.solve_triangular(root, inner, lower=True)
+    inner = dense.solve_triangular(root, inner.T, lower=True)
+    inverse, vectors = dense.eigh(inner)
     inverse, vectors = inverse[::-1], vectors[:, ::-1]
-    vectors = jsl.solve_triangular(root.T, vectors, lower=False) * scale[:, None]
+    vectors = dense.solve_triangular(root, vectors, lower=True, trans=True) * scale[:, None]
     return 1 / inverse, vectors / jnp.sqrt(inverse)[None, :]
 
 

@@ -17,6 +17,7 @@ from jaxgrip.fem.sparse import NodeMatrix
 from jaxgrip.fem.static import responses
 from jaxgrip.fem.structure import Structure
 from jaxgrip.fem.topology import Constant
+from jaxgrip.solve import dense
 
 
 class Reduced(eqx.Module):
@@ -76,7 +77,7 @@ def _reduce(body: Body, basis: Array, own: Array, geometric: bool) -> Reduced:
     )
     elastic = project(matrix, basis)
     static = responses(body, patterns)
-    held = jnp.linalg.solve(elastic, jnp.einsum("ind,snd->is", basis, patterns))
+    held = dense.solve(elastic, jnp.einsum("ind,snd->is", basis, patterns))
     corrections = static - jnp.einsum("is,ind->snd", held, basis)
     stress = None
     if geometric:

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxgrip.checks import concrete, numbers, positive
+from jaxgrip.checks import brief, concrete, numbers, positive
 from jaxgrip.fem.material import Isotropic
 
 WIDTH_DIRECTION = (0.0, 1.0, 0.0)
@@ -56,8 +56,7 @@ class BeamSection(eqx.Module):
         self.orientation = numbers("The orientation of the section", orientation, (3,))
         if concrete(self.shear) and not np.all(np.asarray(self.shear) > 0):
             raise ValueError(
-                f"The shear correction factors are {np.asarray(self.shear).tolist()}; they must "
-                "be positive."
+                f"The shear correction factors are {brief(self.shear)}; they must be positive."
             )
         if concrete(self.orientation) and not np.any(np.asarray(self.orientation)):
             raise ValueError("The orientation of the section is the zero vector; give a direction.")

@@ -6,11 +6,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
-from jaxgrip.checks import concrete, numbers
+from jaxgrip.checks import brief, concrete, numbers
 from jaxgrip.fem import block_tridiagonal
 from jaxgrip.fem.body import Body
 from jaxgrip.fem.matrices import stiffness
 from jaxgrip.fem.sparse import NodeMatrix
+from jaxgrip.solve import dense
 
 MOTIONS = (
     "move along x",
@@ -57,7 +58,7 @@ def solve_static(
         widest = np.bincount(body.mesh.topology.levels).max() * body.dofs
         method = "direct" if widest <= WIDEST_LEVEL else "iterative"
     if method not in ("direct", "iterative"):
-        raise ValueError(f"The method is {method!r}; it must be 'direct' or 'iterative'.")
+        raise ValueError(f"The method is {brief(method)}; it must be 'direct' or 'iterative'.")
     return _solve(body, load, held, method)
 
 
@@ -80,7 +81,7 @@ def responses(body: Body, loads: Float[Array, "s n d"]) -> Float[Array, "s n d"]
 
 def _conjugate_gradients(matrix: NodeMatrix, load: Array) -> Array:
     """Solution of K u = f, preconditioned by the blocks of each node with itself."""
-    inverse = jnp.linalg.inv(jax.lax.stop_gradient(matrix).diagonal())
+    inverse = dense.inverse(jax.lax.stop_gradient(matrix).diagonal())
 
     def precondition(residual):
         return jnp.einsum("nab,nb->na", inverse, residual)

@@ -17,6 +17,7 @@ from jaxgrip.checks import check_shape
 from jaxgrip.fem.body import Body
 from jaxgrip.fem.elements.element import Element
 from jaxgrip.fem.elements.solid import Rule, Solid, as_solid, stress_tensor
+from jaxgrip.solve import dense
 
 
 @eqx.filter_jit
@@ -70,23 +71,14 @@ def von_mises(stress: Float[Array, "*points 6"]) -> Float[Array, "*points"]:
     return jnp.where(some, jnp.sqrt(jnp.where(some, square, 1.0)), 0.0)
 
 
-@jax.custom_jvp
 def principal_stresses(stress: Float[Array, "*points 6"]) -> Float[Array, "*points 3"]:
     """Principal stresses [Pa], the largest first.
 
     The derivative of each is nᵀ dσ n with its direction n. Where some coincide, any orthonormal
     directions serve: derivatives stay finite, and those of sums over all that coincide are right;
-    one of them alone has a kink there. First derivatives only.
+    one of them alone has a kink there.
     """
-    return jnp.linalg.eigvalsh(stress_tensor(stress))[..., ::-1]
-
-
-@principal_stresses.defjvp
-def _principal_stresses_jvp(primals, tangents):
-    (value,), (change,) = primals, tangents
-    w, n = jnp.linalg.eigh(stress_tensor(value))
-    slope = jnp.einsum("...ik,...ij,...jk->...k", n, stress_tensor(change), n)
-    return w[..., ::-1], slope[..., ::-1]
+    return dense.eigvalsh(stress_tensor(stress))[..., ::-1]
 
 
 def safety_factor(

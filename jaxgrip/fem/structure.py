@@ -16,6 +16,7 @@ from jaxgrip.fem.matrices import geometric_stiffness, stiffness
 from jaxgrip.fem.sparse import NodeMatrix
 from jaxgrip.fem.static import responses
 from jaxgrip.fem.topology import Constant
+from jaxgrip.solve import dense
 
 
 class Structure(eqx.Module):
@@ -72,7 +73,7 @@ class Structure(eqx.Module):
             matrix = self.inertia.matrix(mass * jnp.eye(3)) + stiffness * self.stiffness
             return block_tridiagonal.factorise(matrix, self.free)
         matrix = mass * self.inertia.matrix(jnp.eye(3)) + stiffness * self.stiffness
-        return DenseFactor(jnp.linalg.inv(matrix))
+        return DenseFactor(dense.inverse(matrix))
 
 
 class DenseFactor(eqx.Module):

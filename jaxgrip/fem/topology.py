@@ -8,6 +8,7 @@ import numpy as np
 import scipy.sparse
 from scipy.sparse.csgraph import connected_components
 
+from jaxgrip.checks import listed
 from jaxgrip.fem.elements.element import Element, check_element
 
 
@@ -145,7 +146,7 @@ def _frozen(arrays: Mapping[str, np.ndarray]) -> tuple[tuple[str, Constant], ...
 
 def _named(arrays: Mapping[str, np.ndarray], name: str, what: str) -> np.ndarray:
     if name not in arrays:
-        known = ", ".join(map(repr, arrays)) or "none"
+        known = listed(map(repr, arrays))
         raise ValueError(f"The mesh has no {what} called {name!r}; it has {known}.")
     return arrays[name]
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-from jaxgrip.checks import check_shape, concrete, numbers
+from jaxgrip.checks import brief, check_shape, concrete, numbers
 
 
 class Bound(eqx.Module):
@@ -28,7 +28,9 @@ class Bound(eqx.Module):
 
     def __init__(self, lower, upper, scale="log"):
         if scale not in ("log", "linear"):
-            raise ValueError(f'The scale of a Bound is {scale!r}; it must be "log" or "linear".')
+            raise ValueError(
+                f'The scale of a Bound is {brief(scale)}; it must be "log" or "linear".'
+            )
         shape = np.broadcast_shapes(np.shape(lower), np.shape(upper))
         self.lower, self.upper = (
             jnp.broadcast_to(numbers(f"{name} of a Bound", x, np.shape(x)), shape)
@@ -39,12 +41,12 @@ class Bound(eqx.Module):
             return
         if not np.all(np.asarray(self.lower) < np.asarray(self.upper)):
             raise ValueError(
-                f"The lower bound {np.asarray(self.lower).tolist()} must lie below the upper bound "
-                f"{np.asarray(self.upper).tolist()}."
+                f"The lower bound {brief(self.lower)} must lie below the upper bound "
+                f"{brief(self.upper)}."
             )
         if scale == "log" and not np.all(np.asarray(self.lower) > 0):
             raise ValueError(
-                f"The lower bound is {np.asarray(self.lower).tolist()}; a logarithmic scale needs "
+                f"The lower bound is {brief(self.lower)}; a logarithmic scale needs "
                 'it positive: pass scale="linear".'
             )
 
@@ -63,7 +65,7 @@ def leaves(bounds: Bounds) -> list[Bound]:
     for path, leaf in found:
         if not _is_bound(leaf):
             where = jax.tree_util.keystr(path, simple=True, separator=".") or "bounds"
-            raise ValueError(f"{where} is {leaf!r}; every leaf of the bounds must be a Bound.")
+            raise ValueError(f"{where} is {brief(leaf)}; every leaf of the bounds must be a Bound.")
     if not found:
         raise ValueError("The bounds are empty; at least one parameter is needed.")
     return [leaf for _, leaf in found]
@@ -134,8 +136,8 @@ def position(bounds: Bounds, parameters: PyTree) -> Float[Array, " n"]:
         # What `place` put on a bound may lie beyond it by rounding.
         if concrete(s) and not np.all(np.abs(s - 0.5) <= 0.5 + 1e-12):
             raise ValueError(
-                f"{name} is {np.asarray(value).tolist()}; it must lie between its bounds "
-                f"{np.asarray(bound.lower).tolist()} and {np.asarray(bound.upper).tolist()}."
+                f"{name} is {brief(np.asarray(value))}; it must lie between its bounds "
+                f"{brief(bound.lower)} and {brief(bound.upper)}."
             )
         parts.append(jnp.ravel(jnp.clip(s, 0.0, 1.0)))
     return jnp.concatenate(parts)

@@ -7,6 +7,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from jaxgrip.solve import dense
+
 
 class Model(NamedTuple):
     """A function about a place: `value`, `gradient` (n,) and second derivative `matrix` (n, n)."""
@@ -35,7 +37,7 @@ def _propose(x: Array, model: Model, damping: Array, unit: Array) -> tuple[Array
     # A component on a bound against which it is pushed stays out of the linear system.
     free = jnp.where((x <= 0) & (g > 0) | (x >= 1) & (g < 0), 0.0, d)
     # Absolute eigenvalues lead away from saddle points; a matrix JᵀJ has no others.
-    values, vectors = jnp.linalg.eigh(A * jnp.outer(free, free))
+    values, vectors = dense.eigh(A * jnp.outer(free, free))
     step = -free * (vectors @ ((vectors.T @ (free * g)) / (jnp.abs(values) + damping)))
     trial = jnp.clip(x + step, 0.0, 1.0)
     step = trial - x

@@ -11,6 +11,7 @@ import numpy as np
 import scipy.optimize
 from jaxtyping import PyTree
 
+from jaxgrip.checks import brief
 from jaxgrip.fitting import fisher
 from jaxgrip.fitting.bounds import Bounds, leaves, names, place
 from jaxgrip.precision import require_x64
@@ -155,7 +156,7 @@ def mu_plus_lambda(
         ) from None
     for name, value in (("mu", mu), ("offspring", offspring)):
         if not isinstance(value, int) or value < 1:
-            raise ValueError(f"{name} is {value!r}; it must be a positive whole number.")
+            raise ValueError(f"{name} is {brief(value)}; it must be a positive whole number.")
 
     class Least(base.Fitness):
         weights = (-1.0,)

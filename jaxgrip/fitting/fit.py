@@ -10,7 +10,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float, PyTree
 
-from jaxgrip.checks import concrete, positive
+from jaxgrip.checks import brief, concrete, positive
 from jaxgrip.fitting import fisher
 from jaxgrip.fitting.bounds import Bounds, leaves, names, place, position, ravel, units
 from jaxgrip.fitting.descent import Descent, Model, descend
@@ -297,7 +297,7 @@ def _prepared(what, bounds, guess, key, starts, steps):
     leaves(bounds)
     for name, value in (("starts", starts), ("steps", steps)):
         if not isinstance(value, int) or value < 1:
-            raise ValueError(f"{name} is {value!r}; it must be a positive whole number.")
+            raise ValueError(f"{name} is {brief(value)}; it must be a positive whole number.")
     key = jax.random.key(0) if key is None else key
     return key, None if guess is None else position(bounds, guess), jnp.asarray(steps)
 

@@ -22,6 +22,7 @@ from jaxgrip.flexible.bodies import (
     velocities,
 )
 from jaxgrip.flexible.tree import FlexibleTree
+from jaxgrip.solve import dense
 
 
 def check_state(model: FlexibleTree, **values: Array) -> None:
@@ -126,8 +127,7 @@ def inverse_dynamics(
 
 
 def _solve(b: Bodies, q: Array, eta: Array, force: Array) -> Array:
-    factor = jax.scipy.linalg.cho_factor(_mass_matrix(b, q, eta))
-    return jax.scipy.linalg.cho_solve(factor, force)
+    return dense.solve(_mass_matrix(b, q, eta), force, positive=True)
 
 
 @jax.custom_jvp
@@ -216,8 +216,5 @@ def quasi_static(
     rest = jnp.zeros(model.k)
     _, load = inverse_dynamics(model, q, rest, qd, rest, qdd, rest)
     parts = zip(model.links, model.slices, strict=True)
-    solved = [
-        jax.scipy.linalg.cho_solve(jax.scipy.linalg.cho_factor(link.stiffness), -load[part])
-        for link, part in parts
-    ]
+    solved = [dense.solve(link.stiffness, -load[part], positive=True) for link, part in parts]
     return jnp.concatenate(solved)

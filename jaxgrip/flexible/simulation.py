@@ -11,6 +11,11 @@ from jaxgrip.checks import check_times
 from jaxgrip.flexible.bodies import bodies
 from jaxgrip.flexible.dynamics import accelerations, check_state
 from jaxgrip.flexible.tree import FlexibleTree
+from jaxgrip.solve.linear import LU
+
+_SOLVER = diffrax.Kvaerno5(
+    root_finder=diffrax.with_stepsize_controller_tols(diffrax.VeryChord)(linear_solver=LU())
+)
 
 
 class Motion(NamedTuple):
@@ -89,7 +94,7 @@ def simulate(
     scale = jnp.concatenate([one, *frequencies, one, jnp.ones_like(eta0)])
     solution = diffrax.diffeqsolve(
         diffrax.ODETerm(_rate),
-        diffrax.Kvaerno5() if solver is None else solver,
+        _SOLVER if solver is None else solver,
         times[0],
         times[-1],
         None,

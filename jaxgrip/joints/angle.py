@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from jaxgrip.checks import numbers
+from jaxgrip.checks import brief, numbers
 from jaxgrip.joints.joint import Frame, Joint, twist
 
 FORMS = ("signed", "dot", "cross", "auto")
@@ -40,7 +40,7 @@ class Angle(Joint):
     def __init__(self, angle, form: str = "signed"):
         if form not in FORMS:
             raise ValueError(
-                f"The form of an angle is {form!r}; it must be one of {', '.join(FORMS)}."
+                f"The form of an angle is {brief(form)}; it must be one of {', '.join(FORMS)}."
             )
         self.angle = numbers("The angle", angle, ())
         self.form = form

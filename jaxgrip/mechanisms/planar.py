@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
 from jaxgrip.checks import concrete, numbers, positive
+from jaxgrip.solve import dense
 
 # How far below zero rounding may take the root of a linkage at the limit of its motion.
 ROOT_SLACK = 1e-12
@@ -301,7 +302,7 @@ def freudenstein(
     d = positive("The frame of a four-bar", frame, ())
     rows = jnp.stack([jnp.cos(psi), -jnp.cos(phi), jnp.ones_like(phi)], axis=1)
     condition = _condition(rows, "Two of the three positions are the same or nearly so")
-    k = jnp.linalg.solve(rows, jnp.cos(psi - phi))
+    k = dense.solve(rows, jnp.cos(psi - phi))
     a, c = d / k[0], d / k[1]
     square = a * a + c * c + d * d - 2 * a * c * k[2]
     for name, pivot, size in (("crank", "A0", a), ("rocker", "B0", c)):
@@ -345,7 +346,7 @@ def volmer(
     right = jnp.stack(
         [pins[1] @ pins[1] - pins[0] @ pins[0], pins[2] @ pins[2] - pins[0] @ pins[0]]
     )
-    joint = jnp.linalg.solve(rows, right / 2)
+    joint = dense.solve(rows, right / 2)
     linkage = FourBar(a, jnp.linalg.norm(joint - pins[0]), jnp.linalg.norm(joint), d)
     psi = _angle(joint) + jnp.concatenate([jnp.zeros(1, swing.dtype), swing])
     return _found(linkage, phi, psi, condition)
@@ -394,7 +395,7 @@ def inflection(linkage: FourBar, phi: ArrayLike, branch: ArrayLike = 1) -> Infle
     on_a = at.A - crank * jnp.sum((at.A - pole) ** 2) / linkage.crank
     on_b = at.B - rocker * jnp.sum((at.B - pole) ** 2) / linkage.rocker
     foot = jnp.stack([crank @ on_a, rocker @ on_b])
-    opposite = jnp.linalg.solve(jnp.stack([crank, rocker]), foot)
+    opposite = dense.solve(jnp.stack([crank, rocker]), foot)
     return Inflection(pole, on_a, on_b, opposite)
 
 
@@ -407,7 +408,7 @@ def _found(linkage: FourBar, phi: Array, psi: Array, condition: Array) -> Synthe
 
 
 def _condition(rows: Array, why: str) -> Array:
-    condition = jnp.linalg.cond(rows)
+    condition = dense.condition(rows)
     if concrete(condition) and not float(condition) < SINGULAR:
         raise ValueError(f"{why}: the equations are singular. Ask for other positions.")
     return condition

@@ -15,8 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
-from jaxgrip.checks import concrete, non_negative, numbers, positive
+from jaxgrip.checks import brief, concrete, non_negative, numbers, positive
 from jaxgrip.rigid.builders import GRAVITY
+from jaxgrip.solve import dense
 
 MODES = ("exact", "printed")
 
@@ -83,7 +84,7 @@ class Rod(eqx.Module):
         self.gravity = numbers("The gravity of a rod", gravity, (3,))
         self.strut = strut
         if mode not in MODES:
-            raise ValueError(f"A rod has no mode {mode!r}; modes are {' and '.join(MODES)}.")
+            raise ValueError(f"A rod has no mode {brief(mode)}; modes are {' and '.join(MODES)}.")
         if mode == "printed" and concrete(self.inertia):
             along, *across = np.asarray(self.inertia)
             if along == 0 and across[0] != across[1]:
@@ -264,4 +265,4 @@ def heun(
 def _root(f: Callable[[Array], Array], size: int, dtype=None) -> Array:
     """Root of an affine function."""
     still = jnp.zeros(size, dtype)
-    return jnp.linalg.solve(jax.jacfwd(f)(still), -f(still)) if size else still
+    return dense.solve(jax.jacfwd(f)(still), -f(still)) if size else still

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import ArrayLike
 
 from jaxgrip import joints, rigid
-from jaxgrip.checks import near, numbers
+from jaxgrip.checks import brief, near, numbers
 from jaxgrip.joints import Joint
 from jaxgrip.mechanisms.mechanism import Coupling, Loop, Mechanism
 from jaxgrip.rigid.builders import GRAVITY
@@ -96,7 +96,7 @@ def _loop(table: dict[str, Any], file: rigid.Import) -> Loop:
             raise ValueError(f"needs {key!r}.")
     for key in KEYS[:4]:
         if not isinstance(table[key], str):
-            raise ValueError(f"{key!r} must be a name and is {table[key]!r}.")
+            raise ValueError(f"{key!r} must be a name and is {brief(table[key])}.")
     kind = JOINTS.get(table["joint"])
     if kind is None:
         raise ValueError(_no("kind of joint", table["joint"], sorted(JOINTS)))

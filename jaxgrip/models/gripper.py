@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
-from jaxgrip.checks import positive
+from jaxgrip.checks import brief, positive
 from jaxgrip.rigid.builders import GRAVITY, DHRow, from_dh
 from jaxgrip.rigid.tree import Tree
 
@@ -87,7 +87,9 @@ def gripper_finger(
     Source: 000a sections 1.2 to 1.6.
     """
     if finger not in FINGERS:
-        raise ValueError(f"There is no finger {finger!r}; the gripper has fingers 'A' and 'B'.")
+        raise ValueError(
+            f"There is no finger {brief(finger)}; the gripper has fingers 'A' and 'B'."
+        )
     data = FINGERS[finger]
     lengths = positive("link_lengths of the gripper", link_lengths, (3,))
     torque = data["torque_limits"] if torque_limit is None else torque_limit

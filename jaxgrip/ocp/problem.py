@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float
 
+from jaxgrip.checks import brief
 from jaxgrip.ocp.closures import capture
 from jaxgrip.ocp.statement import (
     Boundary,
@@ -106,7 +107,9 @@ class Problem(eqx.Module):
     ):
         require_x64("Optimal control")
         if not callable(dynamics):
-            raise ValueError(f"dynamics must be a function of states and controls, not {dynamics}.")
+            raise ValueError(
+                f"dynamics must be a function of states and controls, not {brief(dynamics)}."
+            )
         if not isinstance(control_bounds, Sequence) or len(control_bounds) != 2:
             raise ValueError("control_bounds must be a pair (lower, upper).")
         start = read_boundary(initial_state, "initial_state")

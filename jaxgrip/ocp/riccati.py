@@ -7,6 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from jaxgrip.solve import dense
+
 
 class LinearQuadratic(NamedTuple):
     r"""Minimise $\frac12 \sum_k w_k^T Q_k w_k + \frac12 e^T V e$, $x_{k+1} = A_k w_k$, $x_0 = S p$.
@@ -59,8 +61,8 @@ def sweep(lq: LinearQuadratic, *, is_time_free: bool, n_multipliers: int) -> Swe
         hess = stage + forward_map.T @ value @ forward_map
         by_u = hess[n : n + m]
         by_rest = jnp.concatenate([by_u[:, :n], by_u[:, n + m :]], axis=1)
-        factor = jnp.linalg.cholesky(by_u[:, n : n + m])
-        gain = -jax.scipy.linalg.cho_solve((factor, True), by_rest)
+        factor = dense.cholesky(by_u[:, n : n + m])
+        gain = -dense.cho_solve(factor, by_rest)
         rest = jnp.concatenate([hess[:n], hess[n + m :]])
         rest = jnp.concatenate([rest[:, :n], rest[:, n + m :]], axis=1)
         new = rest + by_rest.T @ gain
@@ -73,15 +75,13 @@ def sweep(lq: LinearQuadratic, *, is_time_free: bool, n_multipliers: int) -> Swe
     smallest = np.array([0, *free] if is_time_free else free, dtype=int)
     largest = np.arange(q - n_multipliers, q)
     unknown = np.concatenate([smallest, largest])
-    solved = jnp.linalg.solve(saddle[unknown[:, None], unknown], -saddle[unknown, 1])
+    solved = dense.solve(saddle[unknown[:, None], unknown], -saddle[unknown, 1])
     parameters = jnp.zeros(q).at[1].set(1.0).at[unknown].set(solved)
-    concave = jnp.linalg.cholesky(-saddle[largest[:, None], largest])
+    concave = dense.cholesky(-saddle[largest[:, None], largest])
     is_convex, in_reach = jnp.all(jnp.isfinite(gains)), jnp.all(jnp.isfinite(concave))
     coupling = saddle[largest[:, None], smallest]
-    convex = saddle[smallest[:, None], smallest] + coupling.T @ jax.scipy.linalg.cho_solve(
-        (concave, True), coupling
-    )
-    ok = is_convex & in_reach & jnp.all(jnp.isfinite(jnp.linalg.cholesky(convex)))
+    convex = saddle[smallest[:, None], smallest] + coupling.T @ dense.cho_solve(concave, coupling)
+    ok = is_convex & in_reach & jnp.all(jnp.isfinite(dense.cholesky(convex)))
 
     def forward(x, inputs):
         gain, move = inputs

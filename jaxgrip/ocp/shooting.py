@@ -42,6 +42,7 @@ from jaxgrip.ocp.conditions import (
     touch_slope,
 )
 from jaxgrip.ocp.problem import Problem
+from jaxgrip.solve import dense
 
 
 class Shooting(eqx.Module):
@@ -102,7 +103,7 @@ def newton_step(
     bottom = jnp.einsum("ij,akimw->akimjw", jnp.eye(s), law_w)
     local = jnp.concatenate([top, bottom], axis=3).reshape(n_arcs, k, s * nw, s * nw)
     # What depends on `rhs` is kept apart throughout, so that the step is linear in it for JAX too.
-    factors = jax.scipy.linalg.lu_factor(local)
+    factors = dense.lu_factor(local)
     d_start = jnp.broadcast_to(
         (moving[:, :, None] * jnp.eye(ny)[None])[:, None, None], (n_arcs, k, s, ny, ny)
     )
@@ -110,14 +111,10 @@ def newton_step(
     columns = jnp.concatenate([d_start, d_length[..., None]], axis=4)
     columns = jnp.pad(columns, ((0, 0), (0, 0), (0, 0), (0, nw - ny), (0, 0)))
     # Stages over (state at the interval's start, its length), and their own share of `rhs`.
-    response = jax.scipy.linalg.lu_solve(factors, columns.reshape(n_arcs, k, s * nw, ny + 1))
+    response = dense.lu_solve(factors, columns.reshape(n_arcs, k, s * nw, ny + 1))
     response = response.reshape(n_arcs, k, s, nw, ny + 1)
-    # Two LAPACK calls at a time can block each other for ever on a machine with two cores, so the
-    # second solve is made to wait for the first.
-    wait = jnp.where(jnp.isfinite(response[-1, -1, -1, -1, -1]), 0.0, jnp.nan)
-    factors = (factors[0] + wait, factors[1])
     own = jnp.concatenate([rhs.stage, rhs.law], axis=3).reshape(n_arcs, k, s * nw, 1)
-    own = jax.scipy.linalg.lu_solve(factors, own).reshape(n_arcs, k, s, nw)
+    own = dense.lu_solve(factors, own).reshape(n_arcs, k, s, nw)
 
     def chain(interval, before):
         """A map over (interval's start, length) as one over (arc's start, length)."""
@@ -238,7 +235,7 @@ def newton_step(
             rhs.boundary - boundary_own[0],
         ]
     )
-    solved = jax.scipy.linalg.lu_solve(jax.scipy.linalg.lu_factor(matrix), vector)
+    solved = dense.lu_solve(dense.lu_factor(matrix), vector)
     arc_starts = solved[:n_starts].reshape(n_arcs, ny)
     d_jump = solved[n_starts : n_starts + n_jumps].reshape(n_arcs - 1, p)
     d_multiplier = solved[n_starts + n_jumps : n_starts + n_others]

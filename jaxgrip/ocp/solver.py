@@ -2,6 +2,7 @@
 
 import equinox as eqx
 
+from jaxgrip.checks import brief
 from jaxgrip.ocp.shooting import Shooting
 from jaxgrip.ocp.transcription import Transcription
 
@@ -29,4 +30,6 @@ class Solver(eqx.Module):
         for name in ("starts", "arcs", "max_arcs", "max_rounds"):
             value = getattr(self, name)
             if not isinstance(value, int) or value < 1:
-                raise ValueError(f"{name} of a Solver must be a positive integer, not {value!r}.")
+                raise ValueError(
+                    f"{name} of a Solver must be a positive integer, not {brief(value)}."
+                )

@@ -17,6 +17,7 @@ from jaxgrip.ocp.constraints import boundary_reach, reach
 from jaxgrip.ocp.hamiltonian import Expansion, expand, with_hessian
 from jaxgrip.ocp.problem import Problem
 from jaxgrip.ocp.riccati import LinearQuadratic, sweep
+from jaxgrip.solve import dense
 
 
 class Transcription(eqx.Module):
@@ -468,7 +469,7 @@ class _Program(eqx.Module):
             h * ex.f[:, :, None],
             defect[:, :, None],
         ]
-        move = jnp.linalg.solve(eye - half, jnp.concatenate(right, axis=2))
+        move = dense.solve(eye - half, jnp.concatenate(right, axis=2))
         width = n + r + m + 2
         identity = jnp.eye(width)
         midpoint = 0.5 * (move + identity[None, :n])
@@ -497,7 +498,7 @@ class _Program(eqx.Module):
         parameters = jnp.broadcast_to(solved.parameters[:2], (intervals, 2))
         point = jnp.concatenate([change, parameters], axis=1)
         stage_x = jnp.einsum("kij,kj->ki", model[:, :n], point)
-        costate = jnp.linalg.solve(
+        costate = dense.solve(
             jnp.swapaxes(eye - half, 1, 2), (solved.value_x[:, :n] + 0.5 * stage_x)[:, :, None]
         )[:, :, 0]
         costate = jnp.concatenate([costate[:1], costate])

@@ -17,7 +17,7 @@ from jaxgrip.rigid.recursion import (
     each,
     inward,
     joints,
-    opaque_one,
+    one_of,
     outward,
     per_joint,
 )
@@ -168,7 +168,7 @@ def aba(
     """
     check_shape("tau", tau, (tree.n,))
     body, joint = bodies(tree), joints(tree, q, qd)
-    pose = poses(tree, body, joint, opaque_one(q))
+    pose = poses(tree, body, joint, one_of(q))
     own = each(tree, masses, body, pose)
     motion = outward(tree, bias_motion, base_motion(tree), pose, joint)
     load = each(tree, bias_load, body, own, motion)

@@ -29,12 +29,13 @@ from jaxgrip.rigid.recursion import (
     each,
     inward,
     joints,
-    opaque_one,
+    one_of,
     outward,
     unrolled,
 )
 from jaxgrip.rigid.sparse_factor import factor, solve
 from jaxgrip.rigid.tree import Tree
+from jaxgrip.solve import dense
 from jaxgrip.spatial.components import (
     ZERO,
     Scalar,
@@ -104,8 +105,8 @@ def solve_mass(tree: Tree, q: Float[Array, " n"], tau: Float[Array, " n"]) -> Fl
     """
     check_shape("tau", tau, (tree.n,))
     if not unrolled(tree):
-        return jax.scipy.linalg.cho_solve(jax.scipy.linalg.cho_factor(crba(tree, q)), tau)
-    one = opaque_one(q)
+        return dense.solve(crba(tree, q), tau, positive=True)
+    one = one_of(q)
     m, _ = mass_and_bias(tree, joints(tree, q), one)
     return stack(solve(factor(m, one), list(unstack(tau)), one), tau)
 
@@ -115,7 +116,7 @@ def _accelerations(tree: Tree, q: Array, qd: Array, tau: Array) -> Array:
     check_shape("tau", tau, (tree.n,))
     if not unrolled(tree):
         return solve_mass(tree, q, tau - bias_forces(tree, q, qd))
-    one = opaque_one(q)
+    one = one_of(q)
     m, h = mass_and_bias(tree, joints(tree, q, qd), one)
     rest = [sub(t, b) for t, b in zip(unstack(tau), h, strict=True)]
     return stack(solve(factor(m, one), rest, one), tau)

@@ -16,13 +16,13 @@ from jaxgrip.rigid.recursion import (
     each,
     inward,
     joints,
-    kept,
-    opaque_one,
+    one_of,
     outward,
     unrolled,
 )
 from jaxgrip.rigid.recursion import gather as gather_bodies
 from jaxgrip.rigid.tree import Tree
+from jaxgrip.solve.fusion import kept
 from jaxgrip.spatial.components import (
     IDENTITY,
     ZERO,
@@ -72,7 +72,7 @@ NO_MASS = Mass(0.0, ZERO, (0.0,) * 6)
 
 
 def poses(tree: Tree, body: PerBody, joint: PerBody, one: Scalar = 1.0) -> PerBody:
-    """`Pose` of every body; `one` from `opaque_one` has each computed once."""
+    """`Pose` of every body; `one` from `one_of` has each computed once."""
 
     def step(parent: Pose, body: Body, joint: Joint) -> Pose:
         r, s = placement(body, joint)
@@ -179,7 +179,7 @@ def crba(tree: Tree, q: Float[Array, " n"]) -> Float[Array, "n n"]:
     Source: 000a section 2.4, with vectors in base axes and moments about the joints.
     """
     body, joint = bodies(tree), joints(tree, q)
-    pose = poses(tree, body, joint, opaque_one(q))
+    pose = poses(tree, body, joint, one_of(q))
     own = each(tree, masses, body, pose)
     total = inward(tree, composite, NO_MASS, body, pose, own)
     load = each(tree, unit_load, total, pose, joint)

@@ -17,6 +17,7 @@ from jaxtyping import Array, Float
 
 from jaxgrip.checks import check_shape
 from jaxgrip.rigid.tree import Tree
+from jaxgrip.solve.fusion import opaque_one
 from jaxgrip.spatial.components import Matrix, Scalar, Symmetric, Vector, stack, unstack
 
 # Above this the program of an unrolled tree takes longer to compile than it saves in running.
@@ -53,19 +54,9 @@ class Joint(NamedTuple):
     slide_accel: Scalar
 
 
-def opaque_one(q: Array) -> Scalar:
+def one_of(q: Array) -> Scalar:
     """A one the compiler cannot see through, of the type and batch of the coordinates `q`."""
-    return lax.stop_gradient(1.0 + 0.0 * lax.index_in_dim(q, 0, keepdims=False)) if len(q) else 1.0
-
-
-def kept(values: Any, one: Scalar) -> Any:
-    """The same scalars, each computed once.
-
-    The CPU compiler copies a chain of cheap operations into every user of its end, which makes
-    work and compile time explode with the depth of a recursion. It never copies a quotient, so
-    a division by a one it cannot see through ends the chain.
-    """
-    return jax.tree.map(lambda x: x if type(x) is float else lax.div(x, one), values)
+    return opaque_one(lax.index_in_dim(q, 0, keepdims=False)) if len(q) else 1.0
 
 
 def unrolled(tree: Tree) -> bool:

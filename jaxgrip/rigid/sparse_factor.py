@@ -1,6 +1,6 @@
 """Solve with the mass matrix in scalars, without fill-in on trees (000a section 2.5)."""
 
-from jaxgrip.rigid.recursion import kept
+from jaxgrip.solve.fusion import kept
 from jaxgrip.spatial.components import Scalar, mul, sub
 
 
@@ -8,7 +8,7 @@ def factor(m: list[list[Scalar]], one: Scalar) -> tuple[list[list[Scalar]], list
     """Factor M = L^T D L with unit lower triangular L, from the leaves to the base.
 
     Known zeros between joints on different branches stay zeros in this order. Returns the rows
-    of L and the reciprocals of D; `one` from `opaque_one` has each computed once.
+    of L and the reciprocals of D; `one` from `one_of` has each computed once.
     """
     n = len(m)
     work = [list(row) for row in m]

@@ -3,7 +3,7 @@
 import equinox as eqx
 from jaxtyping import Array, Float
 
-from jaxgrip.checks import check_shape
+from jaxgrip.checks import check_shape, listed
 
 JOINT_TYPES = ("revolute", "prismatic", "fixed")
 
@@ -70,7 +70,7 @@ class Tree(eqx.Module):
     def body(self, name: str) -> int:
         """Index of the body called `name`; raises `ValueError` when there is none."""
         if name not in self.names:
-            raise ValueError(f"No body is called {name!r}; there are {', '.join(self.names)}.")
+            raise ValueError(f"No body is called {name!r}; there are {listed(self.names)}.")
         return self.names.index(name)
 
 

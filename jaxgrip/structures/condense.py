@@ -3,12 +3,12 @@
 from collections.abc import Iterable
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
 from jaxgrip.fem.topology import Constant
+from jaxgrip.solve import dense
 from jaxgrip.structures import model
 from jaxgrip.structures.coupling import Numbering
 from jaxgrip.structures.elements import Bars
@@ -82,9 +82,9 @@ def _condense(structure: Structure, loads: tuple[Load, ...]) -> Condensed:
     whole, load = model.stiffness(structure, own), model.inertia_loads(structure, own)
     inner, across = whole[np.ix_(others, others)], whole[np.ix_(others, kept)]
     scale = 1 / jnp.sqrt(jnp.diagonal(inner))
-    factor = jax.scipy.linalg.cho_factor(inner * scale[:, None] * scale[None, :], lower=True)
+    lower = dense.cholesky(inner * scale[:, None] * scale[None, :])
     right = jnp.concatenate([across, load[others]], axis=1)
-    found = scale[:, None] * jax.scipy.linalg.cho_solve(factor, scale[:, None] * right)
+    found = scale[:, None] * dense.cho_solve(lower, scale[:, None] * right)
     follow, sag = -found[:, : len(kept)], found[:, len(kept) :]
     stiffness = whole[np.ix_(kept, kept)] + across.T @ follow
     inertia = load[kept] + follow.T @ load[others]

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from jaxgrip.assembly import Poses
-from jaxgrip.checks import concrete, positive
+from jaxgrip.checks import brief, concrete, positive
 from jaxgrip.spatial import quaternions
 from jaxgrip.structures import balance, linear, members, model, path
 from jaxgrip.structures.analysis import check_loads
@@ -98,7 +98,9 @@ def equilibrium_path(
     `points` that are no whole number from 2 on or a `step` that is not positive.
     """
     if not isinstance(points, Integral) or isinstance(points, bool) or points < 2:
-        raise ValueError(f"The points of a path are {points!r}; give a whole number from 2 on.")
+        raise ValueError(
+            f"The points of a path are {brief(points)}; give a whole number from 2 on."
+        )
     step = positive("The step of a path", step, ())
     loads = checked(structure, poses, loads)
     walk, found = _path(structure, poses, loads, step, int(points))

@@ -9,12 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxgrip.checks import non_negative, positive
+from jaxgrip.checks import brief, non_negative, positive
 from jaxgrip.fem.elements import EulerBernoulli, Timoshenko
 from jaxgrip.fem.elements.beam import Beam
 from jaxgrip.fem.material import Isotropic
 from jaxgrip.fem.section import BeamSection
 from jaxgrip.fem.topology import Constant
+from jaxgrip.solve import dense
 from jaxgrip.spatial.rotations import skew
 
 SECTION_FORCES = ("N", "Vy", "Vz", "Mx", "My", "Mz")
@@ -42,7 +43,7 @@ class Bar(Axial):
 
     def __init__(self, material: Isotropic, A):
         if not isinstance(material, Isotropic):
-            raise ValueError(f"The material of a bar is {material!r}; give an Isotropic.")
+            raise ValueError(f"The material of a bar is {brief(material)}; give an Isotropic.")
         self.material = material
         self.A = positive("The area A of a bar", A, (), unit="m^2")
 
@@ -122,9 +123,9 @@ class Beams(eqx.Module):
         released=((), ()),
     ):
         if not isinstance(element, EulerBernoulli | Timoshenko):
-            raise ValueError(f"Beams are {element!r}; give EulerBernoulli() or Timoshenko().")
+            raise ValueError(f"Beams are {brief(element)}; give EulerBernoulli() or Timoshenko().")
         if not isinstance(section, BeamSection):
-            raise ValueError(f"Beams have the section {section!r}; give a BeamSection.")
+            raise ValueError(f"Beams have the section {brief(section)}; give a BeamSection.")
         self.ends = _pairs("Beams", ends)
         self.section = section
         self.element = element
@@ -134,8 +135,8 @@ class Beams(eqx.Module):
             isinstance(names, str) or not isinstance(names, Iterable) for names in released
         ):
             raise ValueError(
-                f"Beams are released in {released!r}; give the names for the first and for the "
-                'second end, such as ((), ("My", "Mz")).'
+                f"Beams are released in {brief(released)}; give the names for the first and for "
+                'the second end, such as ((), ("My", "Mz")).'
             )
         self.released = tuple(tuple(names) for names in released)
         for name in (name for names in self.released for name in names):
@@ -163,7 +164,7 @@ class Bars(eqx.Module):
 
     def __init__(self, ends, kind: Axial):
         if not isinstance(kind, Axial):
-            raise ValueError(f"Bars are of {kind!r}; give a Bar, a Rope or a Spring.")
+            raise ValueError(f"Bars are of {brief(kind)}; give a Bar, a Rope or a Spring.")
         self.ends = _pairs("Bars", ends)
         self.kind = kind
 
@@ -209,7 +210,7 @@ def release(
     keep = jnp.eye(12) - select
     scale = jnp.trace(stiffness) / 12
     loose = select @ stiffness @ select + scale * keep
-    flexibility = select @ jnp.linalg.solve(loose, select)
+    flexibility = select @ dense.solve(loose, select, positive=True)
     return jnp.eye(12) - flexibility @ stiffness, flexibility
 
 
@@ -222,7 +223,7 @@ def mapped(who: str, value: Mapping[str, object] | None, by: str) -> dict[str, o
     """The value as a dictionary by names, empty when none; else `ValueError`, begun with `who`."""
     value = {} if value is None else value
     if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
-        raise ValueError(f"{who} {value!r}; give a dictionary by {by}.")
+        raise ValueError(f"{who} {brief(value)}; give a dictionary by {by}.")
     return dict(value)
 
 
@@ -231,17 +232,17 @@ def checked_place(who: str, place: object) -> str | tuple[str, int]:
     if isinstance(place, str):
         return place
     if isinstance(place, tuple) and len(place) == 2 and isinstance(place[0], str):
-        found = node_numbers(f"The place {place!r}", place[1])
+        found = node_numbers(f"The place {brief(place)}", place[1])
         if len(found) == 1:
             return place[0], int(found[0])
-    raise ValueError(f"{who} {place!r}; give 'part.attachment' or ('part', node).")
+    raise ValueError(f"{who} {brief(place)}; give 'part.attachment' or ('part', node).")
 
 
 def node_numbers(who: str, value: object) -> np.ndarray:
     """One or more numbers of nodes as (m,)."""
     found = np.asarray(value)
     if not np.issubdtype(found.dtype, np.integer):
-        raise ValueError(f"{who} has the nodes {value!r}; give whole numbers of nodes.")
+        raise ValueError(f"{who} has the nodes {brief(value)}; give whole numbers of nodes.")
     return found.astype(int).reshape(-1)
 
 
@@ -251,7 +252,7 @@ def _pairs(who: str, ends) -> Constant:
     except ValueError:
         ends = np.asarray(ends, dtype=object)
     if ends.ndim != 2 or ends.shape[1] != 2 or not np.issubdtype(ends.dtype, np.integer):
-        raise ValueError(f"{who} have the ends {ends.tolist()}; give pairs of node numbers.")
+        raise ValueError(f"{who} have the ends {brief(ends)}; give pairs of node numbers.")
     return Constant(ends.astype(int))
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxgrip.assembly import Part
-from jaxgrip.checks import concrete, numbers
+from jaxgrip.checks import brief, concrete, numbers
 from jaxgrip.fem.topology import Constant
 from jaxgrip.structures.elements import (
     Bars,
@@ -49,7 +49,7 @@ class FramePart(eqx.Module):
         groups = (Beams, Bars, RigidLinks, PointMasses)
         if not isinstance(elements, (*groups, Iterable)):
             raise ValueError(
-                f"The elements of a frame part are {elements!r}; give groups of Beams, Bars, "
+                f"The elements of a frame part are {brief(elements)}; give groups of Beams, Bars, "
                 "RigidLinks or PointMasses."
             )
         self.elements = (elements,) if isinstance(elements, groups) else tuple(elements)
@@ -83,7 +83,9 @@ class FramePart(eqx.Module):
         """Places of an attachment's nodes [m]; `ValueError` when it is not given by nodes."""
         own = dict(self.attachments)
         if name not in own:
-            raise ValueError(f"There is no attachment {name!r} by nodes; there are {list(own)}.")
+            raise ValueError(
+                f"There is no attachment {name!r} by nodes; there are {', '.join(own) or 'none'}."
+            )
         return self.nodes[np.array(own[name])]
 
     def part(self, name: str, position=(0.0, 0.0, 0.0), quaternion=(1.0, 0.0, 0.0, 0.0)) -> Part:
@@ -100,13 +102,16 @@ class FramePart(eqx.Module):
                 continue
             if not isinstance(group, Beams | Bars | RigidLinks):
                 raise ValueError(
-                    f"Element group {k} is {group!r}; give Beams, Bars, RigidLinks or PointMasses."
+                    f"Element group {k} is {brief(group)}; give Beams, Bars, RigidLinks or "
+                    "PointMasses."
                 )
             ends = group.ends.array
             _check_numbers(who, ends, len(self.nodes))
             used[ends] = True
             if np.any(ends[:, 0] == ends[:, 1]):
-                raise ValueError(f"{who} joins a node to itself: {ends.tolist()}.")
+                raise ValueError(
+                    f"{who} joins node {ends[np.argmax(ends[:, 0] == ends[:, 1])][0]} to itself."
+                )
             if not concrete(self.nodes):
                 continue
             way = np.diff(np.asarray(self.nodes)[ends], axis=1)[:, 0]

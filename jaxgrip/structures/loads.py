@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxgrip.checks import concrete, numbers
+from jaxgrip.checks import brief, concrete, numbers
 from jaxgrip.spatial.rotations import skew
 from jaxgrip.structures.elements import checked_place
 
@@ -80,11 +80,11 @@ def as_loads(loads: Load | Iterable[Load]) -> tuple[Load, ...]:
     if isinstance(loads, Load):
         return (loads,)
     if not isinstance(loads, Iterable) or isinstance(loads, str):
-        raise ValueError(f"A load is {loads!r}; give NodalForce or Inertia.")
+        raise ValueError(f"A load is {brief(loads)}; give NodalForce or Inertia.")
     loads = tuple(loads)
     for load in loads:
         if not isinstance(load, Load):
-            raise ValueError(f"A load is {load!r}; give NodalForce or Inertia.")
+            raise ValueError(f"A load is {brief(load)}; give NodalForce or Inertia.")
     return loads
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Array
 
 from jaxgrip.assembly import Poses
+from jaxgrip.solve import dense
 from jaxgrip.structures import linear, model
 from jaxgrip.structures.coupling import Numbering, coupling, matrix
 from jaxgrip.structures.structure import Structure, check_whole
@@ -68,7 +69,7 @@ def _modes(structure: Structure, poses: Poses, taut: Array | None) -> tuple:
     scale, weight = linear.scales(total, equations)
     rows = equations * scale[None, :] * weight[:, None]
     scaled = total * scale[:, None] * scale[None, :] + rows.T @ rows
-    return *jnp.linalg.eigh(scaled), scale
+    return *dense.eigh(scaled), scale
 
 
 def in_words(structure: Structure, places: np.ndarray, shapes: np.ndarray) -> ZeroModes:

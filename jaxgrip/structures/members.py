@@ -10,6 +10,7 @@ from jaxtyping import Array, Float
 from jaxgrip.assembly import Poses
 from jaxgrip.fem.section import BeamSection
 from jaxgrip.joints import Angle, Frame, Joint, frame, relative
+from jaxgrip.solve import dense
 from jaxgrip.spatial import quaternions
 from jaxgrip.spatial.rotations import skew
 from jaxgrip.structures import corotational, model
@@ -228,7 +229,7 @@ def stressed(problem: Problem, stresses: tuple[Array, ...]) -> Problem:
         # The ends have no roll in common in the frame, so it may be given any stiffness.
         roll = jnp.zeros(7).at[jnp.array([1, 4])].set(1.0)
         whole = law.stiffness + law.stiffness[:, 1:2, 1:2] * jnp.outer(roll, roll)[None]
-        deformation = jnp.linalg.solve(whole, next(given)[:, :, None])[:, :, 0]
+        deformation = dense.solve(whole, next(given), positive=True)
         bow = jnp.einsum("mkij,mk->mij", law.geometric, deformation)
         law = BeamLaw(bow, jnp.zeros_like(law.geometric), jnp.zeros_like(law.bow))
         return group._replace(data=group.data._replace(law=law))
@@ -261,7 +262,7 @@ def loosened(problem: Problem, at: Place) -> Float[Array, " r"]:
 
             zero = jnp.zeros(12)
             slope = jax.jacfwd(exerted)(zero) + jnp.diag(1 - mask)
-            return -jnp.linalg.solve(slope, exerted(zero))
+            return -dense.solve(slope, exerted(zero))
 
         stations = group.stations
         values = jax.vmap(one)(

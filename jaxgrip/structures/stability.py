@@ -9,11 +9,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float
 
 from jaxgrip.assembly import Poses
-from jaxgrip.checks import concrete
+from jaxgrip.checks import brief, concrete
+from jaxgrip.solve import dense
 from jaxgrip.structures import balance, deflected, linear, members
 from jaxgrip.structures.analysis import raised, solve_linear
 from jaxgrip.structures.balance import Problem
@@ -73,7 +73,7 @@ def buckling(
         or not 1 <= count <= structure.freedoms
     ):
         raise ValueError(
-            f"The count of buckling factors is {count!r}; give a whole number from 1 to "
+            f"The count of buckling factors is {brief(count)}; give a whole number from 1 to "
             f"{structure.freedoms}, that of the freedoms."
         )
     loads = deflected.checked(structure, poses, loads)
@@ -121,8 +121,8 @@ def _buckling(
     stiffness, geometric, equations = _linear_stress(problem, acting)
     k, g, b = jax.lax.stop_gradient((stiffness, geometric, equations))
     factor = linear.factorise(k, b)
-    half = solve_triangular(factor.lower, jnp.diag(factor.scale), lower=True)
-    basis, size, _ = jnp.linalg.svd(factor.across, full_matrices=False)
+    half = dense.solve_triangular(factor.lower, jnp.diag(factor.scale), lower=True)
+    basis, size, _ = dense.svd(factor.across)
     basis = jnp.where(size[None, :] > 1e-6, basis, 0.0)
 
     def free(x: Array) -> Array:
@@ -130,7 +130,7 @@ def _buckling(
         return x - basis @ (basis.T @ x)
 
     stress = free(free(-half @ g @ half.T).T)
-    values, vectors = jnp.linalg.eigh((stress + stress.T) / 2)
+    values, vectors = dense.eigh(stress)
     there = values > NO_BUCKLING * jnp.max(jnp.abs(values))
     there, values, vectors = (x[..., ::-1][..., :count] for x in (there, values, vectors))
     shapes = half.T @ vectors
@@ -139,7 +139,7 @@ def _buckling(
         safe = jnp.where(there, 1 / jnp.where(there, value, 1.0), 0.0)
         pull = k @ shape + safe * (g @ shape)
         row = factor.weight[:, None] * b
-        held = -factor.weight * (jnp.linalg.pinv(row.T, rtol=1e-9) @ pull)
+        held = -factor.weight * (dense.pinv(row.T, 1e-9) @ pull)
         own = shape @ (stiffness @ shape) + safe * (shape @ (geometric @ shape))
         own += 2 * held @ (equations @ shape)
         change = own / jnp.where(there, -shape @ (g @ shape), 1.0)

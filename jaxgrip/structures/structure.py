@@ -14,7 +14,7 @@ from jaxgrip.assembly import Connection, Poses, System
 from jaxgrip.assembly.assemble import MERGE_TOLERANCE
 from jaxgrip.assembly.poses import check as check_poses
 from jaxgrip.assembly.system import GROUND
-from jaxgrip.checks import concrete
+from jaxgrip.checks import brief, concrete
 from jaxgrip.joints import Angle, Ball, Clamp, Distance, Fixed, Gear, Hinge, Rope, Travel
 from jaxgrip.precision import require_x64
 from jaxgrip.spatial import quaternions
@@ -49,7 +49,7 @@ class Tie(eqx.Module):
 
     def __init__(self, kind, first, second):
         if not isinstance(kind, Axial):
-            raise ValueError(f"A tie is of {kind!r}; give a Bar, a Rope or a Spring.")
+            raise ValueError(f"A tie is of {brief(kind)}; give a Bar, a Rope or a Spring.")
         self.kind = kind
         self.first, self.second = (checked_place("A tie ends at", p) for p in (first, second))
 
@@ -93,7 +93,7 @@ class Structure(eqx.Module):
     ):
         require_x64("A structure")
         if not isinstance(system, System):
-            raise ValueError(f"The system of a structure is {system!r}; give a System.")
+            raise ValueError(f"The system of a structure is {brief(system)}; give a System.")
         frames = mapped("The frames are", frames, "the name of the part")
         transfer = mapped("The transfer is", transfer, "the name of the connection")
         ties = mapped("The ties are", ties, "their names")
@@ -101,10 +101,10 @@ class Structure(eqx.Module):
         for name, frame in frames.items():
             system.part(name)
             if not isinstance(frame, FramePart):
-                raise ValueError(f"The model of part {name!r} is {frame!r}; give a FramePart.")
+                raise ValueError(f"The model of part {name!r} is {brief(frame)}; give a FramePart.")
         for name, tie in ties.items():
             if not isinstance(tie, Tie):
-                raise ValueError(f"The tie {name!r} is {tie!r}; give a Tie.")
+                raise ValueError(f"The tie {name!r} is {brief(tie)}; give a Tie.")
         self.system = system
         own = {name: frames[name] for name in system.names if name in frames}
         self.models = tuple(own.values())
@@ -389,7 +389,7 @@ class _Builder:
             )
             names += ["a Spring"] * isinstance(joint, Angle | Travel)
             raise ValueError(
-                f"the transfer of a {type(joint).__name__.lower()} is {how!r}; it may be "
+                f"the transfer of a {type(joint).__name__.lower()} is {brief(how)}; it may be "
                 f"{' or '.join(names) or 'left out only'}."
             )
         if isinstance(joint, Clamp):
@@ -551,7 +551,7 @@ def _held_names(place: str, held: object, system, frames) -> tuple[str, ...]:
     known = isinstance(names, Iterable) and bool(names := tuple(names))
     if not known or not all(isinstance(name, str) and name in FREEDOMS for name in names):
         raise ValueError(
-            f"The support of {place!r} holds {held!r}; it may be 'all', 'pinned' or names of "
+            f"The support of {place!r} holds {brief(held)}; it may be 'all', 'pinned' or names of "
             f"{', '.join(FREEDOMS)}."
         )
     return names

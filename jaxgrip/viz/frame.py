@@ -14,6 +14,7 @@ from mpl_toolkits.mplot3d.art3d import Line3DCollection
 from mpl_toolkits.mplot3d.axes3d import Axes3D
 from PIL import Image
 
+from jaxgrip.checks import brief
 from jaxgrip.structures.elements import Bars, Beams, RigidLinks
 from jaxgrip.structures.loads import Load, NodalForce, as_loads
 from jaxgrip.viz.mechanism import Animation, as_animation
@@ -109,7 +110,7 @@ class _Drawing(NamedTuple):
     @classmethod
     def of(cls, solution: "Solution", quantity: str) -> "_Drawing":
         if quantity not in ("force", "stress"):
-            raise ValueError(f"The quantity is {quantity!r}; it must be 'force' or 'stress'.")
+            raise ValueError(f"The quantity is {brief(quantity)}; it must be 'force' or 'stress'.")
         structure = solution.structure
         places = np.asarray(structure.places(solution.poses))
         count = len(structure.layout.root)

@@ -275,6 +275,62 @@ def test_mistakes_in_the_file_of_an_assembly_are_named(crane, text, sentence):
         files.read(crane)
 
 
+LEAF = '[[part]]\nname = "p"\nattachments.a = [[0, 0, 0]]\n'
+
+
+def _including(*files):
+    names = enumerate(files)
+    return "".join(f'[[assembly]]\nname = "a{k}"\nfile = "{file}.toml"\n' for k, file in names)
+
+
+def test_what_files_within_files_would_make_is_counted_first(tmp_path):
+    """22 files, each including the next twice: 2^21 parts with an attachment each."""
+    for k in range(21):
+        (tmp_path / f"f{k}.toml").write_text(_including(f"f{k + 1}", f"f{k + 1}"))
+    (tmp_path / "f21.toml").write_text(LEAF)
+    with pytest.raises(ConfigError, match=r"f0\.toml: has 4,194,304 parts, joints and attachments"):
+        files.read(tmp_path / "f0.toml")
+    assert len(files.read(tmp_path / "f18.toml").parts) == 8
+
+
+def test_files_within_files_have_a_limit(tmp_path):
+    for k in range(200):
+        (tmp_path / f"f{k}.toml").write_text(_including(f"f{k + 1}"))
+    (tmp_path / "f200.toml").write_text(LEAF)
+    with pytest.raises(ConfigError, match="has files within files more than 50 deep"):
+        files.read(tmp_path / "f0.toml")
+    # From the deep end, where each has been counted before it is included.
+    (tmp_path / "all.toml").write_text(_including(*(f"f{k}" for k in range(200, -1, -1))))
+    with pytest.raises(ConfigError, match=r"all\.toml: has 402 parts, .* 201 deep; at most .* 50"):
+        files.read(tmp_path / "all.toml")
+
+
+HOSTILE = {
+    "deep": '{"part": ' + "[" * 5000 + "]" * 5000 + "}",
+    "digits": '{"part": [' + "9" * 5000 + "]}",
+    "wide": '{"part": [{"name": "p", "position": [0, 0, ' + "9" * 30 + "]}]}",
+    "name": '{"part": [{"name": "' + "n" * 5000 + '", "position": [NaN, 0, 0]}]}',
+    "key": '{"' + "k" * 5000 + '": 1, "part": [{"name": "p"}]}',
+    "end": '{"part": [{"name": "p", "attachments": {"a": [[0, 0, 0]]}}], "joint": [{"name": "j", '
+    '"kind": "ball", "first": "p.a", "second": "' + "y" * 5000 + '"}]}',
+    "word": '{"part": [{"name": "p", "position": "' + "x" * 5000 + '"}]}',
+    "array": '{"part": [{"name": "p", "position": [' + "0, " * 5000 + "0]}]}",
+    "rows": '{"part": [{"name": "p", "attachments": {"a": [' + "[0], " * 5000 + "[0]]}}]}",
+    "file": '{"assembly": [{"name": "a", "file": "' + "f" * 5000 + '.toml"}]}',
+    "null": '{"assembly": [{"name": "a", "file": "\\u0000"}]}',
+    "keys": '{"part": [{"name": "p", ' + ", ".join(f'"k{i}": 1' for i in range(20_000)) + "}]}",
+}
+
+
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
+def test_hostile_files_get_one_short_sentence(tmp_path, text):
+    (tmp_path / "a.json").write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        files.read(tmp_path / "a.json")
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 1100 + len(str(tmp_path))
+
+
 def test_missing_files_are_named(tmp_path):
     for name in ("none.toml", "none.json"):
         with pytest.raises(ConfigError, match=f"{name}: there is no such file"):

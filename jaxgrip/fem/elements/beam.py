@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float
 from numpy.polynomial import polynomial
 
-from jaxgrip.checks import concrete
+from jaxgrip.checks import brief, concrete
 from jaxgrip.fem.elements.element import Element
 from jaxgrip.fem.section import BeamSection
 from jaxgrip.spatial.rotations import skew
@@ -124,7 +124,7 @@ class Beam(Element):
         bad = np.flatnonzero(np.linalg.norm(np.cross(along, wanted), axis=1) < 1e-6 * size)
         if len(bad):
             raise ValueError(
-                f"The orientation {wanted.tolist()} of the section is parallel to element "
+                f"The orientation {brief(wanted)} of the section is parallel to element "
                 f"{bad[0]}; give a direction across all elements."
             )
 

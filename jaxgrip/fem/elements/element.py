@@ -7,11 +7,13 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Array, Float
 
+from jaxgrip.checks import brief
+
 
 def check_element(element: object) -> None:
     """Raise `ValueError` unless this is an element; a class of elements is none."""
     if not isinstance(element, Element):
-        raise ValueError(f"The element is {element!r}; give an instance such as Hex27().")
+        raise ValueError(f"The element is {brief(element)}; give an instance such as Hex27().")
 
 
 class Element(eqx.Module):

@@ -1,13 +1,13 @@
 """Trilinear hexahedron with internal bending modes."""
 
 import jax.numpy as jnp
-import jax.scipy.linalg as jsl
 import numpy as np
 from jaxtyping import Array, Float
 
 from jaxgrip.fem.elements.hex8 import Hex8
 from jaxgrip.fem.elements.solid import Rule, invert, isotropic_stiffness, voigt_strain
 from jaxgrip.fem.material import Isotropic
+from jaxgrip.solve import dense
 
 
 class Hex8Incompatible(Hex8):
@@ -40,8 +40,7 @@ class Hex8Incompatible(Hex8):
         """Stiffness with the modes as freedoms, and their amplitudes by the displacements."""
         full = isotropic_stiffness(*self._enriched(x, self.stiffness_rule), *material.lame)
         full = full.reshape(33, 33)
-        root = jsl.cho_factor(full[24:, 24:], lower=True)
-        return full, -jsl.cho_solve(root, full[24:, :24])
+        return full, -dense.solve(full[24:, 24:], full[24:, :24], positive=True)
 
     def _enriched(
         self, x: Float[Array, "8 3"], rule: Rule
