@@ -8,7 +8,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
 from jaxgrip.assembly import Poses
 from jaxgrip.checks import concrete
@@ -38,7 +38,7 @@ def solve(
     """Linear statics: displacements, section forces and reactions under the sum of the loads.
 
     Ropes carry tension only; which are slack is found in rounds. Unless within `jit`, a warning
-    says when the forces of the deflected structure would change the displacements by more than
+    says where the forces of the deflected structure would change the displacements by more than
     5 % of the largest.
 
     **Arguments:** `structure`, or what `condense` made of it; `poses` of all parts of its system,
@@ -63,12 +63,13 @@ def solve(
         return solution
     raised(solution)
     if all(map(concrete, jax.tree.leaves((structure, poses, loads)))):
-        off = float(_off(structure, poses, loads, solution, found))
+        off, node = _off(structure, poses, loads, solution, found)
         if not off <= OFF:
-            much = f"about {100 * off:.2g} %" if off < 1 else "more than their own size"
+            much = f"about {100 * float(off):.2g} % of" if off < 1 else "more than"
             warnings.warn(
-                f"The linear displacements are off by {much}, since the structure deflects too "
-                "far; use second_order.",
+                f"The linear displacements are off by {much} the largest, most at "
+                f"{whole.label(int(node))}, since the structure deflects too far; use "
+                "second_order.",
                 stacklevel=2,
             )
     return solution
@@ -164,8 +165,8 @@ def _off(
     loads: tuple[Load, ...],
     solution: Solution,
     found: "Equilibrium",
-) -> Float[Array, ""]:
-    """What the deflection would change of the displacements, by the largest of them."""
+) -> tuple[Float[Array, ""], Int[Array, ""]]:
+    """What the deflection would change of the displacements, by the largest of them; where most."""
     whole, own = structure, Numbering(solution.structure.layout.dof, len(found.q))
     if isinstance(structure, Condensed):
         whole, own = structure.structure, structure.numbering
@@ -173,12 +174,12 @@ def _off(
     if isinstance(structure, Condensed):
         out = structure.on_kept(out)
     step, _ = linear.solve(found.matrix, found.equations, found.factor, -out, -missed)
-    ways = np.zeros(own.count + 1, dtype=bool)
-    ways[own.dof[:, :3]] = True
-    largest = jnp.max(jnp.abs(found.q[ways[:-1]]), initial=0.0)
+    ways = own.dof[:, :3]
+    far = jnp.max(jnp.abs(balance.of(step, ways)), axis=1)
+    largest = jnp.max(jnp.abs(balance.of(found.q, ways)), initial=0.0)
     # What hardly moves may move twice as far.
     least = STILL * jnp.max(jnp.ptp(solution.places, axis=0), initial=1e-300)
-    return jnp.max(jnp.abs(step[ways[:-1]]), initial=0.0) / jnp.maximum(largest, least)
+    return jnp.max(far) / jnp.maximum(largest, least), jnp.argmax(far)
 
 
 class Equilibrium(NamedTuple):

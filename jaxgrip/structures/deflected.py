@@ -87,7 +87,7 @@ def equilibrium_path(
 
     Beyond a limit point the loads fall while the structure moves on; where they grow again and
     reach all of those given, the path ends. Limit points are among its points. Branches at
-    bifurcations are not followed.
+    bifurcations are not followed. A path has no derivatives.
 
     **Arguments:** as `second_order`; `points`: how many there may be; `step`: how far a node may
     move from point to point, by the largest extent of the structure, and turn [rad].
@@ -95,7 +95,8 @@ def equilibrium_path(
     **Returns:** `EquilibriumPath`.
 
     **Raises:** as `solve`, `StructureError` when the path cannot be followed on; `ValueError` for
-    `points` that are no whole number from 2 on or a `step` that is not positive.
+    `points` that are no whole number from 2 on or a `step` that is not positive; `TypeError` where
+    it is differentiated.
     """
     if not isinstance(points, Integral) or isinstance(points, bool) or points < 2:
         raise ValueError(
@@ -184,7 +185,8 @@ def _differentiable(problem: Problem, found: path.Found, acting: Bool[Array, " l
 def _path(
     structure: Structure, poses: Poses, loads: tuple[Load, ...], step: Array, points: int
 ) -> tuple[EquilibriumPath, path.Found]:
-    problem = _frozen(members.problem(structure, poses, loads))
+    numbers, rest = eqx.partition(members.problem(structure, poses, loads), eqx.is_inexact_array)
+    problem = eqx.combine(_without_derivatives(numbers), rest)
     budget = points * 4 * path.CORRECTIONS
     found = path.follow(problem, jnp.ones(()), step, budget, points=points - 1)
     count, at = len(structure.layout.root), found.points
@@ -197,6 +199,16 @@ def _path(
         _result(found.code),
     )
     return walk, found._replace(points=None)
+
+
+@jax.custom_jvp
+def _without_derivatives(numbers: Problem) -> Problem:
+    return numbers
+
+
+@_without_derivatives.defjvp
+def _(primals: tuple, tangents: tuple) -> tuple:
+    raise TypeError("equilibrium_path has no derivatives; second_order has those of its end.")
 
 
 def _frozen(problem: Problem) -> Problem:
