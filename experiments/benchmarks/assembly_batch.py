@@ -89,14 +89,7 @@ def structures() -> Row:
 
         return jax.vmap(at)(angles)
 
-    compiled = jax.jit(one)
-
-    # A variant a call, all of its positions at once; see experiments.crane.charts.
-    def many(every: variants.Variant) -> jax.Array:
-        return jnp.stack(
-            [compiled(jax.tree.map(lambda x, v=v: x[v], every)) for v in range(VARIANTS)]
-        )
-
+    many = jax.jit(lambda every: jax.lax.map(one, every))
     first, run = timed(lambda: many(every), repeats=1)
     ours = np.asarray(many(every))
     cases = np.random.default_rng(2004).integers((VARIANTS, ANGLES), size=(PEER_CASES, 2))

@@ -364,6 +364,41 @@ plain("fem.von_mises", jg.fem.von_mises, (6,))
 plain("fem.safety_factor", lambda s: jg.fem.safety_factor(s, 1e6), (6,))
 plain("fem.smooth_maximum", jg.fem.smooth_maximum, (9,))
 
+# Structures: a jib on a pin, held by a rope, of which the length is batched.
+
+
+def _jib(x: jax.Array) -> tuple[jg.structures.Structure, jg.assembly.Poses, Any]:
+    steel = jg.fem.Isotropic(210e9, 0.3, 7850.0)
+    tube = jg.fem.BeamSection(steel, A=0.01, Iy=1e-4, Iz=1e-4, J=2e-4, orientation=(0, 0, 1))
+    nodes = jnp.array([[0.0, 0, 0], [3, 0, 0], [6, 0, 0]]) * (1 + 0.1 * x)
+    beams = jg.structures.Beams([(0, 1), (1, 2)], tube)
+    part = jg.structures.FramePart(nodes, [beams], {"foot": (0,), "tip": (2,)})
+    system = jg.assembly.System([part.part("jib")], [], {"top": [[0, 0, 4]]})
+    structure = jg.structures.Structure(
+        system,
+        {"jib": part},
+        supports={"jib.foot": ("x", "y", "z", "rx", "rz")},
+        ties={"stay": jg.structures.Tie(jg.structures.Rope(2e7), "ground.top", "jib.tip")},
+    )
+    loads = (jg.structures.NodalForce("jib.tip", (0, 0, -2e4)), jg.structures.Inertia())
+    return structure, jg.assembly.start(system), loads
+
+
+for _name, _call in {
+    "buckling": jg.structures.buckling,
+    "centre_of_gravity": lambda s, poses, loads: jg.structures.centre_of_gravity(s, poses),
+    "condense": lambda s, poses, loads: jg.structures.condense(s, loads),
+    "equilibrium_path": functools.partial(jg.structures.equilibrium_path, points=5, throw=False),
+    "second_order": functools.partial(jg.structures.second_order, throw=False),
+    "solve": functools.partial(jg.structures.solve, throw=False),
+    "solve, condensed": lambda s, poses, loads: jg.structures.solve(
+        jg.structures.condense(s, loads), poses, loads, throw=False
+    ),
+    "solve, gradient": lambda s, poses, loads: jax.grad(
+        lambda loads: jg.structures.solve(s, poses, loads, throw=False).displacements[2, 2]
+    )(loads),
+}.items():
+    plain(f"structures.{_name}", lambda x, call=_call: call(*_jib(x)), (), spread=0.1)
 
 # Trees with an elastic body: an arm whose last body bends.
 

@@ -18,6 +18,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 import jaxgrip as jg
+from jaxgrip.solve import dense
 
 LOWER, INTERIOR, UPPER, FALLING, RISING = -1, 0, 1, 3, 4
 ORDER_EIGHT = diffrax.Dopri8.tableau
@@ -296,7 +297,7 @@ def newton(task: Task, w: Float[Array, " size"], max_steps: int = 30) -> Newton:
         new_norm = jnp.max(jnp.abs(residual))
         accept = (new_norm < norm) | (steps == 0)
         at = jnp.where(accept, trial, at)
-        step = jnp.where(accept, -jnp.linalg.solve(jacobian, residual), step)
+        step = jnp.where(accept, -dense.solve(jacobian, residual), step)
         jacobian = jnp.where(accept, jacobian, old)
         size = jnp.where(accept, 1.0, 0.5 * size)
         norm = jnp.where(accept, new_norm, norm)

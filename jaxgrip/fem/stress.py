@@ -46,7 +46,7 @@ def stress(body: Body, u: Float[Array, "n 3"]) -> Float[Array, "elements points 
 
 
 @eqx.filter_jit
-def at_nodes(body: Body, values: Float[Array, "elements points *rest"]) -> Float[Array, "n *rest"]:
+def at_nodes(body: Body, values: Float[Array, "elements points *rest"]) -> Float[Array, " n *rest"]:
     """Values at the nodes of what is known at the Gauss points: extrapolated, then averaged.
 
     In each element a linear function (trilinear in hexahedra) is fitted with the weights of the

@@ -278,7 +278,7 @@ def velocities(
     return jnp.stack(out)
 
 
-def spread(b: Bodies, values: Float[Array, "k *c"]) -> Float[Array, "bodies width *c"]:
+def spread(b: Bodies, values: Float[Array, " k *c"]) -> Float[Array, "bodies width *c"]:
     """Elastic coordinates body by body."""
     return jnp.tensordot(jnp.asarray(b.layout.own), values, 1)
 

@@ -66,3 +66,14 @@ def exponential(turn: Float[Array, "3"]) -> Float[Array, "4"]:
     half = jnp.where(small, 0.5 - square / 48, jnp.sin(angle / 2) / angle)
     scalar = jnp.where(small, 1 - square / 8, jnp.cos(angle / 2))
     return jnp.concatenate([scalar[None], half * turn])
+
+
+def rotation_vector(q: Float[Array, "4"]) -> Float[Array, "3"]:
+    """Rotation vector (3,) of a unit quaternion, of length up to π; smooth at no rotation."""
+    q = jnp.where(q[0] < 0, -q, q)
+    square = q[1:] @ q[1:]
+    small = square < 1e-6
+    sine = jnp.sqrt(jnp.where(small, jnp.ones_like(square), square))
+    ratio = square / jnp.where(small, q[0], jnp.ones_like(square)) ** 2
+    near = (1 - ratio / 3 + ratio**2 / 5) / jnp.where(small, q[0], jnp.ones_like(square))
+    return 2 * jnp.where(small, near, jnp.arctan2(sine, q[0]) / sine) * q[1:]

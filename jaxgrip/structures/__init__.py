@@ -1,6 +1,9 @@
 from jaxgrip.structures.analysis import solve as solve
 from jaxgrip.structures.condense import Condensed as Condensed
 from jaxgrip.structures.condense import condense as condense
+from jaxgrip.structures.deflected import EquilibriumPath as EquilibriumPath
+from jaxgrip.structures.deflected import equilibrium_path as equilibrium_path
+from jaxgrip.structures.deflected import second_order as second_order
 from jaxgrip.structures.elements import Bar as Bar
 from jaxgrip.structures.elements import Bars as Bars
 from jaxgrip.structures.elements import Beams as Beams
@@ -21,6 +24,5 @@ from jaxgrip.structures.results import Wrench as Wrench
 from jaxgrip.structures.results import centre_of_gravity as centre_of_gravity
 from jaxgrip.structures.stability import Buckling as Buckling
 from jaxgrip.structures.stability import buckling as buckling
-from jaxgrip.structures.stability import second_order as second_order
 from jaxgrip.structures.structure import Structure as Structure
 from jaxgrip.structures.structure import Tie as Tie

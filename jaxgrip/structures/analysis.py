@@ -1,5 +1,6 @@
 """Statics of structures."""
 
+import warnings
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -7,20 +8,24 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
 from jaxgrip.assembly import Poses
-from jaxgrip.checks import brief, concrete
-from jaxgrip.structures import linear, model
+from jaxgrip.checks import concrete
+from jaxgrip.structures import balance, linear, members, model
 from jaxgrip.structures.condense import Condensed
 from jaxgrip.structures.coupling import Numbering, coupling, in_parts, matrix
-from jaxgrip.structures.loads import Inertia, Load, NodalForce, as_loads
+from jaxgrip.structures.loads import Inertia, Load, NodalForce, as_loads, inertia_field
 from jaxgrip.structures.mechanisms import zero_modes
 from jaxgrip.structures.results import RESULTS, SINGULAR, Solution, StructureError, recover
-from jaxgrip.structures.structure import Structure
+from jaxgrip.structures.structure import Structure, check_whole
 
 ROUNDS = 30
 _ROUNDING = 1e-9
+# Change of the displacements by the deflection, by the largest of them, above which to warn.
+OFF = 0.05
+# Displacements by the size of the structure that are none.
+STILL = 1e-9
 
 
 def solve(
@@ -32,11 +37,13 @@ def solve(
 ) -> Solution:
     """Linear statics: displacements, section forces and reactions under the sum of the loads.
 
-    Ropes carry tension only; which are slack is found in rounds.
+    Ropes carry tension only; which are slack is found in rounds. Unless within `jit`, a warning
+    says where the forces of the deflected structure would change the displacements by more than
+    5 % of the largest.
 
     **Arguments:** `structure`, or what `condense` made of it; `poses` of all parts of its system,
     assembled; `loads`: `NodalForce`s and `Inertia`s that act together; `throw`: raise where there
-    is no equilibrium.
+    is no equilibrium, and warn.
 
     **Returns:** `Solution`, differentiable in everything.
 
@@ -48,10 +55,24 @@ def solve(
     """
     loads = as_loads(loads)
     whole = structure.structure if isinstance(structure, Condensed) else structure
+    check_whole(whole, "or what condense has made of one")
     whole.check(poses)
     check_loads(structure, loads)
-    solution = solve_linear(structure, poses, loads)
-    return raised(solution) if throw else solution
+    solution, found = solve_linear(structure, poses, loads)
+    if not throw:
+        return solution
+    raised(solution)
+    if all(map(concrete, jax.tree.leaves((structure, poses, loads)))):
+        off, node = _off(structure, poses, loads, solution, found)
+        if not off <= OFF:
+            much = f"about {100 * float(off):.2g} % of" if off < 1 else "more than"
+            warnings.warn(
+                f"The linear displacements are off by {much} the largest, most at "
+                f"{whole.label(int(node))}, since the structure deflects too far; use "
+                "second_order.",
+                stacklevel=2,
+            )
+    return solution
 
 
 def check_loads(structure: Structure | Condensed, loads: tuple[Load, ...]) -> None:
@@ -64,8 +85,6 @@ def check_loads(structure: Structure | Condensed, loads: tuple[Load, ...]) -> No
             "gravity=(0, 0, 0)."
         )
     for load in loads:
-        if not isinstance(load, Load):
-            raise ValueError(f"A load is {brief(load)}; give NodalForce or Inertia.")
         if not isinstance(load, NodalForce):
             continue
         node = whole.node(load.place)
@@ -106,8 +125,8 @@ def _slack(solution: Solution) -> list[str]:
 @eqx.filter_jit
 def solve_linear(
     structure: Structure | Condensed, poses: Poses, loads: tuple[Load, ...]
-) -> Solution:
-    """What `solve` does, without looking at the numbers."""
+) -> tuple[Solution, "Equilibrium"]:
+    """What `solve` does, without looking at the numbers, and the equations that it has solved."""
     if isinstance(structure, Condensed):
         whole, stiffness, inertia = structure.structure, structure.stiffness, structure.inertia
         elements = model.elements(whole)
@@ -133,13 +152,42 @@ def solve_linear(
         tied.springs.tension_only,
         force,
     )
+    solved = found
     if isinstance(structure, Condensed):
         found = found._replace(q=structure.all(found.q, amounts))
-    return recover(whole, elements, poses, tied, found, amounts, on_ties)
+    return recover(whole, elements, poses, tied, found, amounts, on_ties), solved
+
+
+@eqx.filter_jit
+def _off(
+    structure: Structure | Condensed,
+    poses: Poses,
+    loads: tuple[Load, ...],
+    solution: Solution,
+    found: "Equilibrium",
+) -> tuple[Float[Array, ""], Int[Array, ""]]:
+    """What the deflection would change of the displacements, by the largest of them; where most."""
+    whole, own = structure, Numbering(solution.structure.layout.dof, len(found.q))
+    if isinstance(structure, Condensed):
+        whole, own = structure.structure, structure.numbering
+    out, missed = _neglected(whole, poses, loads, solution)
+    if isinstance(structure, Condensed):
+        out = structure.on_kept(out)
+    step, _ = linear.solve(found.matrix, found.equations, found.factor, -out, -missed)
+    ways = own.dof[:, :3]
+    far = jnp.max(jnp.abs(balance.of(step, ways)), axis=1)
+    largest = jnp.max(jnp.abs(balance.of(found.q, ways)), initial=0.0)
+    # What hardly moves may move twice as far.
+    least = STILL * jnp.max(jnp.ptp(solution.places, axis=0), initial=1e-300)
+    return jnp.max(far) / jnp.maximum(largest, least), jnp.argmax(far)
 
 
 class Equilibrium(NamedTuple):
-    """Displacements of all freedoms, what holds the parts together, and which springs act."""
+    """Displacements of all freedoms, what holds the parts together, and which springs act.
+
+    `matrix` is the stiffness with the springs that act, `equations` are those between freedoms,
+    `factor` has the factors of both.
+    """
 
     q: Float[Array, " n"]
     multipliers: Float[Array, " m"]
@@ -147,6 +195,9 @@ class Equilibrium(NamedTuple):
     taut: Bool[Array, " s"]
     margin: Float[Array, ""]
     settled: Bool[Array, ""]
+    matrix: Float[Array, "n n"]
+    equations: Float[Array, "m n"]
+    factor: linear.Factor
 
 
 def equilibrium(
@@ -186,8 +237,8 @@ def equilibrium(
         settled = jnp.all(frozen == new)
     else:
         factor, settled = linear.factorise(total(frozen), equations), jnp.array(True)
-    gap = jnp.zeros(len(equations))
-    q, multipliers = linear.solve(total(frozen), equations, factor, force, gap)
+    gap, whole = jnp.zeros(len(equations)), total(frozen)
+    q, multipliers = linear.solve(whole, equations, factor, force, gap)
     return Equilibrium(
         q,
         multipliers,
@@ -195,7 +246,32 @@ def equilibrium(
         frozen,
         factor.margin(),
         settled,
+        whole,
+        equations,
+        factor,
     )
+
+
+def _neglected(
+    structure: Structure, poses: Poses, loads: tuple[Load, ...], solution: Solution
+) -> tuple[Float[Array, " n"], Float[Array, " m"]]:
+    """What is out of balance where linear statics leaves the structure, and its equations miss.
+
+    By all freedoms, in the axes of the parts.
+    """
+    problem = members.problem(structure, poses, loads)
+    layout = structure.layout
+    nodes = np.flatnonzero(layout.root == np.arange(len(layout.root)))
+    dof, turn = layout.dof[nodes], structure.rotations(poses)[nodes]
+    step = jnp.zeros(problem.freedoms + problem.loose)
+    step = step.at[dof].set(solution.displacements[nodes], mode="drop")
+    place = problem.moved(problem.start(), step)
+    place = place._replace(multipliers=solution.multipliers, share=jnp.ones(()))
+    place = place._replace(loose=members.loosened(problem, place))
+    out, missed = balance.residual(problem, place, problem.acting(place))
+    found = balance.of(out, problem.dof[nodes]).reshape(-1, 2, 3)
+    found = jnp.einsum("kba,kib->kia", turn, found).reshape(-1, 6)
+    return jnp.zeros(layout.freedoms).at[dof].set(found, mode="drop"), missed
 
 
 def inertia_amounts(
@@ -213,16 +289,6 @@ def inertia_amounts(
         ],
         axis=1,
     )
-
-
-def inertia_field(loads: tuple[Load, ...]) -> tuple[Float[Array, "3"], Float[Array, "3 3"]]:
-    """a0 and W of the acceleration a0 + W X in the frame of the ground."""
-    a0, gradient = jnp.zeros(3), jnp.zeros((3, 3))
-    for load in loads:
-        if isinstance(load, Inertia):
-            constant, linear_part = load.field()
-            a0, gradient = a0 + constant, gradient + linear_part
-    return a0, gradient
 
 
 def nodal_forces(

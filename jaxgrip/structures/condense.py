@@ -3,17 +3,17 @@
 from collections.abc import Iterable
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
 from jaxgrip.fem.topology import Constant
+from jaxgrip.solve import dense
 from jaxgrip.structures import model
 from jaxgrip.structures.coupling import Numbering
 from jaxgrip.structures.elements import Bars
 from jaxgrip.structures.loads import Load, NodalForce, as_loads
-from jaxgrip.structures.structure import Structure
+from jaxgrip.structures.structure import Structure, check_whole
 
 
 class Condensed(eqx.Module):
@@ -51,8 +51,11 @@ class Condensed(eqx.Module):
         whole = jnp.zeros(len(self.kept)).at[kept].set(q)
         return whole.at[others].set(self.follow @ q - sag)
 
+    def on_kept(self, force: Float[Array, " n"]) -> Float[Array, " b"]:
+        """Forces on all freedoms as forces on those kept."""
+        return force[self.kept] + self.follow.T @ force[~self.kept]
 
-@eqx.filter_jit
+
 def condense(structure: Structure, loads: Load | Iterable[Load] = ()) -> Condensed:
     """Condense every part to where it is joined, held, roped and loaded.
 
@@ -64,16 +67,24 @@ def condense(structure: Structure, loads: Load | Iterable[Load] = ()) -> Condens
 
     **Returns:** `Condensed`, for `solve` in place of the structure. It has NaN where a part has an
     inner motion without force.
+
+    **Raises:** `ValueError` for what is no structure or no load.
     """
-    keep = _kept(structure, as_loads(loads))
+    check_whole(structure)
+    return _condense(structure, as_loads(loads))
+
+
+@eqx.filter_jit
+def _condense(structure: Structure, loads: tuple[Load, ...]) -> Condensed:
+    keep = _kept(structure, loads)
     kept, others = np.flatnonzero(keep), np.flatnonzero(~keep)
     own = model.elements(structure)
     whole, load = model.stiffness(structure, own), model.inertia_loads(structure, own)
     inner, across = whole[np.ix_(others, others)], whole[np.ix_(others, kept)]
     scale = 1 / jnp.sqrt(jnp.diagonal(inner))
-    factor = jax.scipy.linalg.cho_factor(inner * scale[:, None] * scale[None, :], lower=True)
+    lower = dense.cholesky(inner * scale[:, None] * scale[None, :])
     right = jnp.concatenate([across, load[others]], axis=1)
-    found = scale[:, None] * jax.scipy.linalg.cho_solve(factor, scale[:, None] * right)
+    found = scale[:, None] * dense.cho_solve(lower, scale[:, None] * right)
     follow, sag = -found[:, : len(kept)], found[:, len(kept) :]
     stiffness = whole[np.ix_(kept, kept)] + across.T @ follow
     inertia = load[kept] + follow.T @ load[others]

@@ -134,11 +134,11 @@ def _entries(structure: Structure, poses: Poses) -> list[tuple[Array, np.ndarray
         if block.kind in ("merge", "support"):
             result[k] = jnp.asarray(_alike(block))
         else:
-            joint = _joint(structure, block)
+            joint = joint_of(structure, block)
             key = (block.kind, len(block.stations[0]), jax.tree.structure(joint))
             kinds.setdefault(key, []).append(k)
     for (kind, *_), members in kinds.items():
-        joints = [_joint(structure, blocks[k]) for k in members]
+        joints = [joint_of(structure, blocks[k]) for k in members]
         joint = jax.tree.map(lambda *x: jnp.stack(x), *joints)
         stations = np.array([blocks[k].stations for k in members])
         if kind == "carried":
@@ -151,7 +151,7 @@ def _entries(structure: Structure, poses: Poses) -> list[tuple[Array, np.ndarray
     return [(value, *entries(block)) for value, block in zip(result, blocks, strict=True)]
 
 
-def _joint(structure: Structure, block: Block) -> Joint:
+def joint_of(structure: Structure, block: Block) -> Joint:
     """The joint of a block; a rope that is locked holds its length both ways."""
     joint = structure.system.connections[block.connection].joint
     return Distance(joint.length) if isinstance(joint, Rope) else joint
@@ -187,6 +187,18 @@ def _missed(joint, points: Float[Array, "2 p 3"]) -> Array:
 
 def _carried(structure: Structure, joint, blocks: list[Block], poses: Poses) -> Array:
     """Derivative (j, rows, 2, 6) of joints whose frames are carried by their first nodes."""
+    at = carried_frames(structure, poses, blocks)
+
+    def missed(joint, origin: Array, turn: Array, step: Array) -> Array:
+        moved = turn + jax.vmap(skew)(step[:, 3:]) @ turn
+        return joint.residual(relative(*map(Frame, origin + step[:, :3], moved)))
+
+    still = jnp.zeros((*at.origin.shape[:2], 6))
+    return jax.vmap(jax.jacfwd(missed, argnums=3))(joint, at.origin, at.rotation, still)
+
+
+def carried_frames(structure: Structure, poses: Poses, blocks: list[Block]) -> Frame:
+    """Frames (j, 2, ...) of joints whose frames are carried by their first nodes."""
     stations = np.array([block.stations for block in blocks])[:, :, 0]
     connections = [structure.system.connections[block.connection] for block in blocks]
     own = jnp.stack(
@@ -198,11 +210,4 @@ def _carried(structure: Structure, joint, blocks: list[Block], poses: Poses) -> 
         ]
     )
     turn = structure.rotations(poses)[stations] @ own
-    origin = structure.places(poses)[stations]
-
-    def missed(joint, origin: Array, turn: Array, step: Array) -> Array:
-        moved = turn + jax.vmap(skew)(step[:, 3:]) @ turn
-        return joint.residual(relative(*map(Frame, origin + step[:, :3], moved)))
-
-    still = jnp.zeros((*origin.shape[:2], 6))
-    return jax.vmap(jax.jacfwd(missed, argnums=3))(joint, origin, turn, still)
+    return Frame(structure.places(poses)[stations], turn)

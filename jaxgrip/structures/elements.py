@@ -1,5 +1,6 @@
 """What frame parts are made of: beams, bars, ropes, springs, rigid links, point masses."""
 
+from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar
 
 import equinox as eqx
@@ -14,6 +15,7 @@ from jaxgrip.fem.elements.beam import Beam
 from jaxgrip.fem.material import Isotropic
 from jaxgrip.fem.section import BeamSection
 from jaxgrip.fem.topology import Constant
+from jaxgrip.solve import dense
 from jaxgrip.spatial.rotations import skew
 
 SECTION_FORCES = ("N", "Vy", "Vz", "Mx", "My", "Mz")
@@ -40,6 +42,8 @@ class Bar(Axial):
     A: Float[Array, ""]
 
     def __init__(self, material: Isotropic, A):
+        if not isinstance(material, Isotropic):
+            raise ValueError(f"The material of a bar is {brief(material)}; give an Isotropic.")
         self.material = material
         self.A = positive("The area A of a bar", A, (), unit="m^2")
 
@@ -126,7 +130,10 @@ class Beams(eqx.Module):
         self.section = section
         self.element = element
         self.reach = None if reach is None else positive("reach", reach, (), (2,), unit="m")
-        if len(released) != 2 or any(isinstance(names, str) for names in released):
+        two = isinstance(released, Sequence) and len(released) == 2
+        if not two or any(
+            isinstance(names, str) or not isinstance(names, Iterable) for names in released
+        ):
             raise ValueError(
                 f"Beams are released in {brief(released)}; give the names for the first and for "
                 'the second end, such as ((), ("My", "Mz")).'
@@ -203,7 +210,7 @@ def release(
     keep = jnp.eye(12) - select
     scale = jnp.trace(stiffness) / 12
     loose = select @ stiffness @ select + scale * keep
-    flexibility = select @ jnp.linalg.solve(loose, select)
+    flexibility = select @ dense.solve(loose, select, positive=True)
     return jnp.eye(12) - flexibility @ stiffness, flexibility
 
 
@@ -212,12 +219,22 @@ def arm(r: Float[Array, "3"]) -> Float[Array, "6 6"]:
     return jnp.eye(6).at[:3, 3:].set(-skew(r))
 
 
+def mapped(who: str, value: Mapping[str, object] | None, by: str) -> dict[str, object]:
+    """The value as a dictionary by names, empty when none; else `ValueError`, begun with `who`."""
+    value = {} if value is None else value
+    if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
+        raise ValueError(f"{who} {brief(value)}; give a dictionary by {by}.")
+    return dict(value)
+
+
 def checked_place(who: str, place: object) -> str | tuple[str, int]:
     """A `"part.attachment"` or `("part", node)`; else `ValueError`, which begins with `who`."""
     if isinstance(place, str):
         return place
     if isinstance(place, tuple) and len(place) == 2 and isinstance(place[0], str):
-        return place[0], int(node_numbers(f"The place {place!r}", place[1])[0])
+        found = node_numbers(f"The place {brief(place)}", place[1])
+        if len(found) == 1:
+            return place[0], int(found[0])
     raise ValueError(f"{who} {brief(place)}; give 'part.attachment' or ('part', node).")
 
 
@@ -230,7 +247,10 @@ def node_numbers(who: str, value: object) -> np.ndarray:
 
 
 def _pairs(who: str, ends) -> Constant:
-    ends = np.asarray(ends)
+    try:
+        ends = np.asarray(ends)
+    except ValueError:
+        ends = np.asarray(ends, dtype=object)
     if ends.ndim != 2 or ends.shape[1] != 2 or not np.issubdtype(ends.dtype, np.integer):
         raise ValueError(f"{who} have the ends {brief(ends)}; give pairs of node numbers.")
     return Constant(ends.astype(int))

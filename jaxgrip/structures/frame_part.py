@@ -1,6 +1,6 @@
 """The finite-element model of one part."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import equinox as eqx
 import numpy as np
@@ -9,7 +9,14 @@ from jaxtyping import Array, Float
 from jaxgrip.assembly import Part
 from jaxgrip.checks import brief, concrete, numbers
 from jaxgrip.fem.topology import Constant
-from jaxgrip.structures.elements import Bars, Beams, PointMasses, RigidLinks, node_numbers
+from jaxgrip.structures.elements import (
+    Bars,
+    Beams,
+    PointMasses,
+    RigidLinks,
+    mapped,
+    node_numbers,
+)
 
 
 class FramePart(eqx.Module):
@@ -36,13 +43,18 @@ class FramePart(eqx.Module):
 
     def __init__(self, nodes, elements, attachments: Mapping[str, object] | None = None):
         nodes = numbers("The nodes of a frame part", nodes)
-        if nodes.ndim != 2 or nodes.shape[1] != 3:
+        if nodes.ndim != 2 or nodes.shape[1] != 3 or not len(nodes):
             raise ValueError(f"The nodes of a frame part have the shape {nodes.shape}, not (k, 3).")
         self.nodes = nodes
         groups = (Beams, Bars, RigidLinks, PointMasses)
+        if not isinstance(elements, (*groups, Iterable)):
+            raise ValueError(
+                f"The elements of a frame part are {brief(elements)}; give groups of Beams, Bars, "
+                "RigidLinks or PointMasses."
+            )
         self.elements = (elements,) if isinstance(elements, groups) else tuple(elements)
         named = {}
-        for name, own in (attachments or {}).items():
+        for name, own in mapped("The attachments are", attachments, "their names").items():
             own = node_numbers(f"Attachment {name!r}", own)
             _check_numbers(f"Attachment {name!r}", own, len(nodes))
             named[name] = tuple(own.tolist())

@@ -5,8 +5,9 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.linalg import cho_solve, solve_triangular
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
+
+from jaxgrip.solve import dense
 
 # Softness given to equations, relative to a stiffness of 1: it decides between equations that say
 # the same, and one further correction takes its effect below rounding.
@@ -34,7 +35,7 @@ class Factor(NamedTuple):
         """
         start = np.random.default_rng(0).standard_normal(len(self.scale))
         start = jnp.asarray(start / np.linalg.norm(start))
-        return 1 / jnp.linalg.norm(cho_solve((self.lower, True), start))
+        return 1 / jnp.linalg.norm(dense.cho_solve(self.lower, start))
 
 
 def scales(
@@ -45,8 +46,12 @@ def scales(
     # What is held by equations only has no stiffness of its own, or that of rounding.
     largest = jnp.max(diagonal, initial=1e-300)
     scale = 1 / jnp.sqrt(jnp.where(diagonal > 1e-9 * largest, diagonal, largest))
+    return scale, _weight(equations, scale)
+
+
+def _weight(equations: Float[Array, "m n"], scale: Float[Array, " n"]) -> Float[Array, " m"]:
     rows = jnp.sqrt(jnp.sum((equations * scale[None, :]) ** 2, axis=1))
-    return scale, 1 / jnp.where(rows > 0, rows, 1.0)
+    return 1 / jnp.where(rows > 0, rows, 1.0)
 
 
 def factorise(stiffness: Float[Array, "n n"], equations: Float[Array, "m n"]) -> Factor:
@@ -58,9 +63,9 @@ def factorise(stiffness: Float[Array, "n n"], equations: Float[Array, "m n"]) ->
     scale, weight = scales(stiffness, equations)
     b = equations * scale[None, :] * weight[:, None]
     k = stiffness * scale[:, None] * scale[None, :] + b.T @ b
-    lower = jnp.linalg.cholesky(k)
-    across = solve_triangular(lower, b.T, lower=True)
-    schur = jnp.linalg.cholesky(across.T @ across + SOFT * jnp.eye(len(weight)))
+    lower = dense.cholesky(k)
+    across = dense.solve_triangular(lower, b.T, lower=True)
+    schur = dense.cholesky(across.T @ across + SOFT * jnp.eye(len(weight)))
     return Factor(lower, across, schur, scale, weight)
 
 
@@ -81,9 +86,9 @@ def solve(
 
     def step(b):
         f, g = b[:n] * factor.scale, b[n:] * factor.weight
-        y = solve_triangular(factor.lower, f, lower=True) + factor.across @ g
-        forces = cho_solve((factor.schur, True), factor.across.T @ y - g)
-        u = solve_triangular(factor.lower, y - factor.across @ forces, lower=True, trans=1)
+        y = dense.solve_triangular(factor.lower, f, lower=True) + factor.across @ g
+        forces = dense.cho_solve(factor.schur, factor.across.T @ y - g)
+        u = dense.solve_triangular(factor.lower, y - factor.across @ forces, lower=True, trans=True)
         return jnp.concatenate([u * factor.scale, forces * factor.weight])
 
     def twice(_, b):
@@ -95,13 +100,75 @@ def solve(
     return z[:n], z[n:]
 
 
-def stability(stiffness: Float[Array, "n n"], equations: Float[Array, "m n"]) -> Float[Array, ""]:
-    """Smallest eigenvalue of the scaled matrix where the equations hold; negative if unstable."""
-    scale, weight = scales(stiffness, equations)
-    basis, size, _ = jnp.linalg.svd(
-        (equations * scale[None, :] * weight[:, None]).T, full_matrices=False
-    )
-    held = jnp.where(size[None, :] > 1e-6, basis, 0.0)
-    free = jnp.eye(len(scale)) - held @ held.T
-    scaled = free @ (stiffness * scale[:, None] * scale[None, :]) @ free
-    return jnp.min(jnp.linalg.eigvalsh((scaled + scaled.T) / 2 + held @ held.T))
+class Saddle(NamedTuple):
+    """Factors of the scaled matrix [[K, Bᵀ], [B, 0]] with any K.
+
+    `whole` and `factor` of it, `scale` (n + m,) of freedoms and equations.
+    """
+
+    whole: Float[Array, "k k"]
+    factor: dense.LU
+    scale: Float[Array, " k"]
+
+    def solve(self, right: Float[Array, " k *c"]) -> Float[Array, " k *c"]:
+        """u and λ of K u + Bᵀ λ = f, B u = g, by f and g one above the other."""
+        scale = self.scale.reshape(-1, *[1] * (right.ndim - 1))
+        step = dense.lu_solve(self.factor, scale * right)
+        return scale * (step + dense.lu_solve(self.factor, scale * right - self.whole @ step))
+
+
+def saddle(
+    stiffness: Float[Array, "n n"],
+    equations: Float[Array, "m n"],
+    scale: Float[Array, " n"],
+    damping: Float[Array, ""],
+) -> Saddle:
+    """Factors of [[K, Bᵀ], [B, 0]]; `scale` of the freedoms; `damping` is added to the scaled K."""
+    n, m = len(scale), len(equations)
+    both = jnp.concatenate([scale, _weight(equations, scale)])
+    whole = jnp.block([[stiffness, equations.T], [equations, jnp.zeros((m, m))]])
+    whole = whole * both[:, None] * both[None, :]
+    whole = whole + jnp.diag(jnp.concatenate([jnp.full(n, damping), jnp.zeros(m)]))
+    soft = jnp.diag(jnp.concatenate([jnp.zeros(n), jnp.full(m, SOFT)]))
+    return Saddle(whole, dense.lu_factor(whole - soft), both)
+
+
+def definite(
+    stiffness: Float[Array, "n n"],
+    equations: Float[Array, "m n"],
+    scale: Float[Array, " n"],
+    least: Float[Array, ""],
+) -> Bool[Array, ""]:
+    """Whether all eigenvalues of the scaled K are above the least where the equations hold."""
+    scaled = _where_they_hold(stiffness, equations, scale)
+    return jnp.all(jnp.isfinite(dense.cholesky(scaled - least * jnp.eye(len(scale)))))
+
+
+def stability(
+    stiffness: Float[Array, "n n"], equations: Float[Array, "m n"], scale: Float[Array, " n"]
+) -> Float[Array, ""]:
+    """Smallest eigenvalue of the scaled K where the equations hold; negative if unstable."""
+    return jnp.min(dense.eigvalsh(_where_they_hold(stiffness, equations, scale)))
+
+
+@jax.jit
+def softest(
+    stiffness: Float[Array, "n n"], equations: Float[Array, "m n"], scale: Float[Array, " n"]
+) -> tuple[Float[Array, " n"], Float[Array, "n n"]]:
+    """Eigenvalues of the scaled K where the equations hold, and their motions as columns."""
+    values, vectors = dense.eigh(_where_they_hold(stiffness, equations, scale))
+    return values, scale[:, None] * vectors
+
+
+def _where_they_hold(
+    stiffness: Float[Array, "n n"], equations: Float[Array, "m n"], scale: Float[Array, " n"]
+) -> Float[Array, "n n"]:
+    """The scaled, symmetric K of all that the equations allow, and 1 of the rest."""
+    b = equations * scale[None, :] * _weight(equations, scale)[:, None]
+    k = (stiffness + stiffness.T) / 2 * scale[:, None] * scale[None, :]
+    # Rows without length, or nearly, are of equations that say the same as others.
+    lower = dense.cholesky(b @ b.T + SOFT * jnp.eye(len(b)))
+    q = dense.solve_triangular(lower, b, lower=True)
+    own = q @ k
+    k = k - q.T @ own - own.T @ q + q.T @ (own @ q.T + jnp.eye(len(q))) @ q
+    return (k + k.T) / 2

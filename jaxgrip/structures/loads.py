@@ -79,6 +79,20 @@ def as_loads(loads: Load | Iterable[Load]) -> tuple[Load, ...]:
     """One load or several as a tuple; `ValueError` when it is neither."""
     if isinstance(loads, Load):
         return (loads,)
-    if not isinstance(loads, Iterable):
+    if not isinstance(loads, Iterable) or isinstance(loads, str):
         raise ValueError(f"A load is {brief(loads)}; give NodalForce or Inertia.")
-    return tuple(loads)
+    loads = tuple(loads)
+    for load in loads:
+        if not isinstance(load, Load):
+            raise ValueError(f"A load is {brief(load)}; give NodalForce or Inertia.")
+    return loads
+
+
+def inertia_field(loads: tuple[Load, ...]) -> tuple[Float[Array, "3"], Float[Array, "3 3"]]:
+    """a0 and W of the acceleration a0 + W X in the frame of the ground."""
+    a0, gradient = jnp.zeros(3), jnp.zeros((3, 3))
+    for load in loads:
+        if isinstance(load, Inertia):
+            constant, linear_part = load.field()
+            a0, gradient = a0 + constant, gradient + linear_part
+    return a0, gradient

@@ -3,7 +3,6 @@
 None of these depends on where the parts are.
 """
 
-import copy
 from typing import NamedTuple
 
 import equinox as eqx
@@ -16,7 +15,7 @@ from jaxgrip.assembly import Poses
 from jaxgrip.fem.elements.beam import Beam
 from jaxgrip.fem.section import BeamSection
 from jaxgrip.structures.elements import Bars, Beams, PointMasses, arm, axes, release
-from jaxgrip.structures.structure import Structure, numbered
+from jaxgrip.structures.structure import Structure
 
 # A unit of each of a0 (3,) and W (3, 3) of an acceleration a0 + W x.
 _CONSTANTS = np.eye(12)[:, :3]
@@ -168,6 +167,17 @@ def bars(structure: Structure) -> Bar:
     )
 
 
+def springs(structure: Structure) -> int:
+    """How many springs a coupling has: ropes within parts, ties, those that turn."""
+    own = sum(
+        len(group.ends.array)
+        for frame in structure.models
+        for group in frame.elements
+        if isinstance(group, Bars) and group.kind.tension_only
+    )
+    return own + len(structure.layout.spans) + structure.layout.row_springs
+
+
 def point_masses(structure: Structure) -> tuple[np.ndarray, Float[Array, " m"]]:
     """Nodes of all point masses and the masses [kg]."""
     nodes, masses = [np.zeros(0, dtype=int)], [jnp.zeros(0)]
@@ -190,17 +200,6 @@ def arms(structure: Structure, nodes: np.ndarray) -> Float[Array, "*k 6 6"] | No
     return flat.reshape(*nodes.shape, 6, 6)
 
 
-def unlinked(structure: Structure, more: int) -> Structure:
-    """The structure with freedoms for the nodes that follow others, and `more` after all others."""
-    layout = structure.layout
-    root = np.arange(len(layout.root))
-    fields = numbered(root, layout.turning, layout.offsets, len(layout.grounds), more)
-    result = copy.copy(structure)
-    other = layout.replaced(("unlinked", more), root=root, **fields)
-    object.__setattr__(result, "layout", other)
-    return result
-
-
 def add_matrices(
     structure: Structure,
     total: Float[Array, "n n"],
@@ -218,10 +217,10 @@ def add_matrices(
 
 def add_forces(
     structure: Structure,
-    total: Float[Array, "n *c"],
+    total: Float[Array, " n *c"],
     nodes: np.ndarray,
     forces: Float[Array, "m 6 *c"],
-) -> Float[Array, "n *c"]:
+) -> Float[Array, " n *c"]:
     """Add forces on nodes, in the axes of their parts, to those on all freedoms."""
     link = arms(structure, nodes)
     if link is not None:

@@ -11,7 +11,7 @@ from jaxgrip.assembly import Poses
 from jaxgrip.structures import model
 from jaxgrip.structures.coupling import Coupling, entries
 from jaxgrip.structures.elements import Bars, Beams
-from jaxgrip.structures.structure import Block, Structure
+from jaxgrip.structures.structure import Block, Structure, check_whole
 
 if TYPE_CHECKING:
     from jaxgrip.structures.analysis import Equilibrium
@@ -27,7 +27,10 @@ class RESULTS(eqx.Enumeration):
     successful = ""
     singular = "The structure can still move without any force."
     ropes = "No set of taut ropes is consistent with the loads; a rope more would hold."
-    diverged = "The second-order analysis found no equilibrium: the load is beyond buckling."
+    limit = "The loads are beyond the limit load."
+    buckled = "The loads are beyond buckling."
+    diverged = "No equilibrium was found."
+    unfinished = "The points of the path were used up before all loads were there."
 
 
 class StructureError(RuntimeError):
@@ -52,8 +55,8 @@ class PartResult(NamedTuple):
     - `nodes` (k, 3): undeformed places [m]; `displacements` (k, 3) [m] and `rotations` (k, 3) of
       the nodes, in axes of the ground. Nodes where only bars end have the rotation 0.
     - `beam_forces` (m, 2, 6): N, Vy, Vz [N], Mx, My, Mz [N m] at both ends of every beam, in the
-      axes of its section; `beam_stresses` (m, 2, 2): least and greatest N/A ± M/W [Pa], NaN
-      without `reach`.
+      axes of its section, in second order where it is deflected to; `beam_stresses` (m, 2, 2):
+      least and greatest N/A ± M/W [Pa], NaN without `reach`.
     - `bar_forces` (b,): tension of every bar, rope and spring [N].
     """
 
@@ -73,6 +76,9 @@ class Solution(eqx.Module):
     - `multipliers` (e,), `spring_forces` (s,), `taut` (s,): what holds the parts together.
     - `coefficients` (c, 6): of the equations between parts, `spring_coefficients` (d, 6): of the
       springs; `tie_loads` (t, 2, 3): weight and inertia of ties on either end [N].
+    - `places` (n, 3): where the nodes and the points of the ground are in equilibrium [m]: where
+      they were before in linear statics.
+    - `load_factor`: share of the loads; 1, or where the structure loses its stability.
     - `margin`: about the smallest eigenvalue of the stiffness, scaled to a diagonal of 1; below
       1e-12 for a mechanism.
     - `result`: member of `RESULTS`.
@@ -91,6 +97,8 @@ class Solution(eqx.Module):
     coefficients: Float[Array, "c 6"]
     spring_coefficients: Float[Array, "d 6"]
     tie_loads: Float[Array, "t 2 3"]
+    places: Float[Array, "n 3"]
+    load_factor: Float[Array, ""]
 
     @property
     def succeeded(self) -> Bool[Array, ""]:
@@ -145,7 +153,6 @@ class Solution(eqx.Module):
             for here, there in (block.stations, block.stations[::-1]):
                 if here and all(s >= count for s in here):
                     found[block.name] = self._wrench(block, there)
-        places = self.structure.places(self.poses)
         for k, span in enumerate(layout.spans):
             for end in (0, 1):
                 if span.ends[end] < count:
@@ -154,7 +161,7 @@ class Solution(eqx.Module):
                 tension = self.spring_forces[self._first_tie + k]
                 pull = self.spring_coefficients[entry + end, :3] * tension
                 force = pull - self.tie_loads[k, end]
-                found[span.name] = Wrench(force, jnp.zeros(3), places[span.ends[end]])
+                found[span.name] = Wrench(force, jnp.zeros(3), self.places[span.ends[end]])
         return found
 
     @property
@@ -174,10 +181,9 @@ class Solution(eqx.Module):
             coefficients = self.coefficients[self._first(block) + of]
             amounts = self.multipliers
         force = -coefficients * amounts[rows[of]][:, None]
-        places = self.structure.places(self.poses)
-        arm = places[stations[of]] - places[side[0]][None]
+        arm = self.places[stations[of]] - self.places[side[0]][None]
         moment = force[:, 3:] + jnp.cross(arm, force[:, :3])
-        return Wrench(force[:, :3].sum(0), moment.sum(0), places[side[0]])
+        return Wrench(force[:, :3].sum(0), moment.sum(0), self.places[side[0]])
 
     def _first(self, block: Block) -> int:
         """Number of the first entry of a block among those of equations, or of springs."""
@@ -193,6 +199,8 @@ def centre_of_gravity(
     structure: Structure, poses: Poses
 ) -> tuple[Float[Array, ""], Float[Array, "3"]]:
     """Mass [kg] of parts and ties; their centre of gravity (3,) in the frame of the ground [m]."""
+    check_whole(structure)
+    structure.check(poses)
     own = model.masses(structure)
     index = np.array([structure.system.part(name) for name in structure.names], dtype=int)
     moments = own.mass[:, None] * poses.position[index]
@@ -217,7 +225,7 @@ def recover(
     layout = structure.layout
     beams = jnp.zeros((0, 2, 6))
     orders = [np.zeros(0, dtype=int)]
-    part = np.searchsorted(np.array(layout.offsets), np.arange(len(layout.root)), side="right") - 1
+    part = layout.part_of_node
     for group, matrices in zip(elements.groups, elements.matrices, strict=True):
         load = -jnp.einsum("mkj,mk->mj", matrices.inertia, amounts[part[group.ends[:, 0]]])
         at_ends = matrices.ends(u[group.ends].reshape(-1, 12), load)
@@ -254,6 +262,8 @@ def recover(
         tied.equations.coefficients,
         tied.springs.rows.coefficients,
         on_ties,
+        structure.places(poses),
+        jnp.ones(()),
     )
 
 

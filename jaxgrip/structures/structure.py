@@ -18,7 +18,15 @@ from jaxgrip.checks import brief, concrete
 from jaxgrip.joints import Angle, Ball, Clamp, Distance, Fixed, Gear, Hinge, Rope, Travel
 from jaxgrip.precision import require_x64
 from jaxgrip.spatial import quaternions
-from jaxgrip.structures.elements import Axial, Bars, Beams, PointMasses, Spring, checked_place
+from jaxgrip.structures.elements import (
+    Axial,
+    Bars,
+    Beams,
+    PointMasses,
+    Spring,
+    checked_place,
+    mapped,
+)
 from jaxgrip.structures.frame_part import FramePart
 
 FREEDOMS = ("x", "y", "z", "rx", "ry", "rz")
@@ -84,22 +92,27 @@ class Structure(eqx.Module):
         supports: Mapping[str, object] | None = None,
     ):
         require_x64("A structure")
+        if not isinstance(system, System):
+            raise ValueError(f"The system of a structure is {brief(system)}; give a System.")
+        frames = mapped("The frames are", frames, "the name of the part")
+        transfer = mapped("The transfer is", transfer, "the name of the connection")
+        ties = mapped("The ties are", ties, "their names")
+        supports = mapped("The supports are", supports, "'part.attachment'")
         for name, frame in frames.items():
             system.part(name)
             if not isinstance(frame, FramePart):
                 raise ValueError(f"The model of part {name!r} is {brief(frame)}; give a FramePart.")
-        for name, tie in (ties or {}).items():
+        for name, tie in ties.items():
             if not isinstance(tie, Tie):
                 raise ValueError(f"The tie {name!r} is {brief(tie)}; give a Tie.")
         self.system = system
         own = {name: frames[name] for name in system.names if name in frames}
         self.models = tuple(own.values())
-        transfer = dict(transfer or {})
         for name in transfer:
             system.connection(name)
         self.transfer = {k: how for k, how in transfer.items() if isinstance(how, Axial)}
-        self.ties = dict(ties or {})
-        self.layout = _Builder(system, own, transfer, self.ties, supports or {}).layout()
+        self.ties = ties
+        self.layout = _Builder(system, own, transfer, ties, supports).layout()
 
     @property
     def freedoms(self) -> int:
@@ -111,6 +124,7 @@ class Structure(eqx.Module):
 
         **Raises:** `ValueError` when there is none.
         """
+        place = checked_place("A node is called", place)
         if not isinstance(place, str):
             return _numbered(self.frames, self.layout.offsets, *place)
         self.system.attachment(place)
@@ -156,6 +170,8 @@ class Structure(eqx.Module):
         It names the part whose pose is none, the connection whose merged nodes are apart, or the
         tie whose ends coincide.
         """
+        if isinstance(poses, Poses) and not all(hasattr(x, "shape") for x in poses):
+            raise ValueError("Poses hold lists; give arrays, such as those of an Assembly.")
         check_poses(self.system, poses)
         places = self.places(poses)
         if not concrete(places):
@@ -177,13 +193,26 @@ class Structure(eqx.Module):
                         "attachments alike?"
                     )
 
+    def owner(self, node: int) -> tuple[str, int]:
+        """Part of a node, and its number there."""
+        part = int(self.layout.part_of_node[node])
+        return self.names[part], node - self.layout.offsets[part]
+
     def label(self, station: int) -> str:
         """A node in words."""
-        for name, offset in zip(self.names, self.layout.offsets, strict=True):
-            if offset <= station < offset + len(self.frames[name].nodes):
-                return f"node {station - offset} of part {name!r}"
+        if station < len(self.layout.root):
+            name, number = self.owner(station)
+            return f"node {number} of part {name!r}"
         place, k = self.layout.grounds[station - len(self.layout.root)]
         return f"point {k} of {place!r}"
+
+
+def check_whole(structure: object, otherwise: str = "as a whole") -> None:
+    """Raise `ValueError` for what is no structure, saying what else it may be."""
+    if not isinstance(structure, Structure):
+        raise ValueError(
+            f"The structure is a {type(structure).__name__}; give a Structure, {otherwise}."
+        )
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -236,10 +265,10 @@ class Layout:
     equations: int
     row_springs: int
 
-    def replaced(self, key: tuple, **fields) -> "Layout":
-        """The same but for some fields; equal to others of an equal key."""
-        own = {name: value for name, value in self.__dict__.items() if name != "_key"}
-        return Layout((key, self._key), **(own | fields))
+    @property
+    def part_of_node(self) -> np.ndarray:
+        """(k,) number of the part of every node."""
+        return np.searchsorted(self.offsets, np.arange(len(self.root)), side="right") - 1
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Layout) and self._key == other._key
@@ -249,26 +278,23 @@ class Layout:
 
 
 def numbered(
-    root: np.ndarray, turning: np.ndarray, offsets: tuple[int, ...], grounds: int, more: int = 0
+    root: np.ndarray, turning: np.ndarray, offsets: tuple[int, ...], grounds: int
 ) -> dict[str, np.ndarray | int]:
     """`dof`, `freedoms` and `part_of_freedom` of a `Layout`.
 
-    Nodes have freedoms that follow no other one; `more` come after all others and are of no part.
-    The number of all freedoms stands for those that a node has not.
+    Nodes have freedoms that follow no other one. The number of all freedoms stands for those that
+    a node has not.
     """
     own = root == np.arange(len(root))
     free = np.repeat(np.stack([own, own & turning], axis=1), 3, axis=1)
     count = int(free.sum())
-    dof = np.full((len(root) + grounds, 6), count + more)
+    dof = np.full((len(root) + grounds, 6), count)
     dof[: len(root)][free] = np.arange(count)
     counts = [int(free[a:b].sum()) for a, b in itertools.pairwise([*offsets, len(root)])]
     return {
         "dof": dof[np.concatenate([root, np.arange(len(root), len(dof))])],
-        "freedoms": count + more,
-        # No inertia acts on what is added.
-        "part_of_freedom": np.concatenate(
-            [np.repeat(np.arange(len(counts)), counts), np.zeros(more, dtype=int)]
-        ),
+        "freedoms": count,
+        "part_of_freedom": np.repeat(np.arange(len(counts)), counts),
     }
 
 
@@ -522,7 +548,8 @@ def _held_names(place: str, held: object, system, frames) -> tuple[str, ...]:
     if _owner(place) == GROUND or _owner(place) not in frames:
         raise ValueError(f"A support holds {place!r}, which is no attachment of an elastic part.")
     names = {"all": FREEDOMS, "pinned": FREEDOMS[:3]}.get(held) if isinstance(held, str) else held
-    if not isinstance(names, Iterable) or not (names := tuple(names)) or {*names} - {*FREEDOMS}:
+    known = isinstance(names, Iterable) and bool(names := tuple(names))
+    if not known or not all(isinstance(name, str) and name in FREEDOMS for name in names):
         raise ValueError(
             f"The support of {place!r} holds {brief(held)}; it may be 'all', 'pinned' or names of "
             f"{', '.join(FREEDOMS)}."

@@ -1,4 +1,6 @@
 import re
+import subprocess
+import sys
 
 import equinox as eqx
 import jax
@@ -30,6 +32,8 @@ FORCES = {
 }
 A_FRAME = {45: (-571.994239, 894.555577), 60: (-401.813147, 628.405264)}
 ROPES = {30: 57.603284965, 45: 50.571567121, 60: 42.930175867, 75: 34.9768366}
+# The forces are those of statics, however far the slender beams of the crane would deflect.
+SLENDER = pytest.mark.filterwarnings("ignore:The linear displacements are off:UserWarning")
 
 
 def close(a, b, tolerance=1e-12):
@@ -106,6 +110,7 @@ BOOM, MAST, MOMENT = (1e3, 2e3, -1e5), (0.0, 1e3, 0.0), (3e3, 2e3, 1e3)
 DOWN = (0.0, 0.0, -9.81)
 
 
+@SLENDER
 @pytest.mark.parametrize("boom", FORCES)
 def test_crane_bar_forces(boom):
     system = reference_crane(rope=ROPES[boom])
@@ -119,6 +124,7 @@ def test_crane_bar_forces(boom):
         np.testing.assert_allclose(np.array(found) / 1e3, A_FRAME[boom], rtol=0, atol=6e-7)
 
 
+@SLENDER
 def test_reactions_balance_the_loads_and_work_is_energy():
     structure, poses = crane_structure(reference_crane()), crane_poses(60, 0.3)
     solution = js.solve(
@@ -154,6 +160,7 @@ def test_work_is_twice_the_energy():
     np.testing.assert_allclose(work, energy, rtol=1e-10)
 
 
+@SLENDER
 def test_turning_everything_leaves_element_forces():
     structure = crane_structure(reference_crane())
     under = loads((0, 0, -1e5), gravity=DOWN)
@@ -162,6 +169,7 @@ def test_turning_everything_leaves_element_forces():
     close(results[0].spring_forces, results[1].spring_forces, 1e-9)
 
 
+@SLENDER
 def test_superelements_give_the_whole_solution():
     structure, poses = crane_structure(reference_crane()), crane_poses(60, 0.3)
     plane = loads((0, 0, -1e5))
@@ -320,6 +328,51 @@ def test_numbers_do_not_compile_anew():
     assert not np.allclose(before.displacements, after.displacements)
 
 
+def sentences(nodes, elements, held):
+    frame = js.FramePart(nodes, elements, {f"n{k}": (k,) for k in range(len(nodes))})
+    system = jg.assembly.System([frame.part("f")], [])
+    supports = {f"f.n{k}": how for k, how in held.items()}
+    structure = js.Structure(system, {"f": frame}, supports=supports)
+    found = js.zero_modes(structure, jg.assembly.start(system))
+    return found, structure
+
+
+def test_motions_within_parts_are_those_of_nodes():
+    """A portal whose columns have hinges at both ends sways; a chain has one sentence."""
+    corners = [[0, 0, 0], [0, 0, 3.0], [4, 0, 3], [4, 0, 0]]
+    hinges = ("My", "Mz")
+    columns = js.Beams([(0, 1), (2, 3)], BOX, released=(hinges, hinges))
+    portal = [columns, js.Beams([(1, 2)], BOX)]
+    found, _ = sentences(corners, portal, {0: "all", 3: "all"})
+    assert set(found.sentences) == {
+        "Nodes 1, 2 of part 'f' can move along (1, 0, 0).",
+        "Nodes 1, 2 of part 'f' can move along (0, 1, 0).",
+        "Nodes 1, 2 of part 'f' can turn about (1, 0, 0).",
+    }
+    # A free one moves as a whole, too, and both are told apart.
+    found, _ = sentences(corners, portal, {})
+    whole = [text for text in found.sentences if text.startswith("Part 'f' can")]
+    assert len(whole) == 6
+    assert found.count == 14
+    assert len(found.sentences) <= found.count
+
+    x = np.zeros((11, 3))
+    x[:, 0] = np.arange(11)
+    chain_ = js.Bars([(k, k + 1) for k in range(10)], js.Bar(STEEL, 1e-3))
+    found, structure = sentences(x, chain_, {0: "pinned", 10: "pinned"})
+    assert found.count == 18
+    assert found.sentences == (
+        "Nodes 1 to 9 of part 'f' can each move by themselves along (0, 1, 0) and (0, 0, 1).",
+    )
+    with pytest.raises(js.StructureError) as error:
+        js.solve(
+            structure, jg.assembly.start(structure.system), js.NodalForce(("f", 5), (0, 0, -1))
+        )
+    assert len(str(error.value)) < 200
+    found, _ = sentences(x, chain_, {0: "pinned"})
+    assert sum(text.startswith("Part 'f' can turn about the axis") for text in found.sentences) == 2
+
+
 def test_sentences():
     frame = frame_between_pins()
     part = jg.assembly.Part("boom", {"foot": [[0, -1, 0], [0, 1, 0.01]]})
@@ -396,8 +449,76 @@ def alone(frame=TRUSS, **options):
         (lambda: js.NodalForce(None, (0, 0, 1.0)), "A force acts on None"),
         (lambda: js.NodalForce(("mast", "tip"), (0, 0, 1.0)), "has the nodes 'tip'"),
         (lambda: js.Inertia(axis=(0, 0, 0)), "slewing axis is (0, 0, 0)"),
+        (lambda: js.NodalForce(("mast", [0, 1]), (0, 0, 1.0)), "A force acts on ('mast', [0, 1])"),
+        (lambda: js.FramePart(TRUSS.nodes, None), "The elements of a frame part are None"),
+        (lambda: js.FramePart(np.zeros((0, 3)), []), "have the shape (0, 3)"),
+        (lambda: js.Beams([(0, 1), (1,)], BOX), "Beams have the ends"),
+        (lambda: js.Beams([(0, 1)], BOX, released=None), "Beams are released in None"),
+        (lambda: js.Beams([(0, 1)], BOX, released=(None, ())), "Beams are released in (None, ())"),
+        (lambda: alone(supports={"mast.a": [["x"]]}), "The support of 'mast.a' holds [['x']]"),
     ],
 )
 def test_wrong_structures_get_a_sentence(make, sentence):
     with pytest.raises(ValueError, match=re.escape(sentence)):
         make()
+
+
+# Types are checked by the tests themselves, so what a user meets is tried in a process without.
+WRONG_TYPES = {
+    "js.FramePart(part.nodes, part.elements, ['a'])": "The attachments are ['a']",
+    "js.Bar('steel', 1e-3)": "The material of a bar is 'steel'",
+    "js.Structure('crane', {'mast': part})": "The system of a structure is 'crane'",
+    "js.Structure(system, [part])": "The frames are [FramePart",
+    "js.Structure(system, {'mast': part}, supports=['mast.a'])": "The supports are ['mast.a']",
+    "js.Structure(system, {'mast': part}, supports={('mast', 0): 'all'})": "The supports are {",
+    "js.Structure(system, {'mast': part}, ties=[js.Rope(1.0)])": "The ties are [Rope",
+    "js.Structure(system, {'mast': part}, transfer=['a'])": "The transfer is ['a']",
+    "structure.node(3)": "A node is called 3",
+    "js.solve('crane', poses, [])": "The structure is a str",
+    "js.solve(structure, None, [])": "Poses are a NoneType",
+    "js.solve(structure, poses, 'weight')": "A load is 'weight'",
+    "js.solve(structure, poses._replace(position=[[0, 0, 0]]), [])": "Poses hold lists",
+    "js.second_order(js.condense(structure), poses, [])": "The structure is a Condensed",
+    "js.condense(None)": "The structure is a NoneType",
+    "js.condense(structure, 'weight')": "A load is 'weight'",
+    "js.zero_modes('crane', poses)": "The structure is a str",
+    "js.zero_modes(structure, None)": "Poses are a NoneType",
+    "js.zero_modes(structure, poses, np.ones(7, bool))": "taut has the shape (7,)",
+    "js.centre_of_gravity(structure, None)": "Poses are a NoneType",
+    "js.buckling(structure, poses, [], count=True)": "buckling factors is True",
+    "js.equilibrium_path(structure, poses, [], points=1)": "points of a path are 1",
+    "js.equilibrium_path(structure, poses, [], points=2.5)": "points of a path are 2.5",
+    "js.equilibrium_path(structure, poses, [], step=0.0)": "step of a path is 0",
+}
+STRANGER = """
+import numpy as np
+import jaxgrip as jg
+jg.enable_x64()
+js = jg.structures
+steel = jg.fem.Isotropic(210e9, 0.3, 7850.0)
+part = js.FramePart([[0, 0, 0], [0, 0, 1.0]], js.Bars([(0, 1)], js.Bar(steel, 1e-3)), {"a": (0,)})
+system = jg.assembly.System([part.part("mast")], [])
+structure = js.Structure(system, {"mast": part}, supports={"mast.a": "pinned"})
+poses = jg.assembly.start(system)
+for line in open(0):
+    try:
+        eval(line)
+    except ValueError as error:
+        print(str(error).replace(chr(10), " "))
+    except Exception as error:
+        print(type(error).__name__)
+    else:
+        print("accepted")
+"""
+
+
+def test_wrong_types_get_a_sentence():
+    done = subprocess.run(
+        [sys.executable, "-c", STRANGER],
+        input="\n".join(WRONG_TYPES),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    for (line, sentence), found in zip(WRONG_TYPES.items(), done.stdout.splitlines(), strict=True):
+        assert sentence in found, (line, found)

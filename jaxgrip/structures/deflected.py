@@ -1,0 +1,347 @@
+"""Equilibrium of the deflected structure, at displacements and rotations of any size."""
+
+from collections.abc import Iterable
+from numbers import Integral
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+from jaxgrip.assembly import Poses
+from jaxgrip.checks import brief, concrete, positive
+from jaxgrip.spatial import quaternions
+from jaxgrip.structures import balance, linear, members, model, path
+from jaxgrip.structures.analysis import check_loads
+from jaxgrip.structures.balance import Place, Problem
+from jaxgrip.structures.coupling import entries
+from jaxgrip.structures.loads import Load, NodalForce, as_loads
+from jaxgrip.structures.mechanisms import giving_way, in_words, zero_modes
+from jaxgrip.structures.results import RESULTS, SINGULAR, Solution, StructureError
+from jaxgrip.structures.structure import Structure, check_whole
+
+# Iterations after which the path of a structure is given up.
+BUDGET = 2000
+
+
+def second_order(
+    structure: Structure, poses: Poses, loads: Load | Iterable[Load], *, throw: bool = True
+) -> Solution:
+    """Equilibrium of the deflected structure: displacements and rotations of any size.
+
+    Strains stay small. The equilibrium is that which is reached while all loads grow from nothing
+    together; forces keep their direction, weight and what masses resist act where these have moved
+    to. Ropes carry tension only; a mechanism that tension stiffens, such as a rope loaded across,
+    settles first.
+
+    **Arguments:** as `solve`.
+
+    **Returns:** `Solution`; section forces are in the axes of the deflected sections, reactions
+    act at the deflected places. `margin` is of the tangent stiffness. Derivatives of first order.
+
+    **Raises:** as `solve`, and `StructureError` that names the part of the loads at which the
+    structure loses its stability, and where it gives way, if it does so before all loads are there.
+
+    Source: see `path.follow` and `corotational`.
+    """
+    loads = checked(structure, poses, loads)
+    solution, found = follow(structure, poses, loads, jnp.ones(()))
+    if not throw or not concrete(solution.margin) or solution.succeeded:
+        return solution
+    message = RESULTS[solution.result]
+    words = [message, *sentences(structure, poses, loads, found)]
+    raise StructureError(" ".join(words), solution)
+
+
+class EquilibriumPath(NamedTuple):
+    """Equilibria in their order along the path, which starts without loads.
+
+    - `load_factors` (p,): share of the loads; `displacements` (p, k, 6): displacements [m] and
+      rotation vectors of all nodes, in axes of the ground.
+    - `stable` (p,): whether a point is stable; `limit` (p,): whether it is a limit point, where
+      the load factor turns.
+    - `result`: member of `RESULTS`.
+
+    Within `jit` and `vmap`, what is behind the last point is NaN.
+    """
+
+    load_factors: Float[Array, " p"]
+    displacements: Float[Array, "p k 6"]
+    stable: Bool[Array, " p"]
+    limit: Bool[Array, " p"]
+    result: RESULTS
+
+
+def equilibrium_path(
+    structure: Structure,
+    poses: Poses,
+    loads: Load | Iterable[Load],
+    *,
+    points: int = 200,
+    step: float = 0.05,
+    throw: bool = True,
+) -> EquilibriumPath:
+    """Follow the equilibrium by arc length until all loads are there, through limit points.
+
+    Beyond a limit point the loads fall while the structure moves on; where they grow again and
+    reach all of those given, the path ends. Limit points are among its points. Branches at
+    bifurcations are not followed. A path has no derivatives.
+
+    **Arguments:** as `second_order`; `points`: how many there may be; `step`: how far a node may
+    move from point to point, by the largest extent of the structure, and turn [rad].
+
+    **Returns:** `EquilibriumPath`.
+
+    **Raises:** as `solve`, `StructureError` when the path cannot be followed on; `ValueError` for
+    `points` that are no whole number from 2 on or a `step` that is not positive; `TypeError` where
+    it is differentiated.
+    """
+    if not isinstance(points, Integral) or isinstance(points, bool) or points < 2:
+        raise ValueError(
+            f"The points of a path are {brief(points)}; give a whole number from 2 on."
+        )
+    step = positive("The step of a path", step, ())
+    loads = checked(structure, poses, loads)
+    walk, found = _path(structure, poses, loads, step, int(points))
+    if not concrete(walk.load_factors):
+        return walk
+    if throw and walk.result not in (RESULTS.successful, RESULTS.unfinished):
+        message = RESULTS[walk.result]
+        raise StructureError(" ".join([message, *sentences(structure, poses, loads, found)]))
+    last = int(found.count) + 1
+    return EquilibriumPath(*(x[:last] for x in walk[:-1]), walk.result)
+
+
+def checked(structure: Structure, poses: Poses, loads: Load | Iterable[Load]) -> tuple[Load, ...]:
+    """The loads as a tuple; `ValueError` for what does not fit."""
+    check_whole(structure)
+    loads = as_loads(loads)
+    structure.check(poses)
+    check_loads(structure, loads)
+    return loads
+
+
+_ENDS = {
+    path.REACHED: RESULTS.successful,
+    path.LIMIT: RESULTS.limit,
+    path.BUCKLED: RESULTS.buckled,
+    path.LOOSE: RESULTS.singular,
+    path.ADRIFT: RESULTS.singular,
+    path.STUCK: RESULTS.diverged,
+    path.FULL: RESULTS.unfinished,
+}
+
+
+def _result(code: Int[Array, ""]) -> RESULTS:
+    result = RESULTS.diverged
+    for end, meaning in _ENDS.items():
+        result = RESULTS.where(code == end, meaning, result)
+    return result
+
+
+@eqx.filter_jit
+def follow(
+    structure: Structure, poses: Poses, loads: tuple[Load, ...], until: Float[Array, ""]
+) -> tuple[Solution, path.Found]:
+    """The equilibrium under a share of the loads, or where there is none any more, and its path."""
+    problem = members.problem(structure, poses, loads)
+    found = path.follow(_frozen(problem), until, jnp.array(jnp.inf), BUDGET)
+    acting = problem.acting(found.place)
+    place = _differentiable(problem, found, acting)
+    margin = linear.stability(found.stiffness, found.slope, found.scale)
+    result = _result(found.code)
+    return _solution(structure, poses, problem, place, acting, margin, result), found
+
+
+def _differentiable(problem: Problem, found: path.Found, acting: Bool[Array, " l"]) -> Place:
+    """The place with derivatives by the numbers of the problem, from what is out of balance."""
+    numbers, rest = eqx.partition(problem, eqx.is_inexact_array)
+
+    @jax.custom_jvp
+    def step(numbers: Problem, found: path.Found, acting: Array) -> Array:
+        return jnp.zeros(len(found.scale) + problem.rows)
+
+    @step.defjvp
+    def _(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
+        numbers, found, acting = primals
+
+        def out(numbers: Problem) -> Array:
+            whole = eqx.combine(numbers, rest)
+            return jnp.concatenate(balance.residual(whole, found.place, acting))
+
+        change = jax.jvp(out, (numbers,), (tangents[0],))[1]
+        factor = linear.saddle(found.stiffness, found.slope, found.scale, jnp.zeros(()))
+        return step(*primals), -factor.solve(change)
+
+    n = len(found.scale)
+    change = step(numbers, found, acting)
+    place = problem.moved(found.place, change[:n])
+    return place._replace(multipliers=place.multipliers + change[n:])
+
+
+@eqx.filter_jit
+def _path(
+    structure: Structure, poses: Poses, loads: tuple[Load, ...], step: Array, points: int
+) -> tuple[EquilibriumPath, path.Found]:
+    numbers, rest = eqx.partition(members.problem(structure, poses, loads), eqx.is_inexact_array)
+    problem = eqx.combine(_without_derivatives(numbers), rest)
+    budget = points * 4 * path.CORRECTIONS
+    found = path.follow(problem, jnp.ones(()), step, budget, points=points - 1)
+    count, at = len(structure.layout.root), found.points
+    moved = jax.vmap(lambda place: _displacements(problem, place)[:count])(at.place)
+    walk = EquilibriumPath(
+        jnp.concatenate([jnp.zeros(1), at.place.share]),
+        jnp.concatenate([jnp.zeros((1, count, 6)), moved]),
+        jnp.concatenate([found.held[None], at.stable]),
+        jnp.concatenate([jnp.zeros(1, dtype=bool), at.limit]),
+        _result(found.code),
+    )
+    return walk, found._replace(points=None)
+
+
+@jax.custom_jvp
+def _without_derivatives(numbers: Problem) -> Problem:
+    return numbers
+
+
+@_without_derivatives.defjvp
+def _(primals: tuple, tangents: tuple) -> tuple:
+    raise TypeError("equilibrium_path has no derivatives; second_order has those of its end.")
+
+
+def _frozen(problem: Problem) -> Problem:
+    numbers, rest = eqx.partition(problem, eqx.is_inexact_array)
+    return eqx.combine(jax.lax.stop_gradient(numbers), rest)
+
+
+def _displacements(problem: Problem, at: Place) -> Float[Array, "s 6"]:
+    """Displacements and rotation vectors of all stations."""
+    turns = jax.vmap(quaternions.rotation_vector)(at.turn)
+    return jnp.concatenate([problem.motion(at)[0].way, turns], axis=1)
+
+
+def _solution(
+    structure: Structure,
+    poses: Poses,
+    problem: Problem,
+    at: Place,
+    acting: Bool[Array, " l"],
+    margin: Float[Array, ""],
+    result: RESULTS,
+) -> Solution:
+    layout = structure.layout
+    count = len(layout.root)
+    moved = _displacements(problem, at)
+    forces = [jnp.zeros((0, 2, 6))]
+    for group in problem.beams:
+        own = balance.exerted(problem, at, group, acting).forces.reshape(-1, 2, 2, 3)
+        turned = members.section_axes(problem, at, group)
+        own = jnp.einsum("mkba,mkib->mkia", turned, own).reshape(-1, 2, 6)
+        forces.append(own * jnp.array([[[-1.0], [1.0]]]))
+    beam_forces = jnp.concatenate(forces)[np.argsort(problem.order)]
+
+    lines, springs = problem.lines, problem.springs
+    pulls = balance.exerted(problem, at, lines, acting)
+    units = balance.coefficients(problem, at, lines)[:, 0]
+    tension = pulls.stress[:, 0]
+    own_weight = pulls.forces - tension[:, None, None] * units
+    bar = model.bars(structure)
+    order = np.argsort(bar.tension_only, kind="stable")
+    stiff = int((~bar.tension_only).sum())
+    turning = jnp.zeros(layout.row_springs)
+    turned = jnp.zeros((sum(len(entries(b)[0]) for b in layout.blocks if b.spring), 6))
+    for group in springs:
+        stress = balance.exerted(problem, at, group, acting).stress
+        turning = turning.at[group.rows].set(stress)
+    ties = len(lines.stations) - len(layout.spans)
+    spring_forces = jnp.concatenate([tension[stiff:], turning])
+    tension_only = np.concatenate(
+        [problem.tension_only[stiff:], np.zeros(layout.row_springs, dtype=bool)]
+    )
+    blocks = _coefficients(structure, problem, at)
+    return Solution(
+        structure,
+        poses,
+        moved[:count],
+        beam_forces,
+        jnp.zeros(len(order)).at[order].set(tension[: len(order)]),
+        at.multipliers,
+        spring_forces,
+        (spring_forces > 0) | ~tension_only,
+        margin,
+        result,
+        blocks[False],
+        jnp.concatenate([units[stiff:].reshape(-1, 6), blocks[True]]),
+        -own_weight[ties:, :, :3],
+        problem.places[:-1] + moved[:-1, :3],
+        at.share,
+    )
+
+
+def _coefficients(
+    structure: Structure, problem: Problem, at: Place
+) -> dict[bool, Float[Array, "c 6"]]:
+    """Of the equations, and of the springs that turn, entry by entry as their blocks have them."""
+    found = {}
+    for springs, groups in ((False, problem.equations), (True, problem.springs)):
+        blocks = [block for block in structure.layout.blocks if block.spring == springs]
+        where = {}
+        first = 0
+        for block in blocks:
+            stations, rows = entries(block)
+            for number, key in enumerate(zip(rows, stations, strict=True), first):
+                where[tuple(int(k) for k in key)] = number
+            first += len(rows)
+        total = jnp.zeros((first, 6))
+        for group in groups:
+            if not len(group.stations):
+                continue
+            values = balance.coefficients(problem, at, group)
+            index = np.array(
+                [
+                    [[where.get((int(row), int(s)), first) for s in own] for row in rows]
+                    for rows, own in zip(group.rows, group.stations, strict=True)
+                ]
+            )
+            total = total.at[index].add(values, mode="drop")
+        found[springs] = total
+    return found
+
+
+def sentences(
+    structure: Structure, poses: Poses, loads: tuple[Load, ...], found: path.Found
+) -> list[str]:
+    """What a path that has ended early says."""
+    share, code = float(found.place.share), int(found.code)
+    if code == path.STUCK:
+        return [f"The path is lost at {share:.4g} times these loads."]
+    if code == path.ADRIFT:
+        return list(zero_modes(structure, poses).sentences)
+    values, ways = linear.softest(found.stiffness, found.slope, found.scale)
+    count = 1 if code != path.LOOSE else int(np.sum(~(np.asarray(values) > SINGULAR)))
+    shapes, places = _moved(structure, poses, found.place, ways[:, : max(count, 1)])
+    loose = jnp.max(jnp.abs(ways[structure.freedoms :, 0]), initial=0.0)
+    if code == path.LOOSE:
+        return list(in_words(structure, np.asarray(places), np.asarray(shapes)).sentences)
+    size = f"{share:.6g} times these loads"
+    forces = [load for load in loads if isinstance(load, NodalForce) and np.any(load.force)]
+    if len(loads) == len(forces) == 1:
+        size += f" or {share * float(jnp.linalg.norm(forces[0].force)):.6g} N"
+    what = "The limit load is" if code == path.LIMIT else "Stability is lost at"
+    more = "; equilibrium_path follows the structure beyond it" if code == path.LIMIT else ""
+    return [
+        f"{what} {size}, where {giving_way(structure, np.asarray(shapes[0]), float(loose))}{more}."
+    ]
+
+
+@eqx.filter_jit
+def _moved(
+    structure: Structure, poses: Poses, at: Place, ways: Float[Array, "n z"]
+) -> tuple[Float[Array, "z k 6"], Float[Array, "k 3"]]:
+    """Displacements and rotations of all nodes by small motions at a place; the nodes' places."""
+    problem = members.problem(structure, poses, ())
+    count = len(structure.layout.root)
+    places = problem.places + problem.motion(at)[0].way
+    return balance.shapes(problem, at, ways)[:, :count], places[:count]

@@ -1,0 +1,490 @@
+"""The members of a structure, as groups of a `Problem` for displacements of any size."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from jaxgrip.assembly import Poses
+from jaxgrip.fem.section import BeamSection
+from jaxgrip.joints import Angle, Frame, Joint, frame, relative
+from jaxgrip.solve import dense
+from jaxgrip.spatial import quaternions
+from jaxgrip.spatial.rotations import skew
+from jaxgrip.structures import corotational, model
+from jaxgrip.structures.balance import Group, Held, Motion, Place, Problem, of
+from jaxgrip.structures.corotational import BeamLaw
+from jaxgrip.structures.coupling import carried_frames, joint_of
+from jaxgrip.structures.elements import axes
+from jaxgrip.structures.loads import Inertia, Load, NodalForce, inertia_field
+from jaxgrip.structures.structure import Block, Structure
+
+
+class Field(NamedTuple):
+    """Acceleration `constant` + `gradient` x at the place x, in axes of the ground."""
+
+    constant: Float[Array, "3"]
+    gradient: Float[Array, "3 3"]
+
+    def at(self, place: Float[Array, "3"]) -> Float[Array, "3"]:
+        """The acceleration at a place."""
+        return self.constant + self.gradient @ place
+
+
+class Mass(NamedTuple):
+    """Inertia of a beam in a field of accelerations.
+
+    `mass` [kg]; `middle` (3,) of its ends, undeformed [m]; `bow` (7, 3): what the centre of mass
+    moves from the middle of the ends by the deformation, in the axes of the beam's frame; `second`
+    (3,): second moments of mass, along the beam by the square of its length [kg], along y and z
+    [kg m^2]; `bent` (7,): forces on the deformation by the change of the acceleration along the
+    undeformed beam.
+    """
+
+    field: Field
+    mass: Float[Array, ""]
+    middle: Float[Array, "3"]
+    bow: Float[Array, "7 3"]
+    second: Float[Array, "3"]
+    bent: Float[Array, "7"]
+
+
+class Beam(NamedTuple):
+    """`span` (3,) from end to end [m] and `axes` (3, 3) of the section, undeformed; `law`."""
+
+    span: Float[Array, "3"]
+    axes: Float[Array, "3 3"]
+    law: BeamLaw
+    inertia: Mass | None
+
+
+class Line(NamedTuple):
+    """Bar, rope or spring: `span` (3,) and `ends` (2, 3), undeformed [m]; [N/m]; [kg]."""
+
+    span: Float[Array, "3"]
+    ends: Float[Array, "2 3"]
+    stiffness: Float[Array, ""]
+    mass: Float[Array, ""]
+    field: Field | None
+
+
+class Loaded(NamedTuple):
+    """`force` (6,) [N], [N m] and `mass` [kg] on a station at `place` (3,), undeformed [m]."""
+
+    force: Float[Array, "6"]
+    mass: Float[Array, ""]
+    place: Float[Array, "3"]
+    field: Field | None
+
+
+class Joined(NamedTuple):
+    """A joint, the places or frames of its stations, undeformed, and what it misses there.
+
+    `stiffness` [N/m] or [N m/rad] where it is a spring.
+    """
+
+    joint: Joint
+    at: Float[Array, "2 p 3"] | Frame
+    missed: Float[Array, " k"]
+    stiffness: Float[Array, ""] | None
+
+
+def problem(structure: Structure, poses: Poses, loads: tuple[Load, ...]) -> Problem:
+    """All members of a structure under its loads."""
+    layout = structure.layout
+    places = jnp.concatenate([structure.places(poses), jnp.zeros((1, 3))])
+    field = None
+    if any(isinstance(load, Inertia) for load in loads):
+        field = Field(*inertia_field(loads))
+    beams, order, loose = _beams(structure, poses, places, field)
+    lines, tension_only = _lines(structure, poses, places, field)
+    count = layout.freedoms + loose
+    dof = np.concatenate([layout.dof, np.full((1, 6), layout.freedoms)])
+    dof = np.where(dof < layout.freedoms, dof, count)
+
+    def numbered(group: Group) -> Group:
+        index = dof[group.stations].reshape(len(group.stations), 6 * group.stations.shape[1])
+        if group.loose is not None:
+            index = np.concatenate([index, layout.freedoms + group.loose], axis=1)
+        return group._replace(index=index)
+
+    def joints(springs: bool) -> list[Group]:
+        blocks = _alike(structure, springs)
+        return [numbered(_joined(structure, poses, places, own)) for own in blocks]
+
+    root = np.concatenate([layout.root, np.arange(len(layout.root), len(places))])
+    return Problem(
+        [numbered(group) for group in beams],
+        numbered(lines),
+        joints(springs=True),
+        numbered(_loaded(structure, places, loads, field)),
+        [*joints(springs=False), numbered(_pairs(structure, len(places) - 1))],
+        places,
+        places - places[root],
+        dof,
+        order,
+        tension_only,
+        layout.freedoms,
+        loose,
+        layout.equations,
+    )
+
+
+def _beams(
+    structure: Structure, poses: Poses, places: Array, field: Field | None
+) -> tuple[list[Group], np.ndarray, int]:
+    """Beams in two groups, with and without released ends; their numbers; how many are released."""
+    rotations = structure.rotations(poses)
+    sorted_: dict[bool, list[tuple]] = {}
+    loose = 0
+    for group in model.beam_groups(structure):
+        turn = rotations[group.ends[:, 0]]
+        own = jnp.einsum("mab,mbc->mac", turn, jax.vmap(axes)(group.x, group.section))
+        ends = places[group.ends]
+
+        def beam(ends, own, section, element=group.element) -> Beam:
+            length = jnp.linalg.norm(ends[1] - ends[0])
+            law = corotational.beam_law(element, length, section)
+            inertia = None if field is None else _mass(element, ends, own, section, field)
+            return Beam(ends[1] - ends[0], own, law, inertia)
+
+        released = np.zeros((len(ends), 12), dtype=int) - 1
+        if group.mask is not None:
+            mask = group.mask.astype(bool)
+            released[mask] = loose + np.arange(mask.sum())
+            loose += int(mask.sum())
+        members = group.ends, jax.vmap(beam)(ends, own, group.section), released, group.order
+        sorted_.setdefault(group.mask is not None, []).append(members)
+    groups, orders = [], [np.zeros(0, dtype=int)]
+    for some, members in sorted_.items():
+        ends, data, released, order = zip(*members, strict=True)
+        released = np.concatenate(released)
+        released = np.where(released < 0, loose, released) if some else None
+        data = jax.tree.map(lambda *x: jnp.concatenate(x), *data)
+        # Bending and twist as what they stretch at the radius of gyration.
+        stiff = jnp.diagonal(data.law.stiffness, axis1=1, axis2=2)
+        soft = 1 / jnp.sqrt(stiff * stiff[:, :1]) / jnp.linalg.norm(data.span, axis=1)[:, None]
+        groups.append(Group(_beam, np.concatenate(ends), data, loose=released, soft=soft))
+        orders += order
+    return groups, np.concatenate(orders), loose
+
+
+def _mass(element, ends: Array, own: Array, section: BeamSection, field: Field) -> Mass:
+    length = jnp.linalg.norm(ends[1] - ends[0])
+    line, there = corotational.on_a_line(length, section)
+    mass = section.material.rho * section.A * length
+    none = jnp.zeros((3, 3))
+
+    def load(constant: Array, gradient: Array) -> Array:
+        found = element.inertia_load(line, there, constant, gradient)
+        return corotational.of_deformation(found.reshape(12))
+
+    bow = jax.vmap(lambda c: load(c, none))(jnp.eye(3)).T / mass
+    # The stretch and the twist move the middle of the ends and the frame, which carry their part.
+    bends = np.array([0, 0, 1, 1, 0, 1, 1], dtype=float)
+    gradient = own.T @ field.gradient @ own
+    bent = load(-gradient @ jnp.array([0.5, 0.0, 0.0]) * length, gradient)
+    second = jnp.stack([mass / 12, mass * section.Iz / section.A, mass * section.Iy / section.A])
+    return Mass(field, mass, ends.mean(axis=0), bow * bends[:, None], second, bent * bends)
+
+
+def _beam(
+    motion: Motion, loose: Array | None, own: None, more: Array | float, share: Array, data: Beam
+) -> Held:
+    turned = motion.turn @ data.axes[None]
+    if loose is None:
+        forces, stress = _of_ends(motion.way, turned, more, share, data)
+        return Held(forces, stress=stress)
+    released = loose.reshape(2, 6)
+    arms = jnp.einsum("sab,sb->sa", turned, released[:, :3])
+    ends, back = jax.vjp(lambda turns: _released(turned, turns), released[:, 3:])
+    forces, stress = _of_ends(motion.way + arms, ends, more, share, data)
+    force, moment = forces[:, :3], forces[:, 3:]
+    on_ways = jnp.einsum("sab,sa->sb", turned, force)
+    # A moment as forces on the axes of the end that it turns.
+    on_turns = back(jax.vmap(skew)(moment) @ ends / 2)[0]
+    return Held(
+        jnp.concatenate([force, moment + jnp.cross(arms, force)], axis=1),
+        jnp.concatenate([on_ways, on_turns], axis=1).reshape(12),
+        stress=stress,
+    )
+
+
+def _released(turned: Float[Array, "2 3 3"], turns: Float[Array, "2 3"]) -> Float[Array, "2 3 3"]:
+    """Axes of ends that are turned from those of the nodes."""
+    return turned @ jax.vmap(quaternions.to_matrix)(jax.vmap(quaternions.exponential)(turns))
+
+
+def stressed(problem: Problem, stresses: tuple[Array, ...]) -> Problem:
+    """The problem with elements that have no stiffness of their own but what these stresses make.
+
+    Of beams it is that of their bow, by the deformation that the stresses belong to.
+    """
+    given = iter(stresses)
+
+    def beams(group: Group) -> Group:
+        law = group.data.law
+        # The ends have no roll in common in the frame, so it may be given any stiffness.
+        roll = jnp.zeros(7).at[jnp.array([1, 4])].set(1.0)
+        whole = law.stiffness + law.stiffness[:, 1:2, 1:2] * jnp.outer(roll, roll)[None]
+        deformation = dense.solve(whole, next(given), positive=True)
+        bow = jnp.einsum("mkij,mk->mij", law.geometric, deformation)
+        law = BeamLaw(bow, jnp.zeros_like(law.geometric), jnp.zeros_like(law.bow))
+        return group._replace(data=group.data._replace(law=law))
+
+    def rest(group: Group) -> Group:
+        soft = jnp.zeros_like(group.data.stiffness)
+        return group._replace(data=group.data._replace(stiffness=soft))
+
+    return problem._replace(
+        beams=[beams(group) for group in problem.beams],
+        lines=rest(problem.lines),
+        springs=[rest(group) for group in problem.springs],
+    )
+
+
+def loosened(problem: Problem, at: Place) -> Float[Array, " r"]:
+    """What released ends of beams move and turn, nearly, so that they carry nothing at a place."""
+    motion = problem.motion(at)[0]
+    found = jnp.zeros(problem.loose)
+    for group in problem.beams:
+        if group.loose is None:
+            continue
+
+        def one(way, turn, loose, data, count=problem.loose) -> Array:
+            mask = jnp.asarray(loose < count, dtype=way.dtype)
+
+            def exerted(released: Array) -> Array:
+                moved = Motion(way, jnp.zeros((2, 4)), turn)
+                return mask * _beam(moved, mask * released, None, 0.0, at.share, data).loose
+
+            zero = jnp.zeros(12)
+            slope = jax.jacfwd(exerted)(zero) + jnp.diag(1 - mask)
+            return -dense.solve(slope, exerted(zero))
+
+        stations = group.stations
+        values = jax.vmap(one)(
+            motion.way[stations], motion.turn[stations], jnp.asarray(group.loose), group.data
+        )
+        found = found.at[group.loose].set(values, mode="drop")
+    return found
+
+
+def section_axes(problem: Problem, at: Place, group: Group) -> Float[Array, "m 2 3 3"]:
+    """Axes of the sections at both ends of beams, as columns, in axes of the ground."""
+    turned = problem.motion(at)[0].turn[group.stations] @ group.data.axes[:, None]
+    if group.loose is None:
+        return turned
+    released = of(at.loose, group.loose).reshape(-1, 2, 6)
+    return jax.vmap(_released)(turned, released[:, :, 3:])
+
+
+def _of_ends(
+    way: Array, turned: Array, more: Array | float, share: Array, data: Beam
+) -> tuple[Float[Array, "2 6"], Float[Array, "7"]]:
+    """Forces on the ends of a beam by their displacements and section axes, and its stress."""
+    frame = corotational.beam_frame(way, turned, data.span)
+    stress = corotational.beam_stress(data.law, frame.deformation) + more
+    inertia = data.inertia
+    if inertia is None:
+        return corotational.beam_forces(frame, stress, jnp.zeros(3)), stress
+    bow = frame.deformation @ inertia.bow
+    middle = inertia.middle + way.mean(axis=0) + frame.axes @ bow
+    push = share * inertia.mass * inertia.field.at(middle)
+    along = share * inertia.second[0] * frame.length * (inertia.field.gradient @ frame.axes[:, 0])
+    across = (inertia.field.gradient @ frame.axes).T @ frame.axes
+    second = share * inertia.second
+    moment = jnp.cross(bow, push @ frame.axes)
+    moment += jnp.sum(jnp.cross(jnp.eye(3)[1:], across[1:]) * second[1:, None], axis=0)
+    force = stress + share * inertia.bent + inertia.bow @ (push @ frame.axes)
+    forces = corotational.beam_forces(frame, force, moment)
+    return forces.at[:, :3].add(jnp.stack([push / 2 - along, push / 2 + along])), stress
+
+
+def _lines(
+    structure: Structure, poses: Poses, places: Array, field: Field | None
+) -> tuple[Group, np.ndarray]:
+    """Bars and springs within parts, ropes within parts, then ties; which carry tension only."""
+    bar = model.bars(structure)
+    order = np.argsort(bar.tension_only, kind="stable")
+    spans = structure.layout.spans
+    ends = np.array([span.ends for span in spans], dtype=int).reshape(-1, 2)
+    stations = np.concatenate([bar.ends[order], ends])
+    at = places[stations]
+    mass, tied = model.tie_masses(structure, poses)
+    length = jnp.linalg.norm(tied[:, 1] - tied[:, 0], axis=1)
+    stiffness = [structure.kind(span).stiffness(length[k]) for k, span in enumerate(spans)]
+    stiffness = jnp.array(stiffness, dtype=length.dtype)
+    data = Line(
+        at[:, 1] - at[:, 0],
+        at,
+        jnp.concatenate([bar.stiffness[order], stiffness]),
+        jnp.concatenate([bar.mass[order], mass]),
+        _repeated(field, len(stations)),
+    )
+    tension_only = np.concatenate(
+        [bar.tension_only[order], [span.tension_only for span in spans]]
+    ).astype(bool)
+    soft = 1 / (data.stiffness * jnp.linalg.norm(data.span, axis=1))[:, None]
+    return Group(_line, stations, data, soft=soft), tension_only
+
+
+def _line(
+    motion: Motion, loose: None, own: Array, more: Array | float, share: Array, data: Line
+) -> Held:
+    way = motion.way[1] - motion.way[0]
+    along = data.span + way
+    stress = data.stiffness * corotational.stretch(way, data.span)[None] + more
+    stress = jnp.where(own, stress, 0.0)
+    pull = stress * along / jnp.linalg.norm(along)
+    forces = jnp.stack([-pull, pull])
+    if data.field is not None:
+        x = data.ends + motion.way
+        at = jax.vmap(data.field.at)((2 * x + x[::-1]) / 3)
+        forces = forces + share * data.mass / 2 * at
+    return Held(_without_moment(forces), stress=stress)
+
+
+def _without_moment(force: Float[Array, "s 3"]) -> Float[Array, "s 6"]:
+    return jnp.concatenate([force, jnp.zeros_like(force)], axis=1)
+
+
+def _loaded(
+    structure: Structure, places: Array, loads: tuple[Load, ...], field: Field | None
+) -> Group:
+    forces = [load for load in loads if isinstance(load, NodalForce)]
+    nodes = np.array([structure.node(load.place) for load in forces], dtype=int)
+    moments = [jnp.zeros(3) if load.moment is None else load.moment for load in forces]
+    push = [jnp.concatenate([f.force, m]) for f, m in zip(forces, moments, strict=True)]
+    push = jnp.stack(push) if push else jnp.zeros((0, 6))
+    masses = jnp.zeros(len(nodes))
+    if field is not None:
+        heavy, mass = model.point_masses(structure)
+        nodes, masses = np.concatenate([nodes, heavy]), jnp.concatenate([masses, mass])
+        push = jnp.concatenate([push, jnp.zeros((len(heavy), 6))])
+    data = Loaded(push, masses, places[nodes], _repeated(field, len(nodes)))
+    return Group(_load, nodes[:, None], data)
+
+
+def _load(
+    motion: Motion, loose: None, own: None, more: Array | float, share: Array, data: Loaded
+) -> Held:
+    force = -share * data.force[None]
+    if data.field is not None:
+        at = data.field.at(data.place + motion.way[0])
+        force = force + _without_moment(share * data.mass * at[None])
+    return Held(force)
+
+
+def _repeated(field: Field | None, count: int) -> Field | None:
+    return jax.tree.map(lambda x: jnp.broadcast_to(x, (count, *x.shape)), field)
+
+
+def _pairs(structure: Structure, still: int) -> Group:
+    """Nodes that move alike, or not at all."""
+    stations, rows = [], []
+    for block in structure.layout.blocks:
+        first = block.rows[0]
+        if block.kind == "support":
+            for number, (station, freedom) in enumerate(block.held, first):
+                own = np.full(6, structure.layout.equations)
+                own[freedom] = number
+                stations.append((still, station))
+                rows.append(own)
+        elif block.kind == "merge":
+            for *pair, turns in zip(*block.stations, block.turns, strict=True):
+                own = np.full(6, structure.layout.equations)
+                own[: 6 if turns else 3] = first + np.arange(6 if turns else 3)
+                first += 6 if turns else 3
+                stations.append(tuple(pair))
+                rows.append(own)
+    stations = np.array(stations, dtype=int).reshape(-1, 2)
+    return Group(_pair, stations, None, rows=np.array(rows, dtype=int).reshape(-1, 6))
+
+
+def _pair(
+    motion: Motion, loose: None, own: Array, more: Array | float, share: Array, data: None
+) -> Held:
+    """Of the turn twice its sine, which has a derivative up to a full turn."""
+    first, second = motion.quaternion
+    turn = quaternions.product(second, quaternions.conjugate(first))
+    way = motion.way[1] - motion.way[0]
+    # What the quaternion changes by a turn of the second, and of the first, in axes of the ground.
+    by_second = turn[0] * own[3:] + jnp.cross(turn[1:], own[3:])
+    by_first = -turn[0] * own[3:] + jnp.cross(turn[1:], own[3:])
+    force = jnp.concatenate([jnp.stack([-own[:3], own[:3]]), jnp.stack([by_first, by_second])], 1)
+    return Held(force, missed=jnp.concatenate([way, 2 * turn[1:]]))
+
+
+def _alike(structure: Structure, springs: bool) -> list[list[Block]]:
+    """Blocks of joints, those of one kind together."""
+    kinds: dict[tuple, list[Block]] = {}
+    for block in structure.layout.blocks:
+        if block.spring == springs and block.kind in ("equations", "carried"):
+            key = block.kind, len(block.stations[0]), jax.tree.structure(joint_of(structure, block))
+            kinds.setdefault(key, []).append(block)
+    return list(kinds.values())
+
+
+def _joined(structure: Structure, poses: Poses, places: Array, blocks: list[Block]) -> Group:
+    """Joints of one kind, as equations or springs."""
+    joint = jax.tree.map(lambda *x: jnp.stack(x), *(joint_of(structure, b) for b in blocks))
+    stations = np.array([block.stations for block in blocks])
+    if blocks[0].kind == "carried":
+        stations = stations[:, :, 0]
+        at, missed = carried_frames(structure, poses, blocks), _missed_by_frames
+    else:
+        at, missed = places[stations], _missed_by_points
+        stations = stations.reshape(len(blocks), -1)
+    stiffness = None
+    if blocks[0].spring:
+        stiffness = jnp.stack([structure.transfer[block.name].k for block in blocks])
+        missed = _turned if isinstance(joint, Angle) else missed
+    data = Joined(joint, at, jnp.zeros(()), stiffness)
+    way = jnp.zeros((stations.shape[1], 3))
+    turn = jnp.broadcast_to(jnp.eye(3), (len(way), 3, 3))
+    start = jax.vmap(lambda *of: missed(way, turn, Joined(*of, None, None)))(joint, at)
+    data = Joined(joint, at, start, stiffness)
+
+    def member(
+        motion: Motion,
+        loose: None,
+        own: Array | None,
+        more: Array | float,
+        share: Array,
+        data: Joined,
+    ) -> Held:
+        value, back = jax.vjp(lambda *x: missed(*x, data) - data.missed, motion.way, motion.turn)
+        stress = own if data.stiffness is None else data.stiffness * value + more
+        force, by_axes = back(stress)
+        moment = jnp.cross(motion.turn, by_axes, axis=1).sum(axis=2)
+        forces = jnp.concatenate([force, moment], axis=1)
+        if data.stiffness is None:
+            return Held(forces, missed=value)
+        return Held(forces, stress=stress)
+
+    rows = np.array([np.arange(*block.rows) for block in blocks])
+    soft = None if stiffness is None else jnp.ones(rows.shape) / stiffness[:, None]
+    return Group(member, stations, data, rows=rows, soft=soft)
+
+
+def _missed_by_points(way: Array, turn: Array, data: Joined) -> Array:
+    points = data.at + way.reshape(data.at.shape)
+    return data.joint.residual(relative(frame(points[0]), frame(points[1])))
+
+
+def _missed_by_frames(way: Array, turn: Array, data: Joined) -> Array:
+    return data.joint.residual(_between(way, turn, data))
+
+
+def _turned(way: Array, turn: Array, data: Joined) -> Array:
+    """Angle that is missing, up to half a turn."""
+    place = _between(way, turn, data)
+    return jnp.arctan2(data.joint.residual(place), data.joint.facing(place))
+
+
+def _between(way: Array, turn: Array, data: Joined) -> Frame:
+    origin, turned = data.at.origin + way, turn @ data.at.rotation
+    return relative(Frame(origin[0], turned[0]), Frame(origin[1], turned[1]))

@@ -1,0 +1,429 @@
+"""Following the equilibrium of a structure while its loads grow, by arc length.
+
+Steps are along the path, so limit points are passed. A step is accepted only if equilibrium and
+strains are near what the tangent says, so that nothing in between is jumped. A structure that is a
+mechanism before it is loaded first settles under a small part of the loads.
+
+Source: E. Riks, Int. J. Solids Struct. 15 (1979), 529-551; M. A. Crisfield, Comput. Struct. 13
+(1981), 55-62.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from jaxgrip.structures import linear
+from jaxgrip.structures.balance import Balance, Place, Problem, balance, of
+from jaxgrip.structures.results import SINGULAR
+
+# How a path can end.
+GOING, REACHED, LIMIT, BUCKLED, LOOSE, ADRIFT, STUCK, FULL = range(8)
+# What an iteration is about.
+_TANGENT, _CORRECT, _SETTLE = range(3)
+
+# Part of the loads under which a mechanism settles; how far an element may then turn at once [rad];
+# damping, by the stiffness, to begin with, at least, and the turn below which there is none.
+FIRST_SHARE, SETTLING, DAMPING, DAMPED, CALM = 0.01, 0.3, 1e-2, 1e-10, 1e-3
+# By how much equilibrium and strains may be off the tangent, of the step and of what the strains
+# change; what is aimed at; from which part of the largest change of a strain on it counts.
+DRIFT, AIM, COUNTS = 0.3, 0.1, 0.1
+# The first step, as far as a node may move, feels how far the tangent leads; then steps grow.
+FEELER, GROWTH = 1e-4, 4.0
+CORRECTIONS = 12
+# A step that leads so much of the way to the loads asked for is made to lead there.
+NEARLY = 0.7
+# Of the length of the path: what an equilibrium is known to, and what rounding may spoil; of the
+# size of the structure, or as a turn, what is but rounding.
+SHARP, BLUNT, ROUNDING = 1e-8, 1e-6, 1e-13
+# Of the length of the path: to what a loss of stability is located, and the shortest step; slopes
+# of the loads at a limit point found, and above which there is none.
+LOCATED, SHORTEST, FLAT, LEVEL = 1e-6, 1e-9, 1e-5, 0.02
+
+
+class Way(NamedTuple):
+    """A direction: freedoms (n,), multipliers (e,), share of the loads."""
+
+    freedoms: Float[Array, " n"]
+    multipliers: Float[Array, " e"]
+    share: Float[Array, ""]
+
+
+class Points(NamedTuple):
+    """Equilibria in their order, NaN behind the last: `place`, `stable` or not, `limit` or not."""
+
+    place: Place
+    stable: Bool[Array, " p"]
+    limit: Bool[Array, " p"]
+
+
+class Found(NamedTuple):
+    """A path.
+
+    `place` where it ends, with the `stiffness` and `slope` there; `code`: how it ends; `scale` of
+    the freedoms; `held`: whether it is stable before it is loaded; `iterations`; `points` and the
+    `count` of them.
+    """
+
+    place: Place
+    code: Int[Array, ""]
+    iterations: Int[Array, ""]
+    scale: Float[Array, " n"]
+    held: Bool[Array, ""]
+    stiffness: Float[Array, "n n"]
+    slope: Float[Array, "e n"]
+    points: Points
+    count: Int[Array, ""]
+
+
+class _State(NamedTuple):
+    """Where the walk is.
+
+    - `base`, the last equilibrium; `tangent` there, with the lines `acting`; `stresses` and their
+      `rates` along the tangent; `length` of the path so far.
+    - `here`, which becomes the next equilibrium, a `step` away; `guess` of the stresses; `hits`:
+      whether it has all loads; `drift` from the tangent; the `last` of the `corrections`;
+      `damping`.
+    - `stride`: the next step but for limit points; `ahead`: how far the path is known to be past
+      one, with the slope `beyond` of the loads there.
+    - `unit` of ways; 0 before the first tangent.
+    """
+
+    phase: Int[Array, ""]
+    base: Place
+    tangent: Way
+    acting: Bool[Array, " l"]
+    stresses: tuple[Array, ...]
+    rates: tuple[Array, ...]
+    length: Float[Array, ""]
+    here: Place
+    guess: tuple[Array, ...]
+    step: Float[Array, ""]
+    hits: Bool[Array, ""]
+    drift: Float[Array, ""]
+    last: Float[Array, ""]
+    corrections: Int[Array, ""]
+    damping: Float[Array, ""]
+    stride: Float[Array, ""]
+    ahead: Float[Array, ""]
+    beyond: Float[Array, ""]
+    unit: Float[Array, ""]
+    found: Found
+
+
+class _Now(NamedTuple):
+    """Of one iteration: the balance, Newton's correction and the rate by the loads, stability."""
+
+    acting: Bool[Array, " l"]
+    balance: Balance
+    scale: Float[Array, " n"]
+    correction: Way
+    rate: Way
+    definite: Bool[Array, ""]
+
+
+def follow(
+    problem: Problem,
+    until: Float[Array, ""],
+    reach: Float[Array, ""],
+    budget: int,
+    *,
+    points: int = 0,
+) -> Found:
+    """Follow the equilibrium from no loads to a share of them.
+
+    **Arguments:** `problem`; `until`: share of the loads; `reach`: how far a node may move in a
+    step, by the size of the structure, and turn [rad]; `budget` of iterations; `points` to be
+    recorded at most: if any, the path is followed beyond a loss of stability, else it ends there.
+    """
+    weights = _weights(problem)
+    through = points > 0
+
+    def product(a: Way, b: Way, unit: Array) -> Array:
+        return jnp.sum(weights**2 * a.freedoms * b.freedoms) / unit**2 + a.share * b.share
+
+    def size(way: Way) -> Array:
+        return jnp.max(jnp.abs(weights * way.freedoms), initial=0.0)
+
+    def newton(state: _State) -> _Now:
+        acting = jnp.where(state.phase == _TANGENT, state.acting, problem.acting(state.here))
+        here = balance(problem, state.here, acting, state.guess)
+        fresh = state.found.iterations == 0
+        scale = jnp.where(fresh, linear.scales(here.stiffness, here.slope)[0], state.found.scale)
+        damping = jnp.where(state.phase == _SETTLE, state.damping, 0.0)
+        # On the way a loss of stability is a change of sign, whatever the scale.
+        least = jnp.where(state.phase == _CORRECT, 0.0, SINGULAR) - damping
+        factor = linear.saddle(here.stiffness, here.slope, scale, damping)
+        n, still = len(scale), jnp.zeros(problem.rows)
+        right = jnp.concatenate([here.residual, here.missed])
+        push = jnp.concatenate([here.push, still])
+        both = factor.solve(-jnp.stack([right, push], axis=1))
+        return _Now(
+            acting,
+            here,
+            scale,
+            Way(both[:n, 0], both[n:, 0], jnp.zeros(())),
+            Way(both[:n, 1], both[n:, 1], jnp.ones(())),
+            linear.definite(here.stiffness, here.slope, scale, least),
+        )
+
+    def body(state: _State) -> _State:
+        starting, settling = state.phase == _TANGENT, state.phase == _SETTLE
+        correcting = state.phase == _CORRECT
+        now = newton(state)
+        old, step, found = state.tangent, state.step, state.found
+
+        # The tangent here, and the correction across the one at the base.
+        first = state.unit == 0
+        own = jnp.sqrt(jnp.sum((weights * now.rate.freedoms) ** 2))
+        unit = jnp.where(first, jnp.where(own > ROUNDING, own, 1.0), state.unit)
+        along = product(old, now.rate, unit)
+        factor = 1 / jnp.sqrt(product(now.rate, now.rate, unit))
+        flat = factor < FLAT
+        tangent = _times(jnp.where(along < 0, -factor, factor), now.rate)
+        across = -product(old, now.correction, unit) / along
+        across = jnp.where(correcting & ~state.hits, across, 0.0)
+        change = _sum(now.correction, _times(across, now.rate))
+        norm = jnp.sqrt(product(change, change, unit))
+        far = jnp.maximum(size(change), _turn(problem, change.freedoms))
+        finite = jnp.isfinite(norm)
+
+        # What becomes of a step.
+        length = state.length + step
+        drift = state.drift + norm
+        off = jnp.maximum(drift / step, _strayed(problem, state, now.balance))
+        noise = norm <= jnp.maximum(BLUNT * length, ROUNDING / unit)
+        sharp = jnp.where(state.hits, 1e-3 * SHARP, SHARP)
+        done = (norm <= sharp * length) | (noise & (norm > state.last / 2))
+        bad = ~finite | ((drift > DRIFT * step) & ~noise)
+        bad |= (state.corrections > 0) & (norm > 0.7 * state.last) & ~noise
+        bad |= ~done & (state.corrections >= CORRECTIONS)
+        bad |= done & ((off > DRIFT) | (product(tangent, old, unit) < 0.3))
+        bad |= done & ~state.hits & ((state.here.share - until) * (state.base.share - until) < 0)
+        falls = (tangent.share > 0) != (old.share > 0)
+        lost = falls if through else falls | ~now.definite
+        there = (falls & flat) | (step < LOCATED * length)
+        bad, done = correcting & bad, correcting & done & ~bad
+        limit, past = done & lost & there, done & lost & ~there
+        accept = done & ~(past if through else lost)
+        again = correcting & ~bad & ~done
+        # Lines that go slack or taut bend the path at once: try the tangent of those beyond.
+        switch = bad & jnp.any(now.acting != state.acting) & finite
+
+        # What becomes of settling.
+        fresh = starting & first & (state.base.share == 0) & ~now.definite
+        good = settling & now.definite & finite
+        free = state.damping == 0
+        settled = good & free & (far < SHARP)
+        loose = settling & ~good & free & (state.last < BLUNT)
+        part = jnp.minimum(1.0, SETTLING / jnp.maximum(far, 1e-300))
+        calmer = jnp.maximum(state.damping / 8, jnp.where(far < CALM, 0.0, DAMPED))
+        calmer = jnp.where(calmer < DAMPED, 0.0, calmer)
+        calmer = jnp.where((far < state.last) | (far < CALM), calmer, 2 * state.damping)
+        damping = jnp.where(good, calmer, jnp.maximum(8 * state.damping, DAMPED))
+        part = jnp.where(settling, part, 1.0)
+        change = change._replace(freedoms=part * change.freedoms)
+
+        # The next step: to feel the way, to a limit point, on from a new base, shorter.
+        whole = jnp.abs((until - state.base.share) / tangent.share)
+        feeler = jnp.minimum(FEELER / jnp.maximum(size(tangent), 1e-300), whole)
+        growth = jnp.where(state.stride == 0, jnp.inf, GROWTH)
+        grown = step * jnp.clip(AIM / jnp.maximum(off, 1e-12), 0.5, growth)
+        ahead = jnp.where(past, step, jnp.where(accept, state.ahead - step, state.ahead))
+        ahead = jnp.where(limit, jnp.inf, ahead)
+        beyond = jnp.where(past, jnp.where(falls, tangent.share, jnp.inf), state.beyond)
+        near = past | (accept & jnp.isfinite(ahead))
+        # Where the slope of the loads vanishes by the chord, else half of the way.
+        slope = jnp.where(past, old.share, tangent.share)
+        chord = jnp.where(beyond * slope < 0, slope / (slope - beyond), 0.5)
+        step = jnp.where(bad, step / 2, step)
+        step = jnp.where(accept, jnp.where(limit, state.stride, grown), step)
+        step = jnp.where(near, ahead * jnp.clip(chord, 0.05, 0.95), step)
+        step = jnp.where(starting & first, feeler, step)
+
+        # From where it goes on.
+        turned = accept | starting
+        tangent, acting = _pick(turned, tangent, old), now.acting
+        base = _pick(accept | settling | (limit & falls), state.here, state.base)
+        stresses = tuple(s.value for s in now.balance.stresses)
+        stresses = _pick(turned | settled, stresses, state.stresses)
+        rates = _pick(turned, _rates(now.balance, tangent), state.rates)
+        reached = accept & state.hits
+        predict = (accept & ~reached) | past | (bad & ~switch) | (starting & ~fresh)
+        step = jnp.where(
+            predict, jnp.minimum(step, reach / jnp.maximum(size(tangent), 1e-300)), step
+        )
+        left = until - base.share
+        hits = (tangent.share * left > 0) & (
+            step * jnp.abs(tangent.share) >= NEARLY * jnp.abs(left)
+        )
+        step = jnp.where(predict & hits, left / jnp.where(hits, tangent.share, 1.0), step)
+        still = jax.tree.map(jnp.zeros_like, tangent)
+        moves = _pick(predict, _times(step, tangent), still)
+        moves = _sum(moves, _pick(again | good | accept, change, still))
+        rest = _pick(again | good, state.here, base)
+        rest = problem.moved(rest, moves.freedoms)._replace(
+            multipliers=rest.multipliers + moves.multipliers, share=rest.share + moves.share
+        )
+        share = jnp.where(predict & hits, until, rest.share)
+        share = jnp.where(fresh, jnp.clip(until, -FIRST_SHARE, FIRST_SHARE), share)
+        guess = tuple(s + step * r for s, r in zip(stresses, rates, strict=True))
+        guess = _pick(predict, guess, stresses)
+        guess = _pick(again | good, _ahead(now.balance, change), guess)
+        last = jnp.where(good, far, jnp.where(settling, state.last, jnp.inf))
+        last = jnp.where(again, norm, last)
+        phase = jnp.where(predict, _CORRECT, jnp.where(fresh, _SETTLE, state.phase))
+        phase = jnp.where(switch | settled, _TANGENT, phase)
+
+        if through:
+            found = _pick(accept, _recorded(found, state.here, now.definite, limit), found)
+        code = jnp.where(reached, REACHED, GOING)
+        if through:
+            code = jnp.where((code == GOING) & (found.count >= points), FULL, code)
+        else:
+            code = jnp.where(limit, jnp.where(factor < LEVEL, LIMIT, BUCKLED), code)
+        tired = found.iterations + 1 >= budget
+        code = jnp.where(loose, LOOSE, jnp.where(tired & (phase == _SETTLE), ADRIFT, code))
+        short = (bad & (step < SHORTEST * length)) | (predict & ~jnp.isfinite(step))
+        stuck = (code == GOING) & (short | tired)
+        found = found._replace(
+            place=_pick(reached, rest, base),
+            code=jnp.where(stuck, STUCK, code),
+            iterations=found.iterations + 1,
+            scale=now.scale,
+            held=jnp.where(found.iterations == 0, now.definite, found.held),
+            stiffness=now.balance.stiffness,
+            slope=now.balance.slope,
+        )
+        return _State(
+            phase=phase,
+            base=base,
+            tangent=tangent,
+            acting=jnp.where(accept | switch | settled, acting, state.acting),
+            stresses=stresses,
+            rates=rates,
+            length=jnp.where(accept, length, state.length),
+            here=rest._replace(share=share),
+            guess=guess,
+            step=step,
+            hits=jnp.where(predict, hits, state.hits),
+            drift=jnp.where(again, drift, 0.0),
+            last=last,
+            corrections=jnp.where(again, state.corrections + 1, 0),
+            damping=jnp.where(settling, damping, DAMPING),
+            stride=jnp.where(accept & ~near & ~limit, grown, state.stride),
+            ahead=ahead,
+            beyond=beyond,
+            unit=jnp.where(starting & ~fresh, unit, state.unit),
+            found=found,
+        )
+
+    start, n = problem.start(), len(weights)
+    zero, none = jnp.zeros(()), jnp.zeros(points, dtype=bool)
+    many = jax.tree.map(lambda x: jnp.full((points, *x.shape), jnp.nan), start)
+    stresses = tuple(jnp.zeros_like(group.soft) for group in problem.elements)
+    found = Found(
+        start,
+        jnp.array(GOING),
+        jnp.array(0),
+        jnp.ones(n),
+        jnp.array(False),
+        jnp.zeros((n, n)),
+        jnp.zeros((problem.rows, n)),
+        Points(many, none, none),
+        jnp.array(0),
+    )
+    state = _State(
+        phase=jnp.array(_TANGENT),
+        base=start,
+        tangent=Way(jnp.zeros(n), jnp.zeros(problem.rows), jnp.sign(until)),
+        acting=jnp.ones(len(problem.tension_only), dtype=bool),
+        stresses=stresses,
+        rates=stresses,
+        length=zero,
+        here=start,
+        guess=stresses,
+        step=zero,
+        hits=jnp.array(False),
+        drift=zero,
+        last=zero,
+        corrections=jnp.array(0),
+        damping=zero,
+        stride=zero,
+        ahead=jnp.array(jnp.inf),
+        beyond=zero,
+        unit=zero,
+        found=found,
+    )
+    return jax.lax.while_loop(lambda s: s.found.code == GOING, body, state).found
+
+
+def _rates(now: Balance, way: Way) -> tuple[Array, ...]:
+    """Changes of the stresses along a way."""
+    return tuple(s.rate(way.freedoms) for s in now.stresses)
+
+
+def _ahead(now: Balance, way: Way) -> tuple[Array, ...]:
+    """What the stresses will be at the end of a way, by their rates."""
+    return tuple(s.value + r for s, r in zip(now.stresses, _rates(now, way), strict=True))
+
+
+def _strayed(problem: Problem, state: _State, now: Balance) -> Float[Array, ""]:
+    """Largest miss of a strain by its rate at the base, by what it should have changed."""
+    worst = jnp.zeros(())
+    for group, before, rate, after in zip(
+        problem.elements, state.stresses, state.rates, now.stresses, strict=True
+    ):
+        miss = after.value - before - state.step * rate
+        strains = [group.soft * x for x in (before, state.step * rate, miss)]
+        before, step, miss = (jnp.linalg.norm(x, axis=1) for x in strains)
+        counts = step + COUNTS * jnp.max(jnp.maximum(before, step))
+        worst = jnp.maximum(worst, jnp.max(miss / jnp.maximum(counts, 1e-300)))
+    return worst
+
+
+def _times(factor: Array | float, way: Way) -> Way:
+    return jax.tree.map(lambda x: factor * x, way)
+
+
+def _sum(a: Way, b: Way) -> Way:
+    return jax.tree.map(jnp.add, a, b)
+
+
+def _recorded(found: Found, at: Place, stable: Array, limit: Array) -> Found:
+    k, points = found.count, found.points
+    points = Points(
+        jax.tree.map(lambda all_, x: all_.at[k].set(x), points.place, at),
+        points.stable.at[k].set(stable),
+        points.limit.at[k].set(limit),
+    )
+    return found._replace(points=points, count=k + 1)
+
+
+def _turn(problem: Problem, step: Float[Array, " n"]) -> Float[Array, ""]:
+    """Largest way of one end of an element from the other one, by its length."""
+    ways = of(step, problem.dof)[:, :3]
+    largest = jnp.zeros(())
+    for group in [*problem.beams, problem.lines]:
+        if len(group.stations):
+            apart = jnp.diff(ways[group.stations], axis=1)[:, 0] ** 2
+            square = jnp.sum(apart, axis=1) / jnp.sum(group.data.span**2, axis=1)
+            largest = jnp.maximum(largest, jnp.sqrt(jnp.max(square)))
+    return largest
+
+
+def _weights(problem: Problem) -> Float[Array, " n"]:
+    """Of a displacement one over the size of the structure, of a rotation one."""
+    extent = jnp.max(jnp.ptp(problem.places[:-1], axis=0), initial=1e-300)
+    weights = jnp.ones(problem.freedoms + problem.loose)
+    weights = weights.at[problem.dof[:, :3]].set(1 / extent, mode="drop")
+    for group in problem.beams:
+        if group.loose is not None:
+            own = problem.freedoms + group.loose.reshape(-1, 2, 6)[:, :, :3]
+            weights = weights.at[own].set(1 / extent, mode="drop")
+    return weights
+
+
+def _pick(which: Array, first, second):
+    return jax.tree.map(lambda a, b: jnp.where(which, a, b), first, second)
