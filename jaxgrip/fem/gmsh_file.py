@@ -4,11 +4,12 @@ Numbers of nodes may have gaps, physical groups may overlap, lack a name, or sha
 of another dimension. Source: the Gmsh reference manual, chapter "Gmsh file formats".
 """
 
+import warnings
 from pathlib import Path
 
 import numpy as np
 
-from jaxgrip.checks import brief
+from jaxgrip.checks import brief, listed
 from jaxgrip.fem.raw_mesh import KINDS, Block, Group, RawMesh
 
 # Name, dimension and number of nodes of an element by Gmsh's number of its type.
@@ -57,6 +58,8 @@ def read_gmsh(path: Path) -> RawMesh:
     if version[:2] not in (b"2", b"2.", b"4", b"4.") or kind not in (b"0", b"1"):
         raise ValueError(f"its format is {brief(head.decode(errors='replace'))}; {REMEDY}")
     order = None if kind == b"0" else "<" if mark[:1] == b"\x01" else ">"
+    if "ParametricNodes" in sections:
+        raise ValueError("it has parameters of nodes; save it with Mesh.SaveParametric = 0")
     for name in ("Nodes", "Elements"):
         if name not in sections:
             known = ", ".join(f"${known}" for known in sections)
@@ -78,7 +81,16 @@ def read_gmsh(path: Path) -> RawMesh:
                 entities |= _entities(_Numbers(sections[name], order), count, old, name)
         nodes, points = _nodes_4(_Numbers(sections["Nodes"], order), count, old)
         elements = _elements_4(_Numbers(sections["Elements"], order), count, old, entities)
-    return _mesh(nodes, points, elements, names)
+    raw = _mesh(nodes, points, elements, names)
+    found = {(group.name, group.dim) for group in raw.groups}
+    empty = [name for (dim, _), name in names.items() if (name, dim) not in found]
+    if empty:
+        warnings.warn(
+            f"No element of the mesh file {path} belongs to the groups {listed(map(repr, empty))}. "
+            "Gmsh leaves groups out of MSH 2.2 where Mesh.SaveAll is set.",
+            stacklevel=4,
+        )
+    return raw
 
 
 class _Numbers:

@@ -232,6 +232,15 @@ def test_number_and_name_that_are_the_same(tmp_path):
         jg.fem.read_mesh(path)
 
 
+def test_names_of_groups_without_elements(tmp_path):
+    """Gmsh 4.15 with Mesh.SaveAll writes MSH 2.2 with the names and no element in any group."""
+    entities = {key: (kind, elements, []) for key, (kind, elements, _) in ENTITIES.items()}
+    path = write(tmp_path / "all.msh", "2.2", None, entities=entities, names={(2, 7): "foot"})
+    with pytest.warns(UserWarning, match=r"No element of .* belongs to the groups 'foot'.*SaveAll"):
+        mesh = jg.fem.read_mesh(path)
+    assert len(mesh.topology.cells) == 2
+
+
 TETRA = 4
 HALVES = {
     1: (0.0, 0.0, 0.0),
@@ -281,7 +290,7 @@ def test_parts_that_touch_without_common_nodes(tmp_path):
 
 
 def text(tmp_path, version="4.1", **changes):
-    path = write(tmp_path / "bad.msh", version, None, names={(2, 7): "foot"})
+    path = write(tmp_path / "bad.msh", version, None, names={})
     found = path.read_text()
     for old, new in changes.values():
         assert old in found
