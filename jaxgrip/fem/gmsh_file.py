@@ -54,7 +54,7 @@ def read_gmsh(path: Path) -> RawMesh:
     if "MeshFormat" not in sections:
         raise ValueError(f"it has no section $MeshFormat; {REMEDY}")
     head, _, mark = sections["MeshFormat"].partition(b"\n")
-    version, kind, size = (head.split() + [b"", b"", b""])[:3]
+    version, kind, size = [*head.split(), b"", b"", b""][:3]
     if version[:2] not in (b"2", b"2.", b"4", b"4.") or kind not in (b"0", b"1"):
         raise ValueError(f"its format is {brief(head.decode(errors='replace'))}; {REMEDY}")
     order = None if kind == b"0" else "<" if mark[:1] == b"\x01" else ">"

@@ -23,7 +23,9 @@ def check_joined(
     """
     local = np.array(element.faces)
     faces = cells[:, local].reshape(-1, local.shape[1])
-    _, index, count = np.unique(np.sort(faces, axis=1), axis=0, return_index=True, return_counts=True)
+    _, index, count = np.unique(
+        np.sort(faces, axis=1), axis=0, return_index=True, return_counts=True
+    )
     outer = index[count == 1]
     faces, owner = faces[outer], outer // len(local)
     triangles = faces[:, :3]

@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import re
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -163,10 +164,42 @@ def _read(path: Path) -> RawMesh:
             return read_gmsh(path)
         if path.suffix.lower() == ".vtu":
             check_vtu(path)
+        if path.suffix.lower() == ".inp":
+            _check_abaqus(path)
         return _from_meshio(path)
     except (ValueError, OSError, ElementTree.ParseError) as error:
         reason = str(error).strip().rstrip(".") or type(error).__name__
         raise ValueError(f"The mesh file {path} cannot be read ({reason[:LONGEST]}).") from error
+
+
+def _check_abaqus(path: Path) -> None:
+    """Raise `ValueError` for what meshio reads wrongly, and warn of surfaces, which it leaves out.
+
+    It keeps the last of several lists of nodes, gives a set named with some lists of elements to
+    others, and follows files that include each other without end.
+    """
+    lines = re.findall(r"^\*(?!\*)(.*)$", path.read_text(errors="replace"), re.MULTILINE)
+    keys = [line.partition(",")[0].strip().upper() for line in lines]
+    for key, most in (("NODE", 1), ("INSTANCE", 1), ("INCLUDE", 0)):
+        if keys.count(key) > most:
+            raise ValueError(
+                f"it has {keys.count(key)} *{key} lines, of which at most {most} can be read; "
+                "bring all into one list of nodes in one file"
+            )
+    elements = [line for line, key in zip(lines, keys, strict=True) if key == "ELEMENT"]
+    sets = [re.findall(r"ELSET\s*=\s*([^,]+)", line.upper()) for line in elements]
+    named = [name.strip() for found in sets for name in found]
+    if named and (len(named) < len(sets) or len(set(named)) < len(named)):
+        raise ValueError(
+            "some of its lists of elements have no ELSET, or the same one; give each its own, or "
+            "none and use *ELSET"
+        )
+    if "SURFACE" in keys:
+        warnings.warn(
+            f"The mesh file {path} has {keys.count('SURFACE')} *SURFACE definitions, which are not "
+            "read; use sets of nodes, or elements on the surface in an ELSET.",
+            stacklevel=4,
+        )
 
 
 def _from_meshio(path: Path) -> RawMesh:

@@ -1,6 +1,7 @@
 """Files written here byte by byte after Gmsh's reference manual, so that every answer is known."""
 
 import itertools
+import re
 import struct
 
 import meshio
@@ -193,7 +194,9 @@ def test_partitioned(order, tmp_path):
     with pytest.warns(UserWarning, match="2 groups called"):
         check(jg.fem.read_mesh(path))
     path = write(tmp_path / "old.msh", "4.0", order, partitioned=True)
-    with pytest.raises(ValueError, match=r"is partitioned and of version 4\.0; save it as MSH 4\.1"):
+    with pytest.raises(
+        ValueError, match=r"is partitioned and of version 4\.0; save it as MSH 4\.1"
+    ):
         jg.fem.read_mesh(path)
 
 
@@ -205,7 +208,9 @@ def test_against_meshio(kind, version, binary, tmp_path):
     element = {"tetra10": jg.fem.Tet10(), "hexahedron27": jg.fem.Hex27()}[kind]
     mesh = jg.fem.box_mesh(1.0, 1.0, 1.0, 2, 1, 1, element=element)
     cells = np.asarray(mesh.topology.cells)
-    tags = {name: [np.ones(len(cells), dtype=int)] for name in ("gmsh:physical", "gmsh:geometrical")}
+    tags = {
+        name: [np.ones(len(cells), dtype=int)] for name in ("gmsh:physical", "gmsh:geometrical")
+    }
     nodes = {"gmsh:dim_tags": np.tile([3, 1], (len(mesh.nodes), 1))}
     raw = meshio.Mesh(np.asarray(mesh.nodes), [(kind, cells)], cell_data=tags, point_data=nodes)
     meshio.gmsh.write(tmp_path / "one.msh", raw, version, binary=binary)
@@ -263,10 +268,9 @@ HALVES = {
 def test_hanging_nodes(second, place, tmp_path):
     entities = {(3, 1): (TETRA, [[1, 2, 3, 4], *second], [1])}
     path = write(tmp_path / "hanging.msh", "4.1", None, HALVES, entities, {})
-    with pytest.raises(ValueError) as error:
+    message = rf"has 1 hanging nodes: the one at {re.escape(place)} .*BooleanFragments"
+    with pytest.raises(ValueError, match=message):
         jg.fem.read_mesh(path)
-    assert f"has 1 hanging nodes: the one at {place}" in str(error.value)
-    assert "BooleanFragments" in str(error.value)
 
 
 def test_hanging_node_in_a_face(tmp_path):
