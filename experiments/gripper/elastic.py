@@ -144,6 +144,11 @@ class Config(config.Config):
     radius: Positive = Field(0.005, description="of the cylinder [m]")
     material: Material = Field(default_factory=Material)
     mesh: Mesh = Field(default_factory=Mesh)
+    stiffening: bool = Field(
+        False,
+        description="whether the stress of the inertia forces stiffens the links, which the source "
+        "leaves out",
+    )
     instants: Distinct[tuple[Share, ...]] = Field(
         (0.25, 0.5, 0.75, 1.0),
         description="times over the duration at which strain and stress are drawn, besides that "
@@ -199,7 +204,7 @@ def run(settings: Config, run: Run) -> None:
         link, shape, density = case
         with run.stage(f"Link {link}, {_words(shape, density)}: elastic response"):
             body = link_body(settings, finger, *case)
-            responses[case] = respond(body, finger, motion, link)
+            responses[case] = respond(body, finger, motion, link, settings.stiffening)
             _record(run, settings, case, responses[case])
         if (shape, density) == (settings.shapes[0], settings.densities[0]):
             with run.stage(f"Link {link}, {_words(shape, density)}: pictures"):
@@ -242,7 +247,9 @@ def link_body(
     return body(mass / volume)
 
 
-def respond(body: fem.Body, finger: jg.models.Finger, motion: Motion, link: int) -> Response:
+def respond(
+    body: fem.Body, finger: jg.models.Finger, motion: Motion, link: int, stiffening: bool = False
+) -> Response:
     """Vibration from rest under the own weight, by Newmark's method (000a sections 4.5, 5.2)."""
     tree = finger.tree
     moving = LinkMotion(tree, tree.names[link - 1], motion.joints.evaluate)
@@ -255,6 +262,7 @@ def respond(body: fem.Body, finger: jg.models.Finger, motion: Motion, link: int)
         t1=motion.time[-1],
         load=load,
         u0=fem.solve_static(body, fem.gravity(body, start.T @ tree.gravity)),
+        geometric=stiffening,
         save=_only_displacements,
     ).saved
     end = body.mesh.nearest((body.mesh.nodes[:, 0].max(), 0.0, 0.0))
@@ -340,7 +348,7 @@ def _words(shape: str, density: str) -> str:
 def _reference(settings: Config) -> dict:
     """Reference values, where the configuration is the one they hold for."""
     default = Config(experiment=settings.experiment)
-    same = ("finger", "motion", "step", "width", "radius", "material", "mesh")
+    same = ("finger", "motion", "step", "width", "radius", "material", "mesh", "stiffening")
     equal = all(getattr(settings, key) == getattr(default, key) for key in same)
     return REFERENCE if equal else {}
 
