@@ -194,6 +194,34 @@ def test_spin_up_in_time(spinning):
     assert np.abs(deflection - expected).max() < 5e-3 * np.abs(expected).max()
 
 
+@pytest.mark.parametrize("reduced", [False, True])
+def test_faster_than_the_first_vibration(reduced):
+    """By default the lag vibration keeps Southwell's frequency, w² = w1² + 0.193 Ω²; without
+    stiffening it grows like cosh √(Ω² - w1²) t, and that is told beforehand."""
+    body = slender("EulerBernoulli", h=0.005)
+    mode = jg.fem.modes(body, 1)
+    w1, shape = float(mode.frequency[0]), mode.shape[0]
+    # Of the two bending modes of a square section the one in the plane of the turn.
+    shape = jnp.zeros_like(shape).at[:, [1, 5]].set(shape[:, [1, 5]])
+    shape = 1e-6 * shape / shape[-1, 1]
+    speed, half = 1.5 * w1, np.pi / (w1 * np.sqrt(1 + 0.193 * 1.5**2))
+    turn = jg.fem.FrameMotion(jnp.zeros(3), speed * jnp.asarray(Z), jnp.zeros(3))
+
+    def tip(**options):
+        model = jg.fem.reduce(body, 6, **options) if reduced else body
+        run = jg.fem.simulate(
+            model, lambda t: turn, half / 60, t1=half, u0=shape, ts=[half / 2, half],
+            **({} if reduced else options),
+        )  # fmt: skip
+        return run.u[:, -1, 1] / shape[-1, 1]
+
+    np.testing.assert_allclose(tip(), [0.0, -1.0], atol=0.03)
+    with pytest.warns(UserWarning, match=r"faster than the body's slowest vibration.*geometric=T"):
+        soft = tip(geometric=False)
+    grown = np.cosh(np.sqrt(1.5**2 - 1) * w1 * half * np.array([0.5, 1.0]))
+    np.testing.assert_allclose(soft, grown, rtol=0.02)
+
+
 def test_bad_input(spinning):
     with pytest.raises(ValueError, match="k is 0; the body has 48 free freedoms"):
         jg.fem.rotating_frequencies(spinning, Z, 0)
