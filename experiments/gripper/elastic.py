@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import xarray
+import zarr
 from jaxtyping import Array, Float
 from pydantic import Field, model_validator
 from scipy.interpolate import CubicSpline
@@ -33,6 +34,8 @@ Link = Literal[2, 3]
 # About the duration of the motions [s], and what one response may take [bytes].
 LONGEST = 0.14
 MEMORY = 8e9
+# What the arrays of an earlier run may unpack to [bytes].
+LARGEST_STORE = 1e8
 # How much of the start is drawn on its own [s].
 START = 5e-3
 ELEMENTS = {"hex8": fem.Hex8, "hex8_incompatible": fem.Hex8Incompatible}
@@ -311,6 +314,15 @@ def _stored(settings: Config) -> tuple[np.ndarray, ...]:
     if not store.is_dir():
         raise config.ConfigError(f"motion_from: there is no {store}; give the folder of a run.")
     try:
+        # xarray reads coordinates at once, so sizes are added up before.
+        size = sum(
+            array.nbytes for _, array in zarr.open_group(store, path=group, mode="r").arrays()
+        )
+        if size > LARGEST_STORE:
+            raise config.ConfigError(
+                f"motion_from: {store} would unpack to {size:.3g} bytes; a motion has at most "
+                f"{LARGEST_STORE:.3g}."
+            )
         arrays = xarray.open_zarr(store, group=group, consolidated=False).load()
     except (FileNotFoundError, KeyError):
         raise config.ConfigError(
