@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxgrip.checks import brief, non_negative
+from jaxgrip.checks import non_negative
 from jaxgrip.fem.material import Isotropic
 from jaxgrip.fem.mesh import Mesh
 from jaxgrip.fem.section import BeamSection
@@ -48,11 +48,6 @@ class Support(eqx.Module):
     freedoms: tuple[str, ...] | None = eqx.field(static=True)
 
     def __init__(self, where: str | Iterable[int], freedoms: Iterable[str] | None = None):
-        if not isinstance(where, str | Iterable):
-            raise ValueError(
-                f"A support is at {brief(where)}; give a name, such as '{brief(where)}' for a "
-                "group of a mesh file that has none, or indices of nodes."
-            )
         self.where = where if isinstance(where, str) else tuple(int(node) for node in where)
         self.freedoms = None if freedoms is None else tuple(freedoms)
 

@@ -21,7 +21,7 @@ from jaxgrip.solve import dense
 
 
 @eqx.filter_jit
-def strain(body: Body, u: Float[Array, "n 3"]) -> Float[Array, "elements points 6"]:
+def strain(body: Body, u: Float[Array, "n d"]) -> Float[Array, "elements points 6"]:
     """Strain of the displacements u [m] at the Gauss points of each element; solids only.
 
     **Raises:** `ValueError` for beams and for displacements of a wrong shape.
@@ -35,7 +35,7 @@ def strain(body: Body, u: Float[Array, "n 3"]) -> Float[Array, "elements points 
 
 
 @eqx.filter_jit
-def stress(body: Body, u: Float[Array, "n 3"]) -> Float[Array, "elements points 6"]:
+def stress(body: Body, u: Float[Array, "n d"]) -> Float[Array, "elements points 6"]:
     """Stress [Pa] of the displacements u [m] at the Gauss points of each element; solids only.
 
     **Raises:** as `strain` does.
@@ -129,7 +129,7 @@ class Peak(NamedTuple):
 @eqx.filter_jit
 def peak(
     body: Body,
-    u: Float[Array, "t n 3"],
+    u: Float[Array, "t n d"],
     quantity: Callable[[Float[Array, "*points 6"]], Float[Array, "*points"]] = von_mises,
     *,
     batch_size: int = 32,

@@ -264,11 +264,8 @@ def test_what_has_no_stress_gets_a_sentence():
     for call in (jg.fem.stress, jg.fem.geometric_stiffness, jg.fem.apply_stiffness):
         with pytest.raises(ValueError, match=r"displacements u has the shape \(2, 3\)"):
             call(box, jnp.zeros((2, 3)))
-    for u in (jnp.zeros((0, 12, 3)), jnp.zeros((12, 3))):
+    for u in (jnp.zeros((0, 12, 3)), jnp.zeros((2, 11, 3))):
         with pytest.raises(ValueError, match=r"must be \(times, 12, 3\) with one time at least"):
             jg.fem.peak(box, u)
     with pytest.raises(ValueError, match=r"must begin with \(2, 8\), the elements and their Gauss"):
         jg.fem.at_nodes(box, jnp.zeros((2, 3)))
-    assert float(jnp.abs(jg.fem.stress(box, np.zeros((12, 3)).tolist())).max()) == 0.0
-    with pytest.raises(ValueError, match=r"A support is at 7; give a name, such as '7'"):
-        jg.fem.Body(box.mesh, steel, clamp=7)
