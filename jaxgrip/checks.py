@@ -78,12 +78,12 @@ def rotation_matrix(name: str, value: Any) -> jax.Array:
     return x
 
 
-def check_times(times: Any) -> None:
+def check_times(times: Any, name: str = "times") -> None:
     """Raise `ValueError` unless times are (k,), k at least 1, finite and increasing."""
     if jnp.ndim(times) != 1 or len(times) < 1:
-        raise ValueError(f"times has the shape {jnp.shape(times)}; it must be (k,), k at least 1.")
+        raise ValueError(f"{name} has the shape {jnp.shape(times)}; it must be (k,), k at least 1.")
     if concrete(times) and not (np.isfinite(times).all() and (np.diff(times) >= 0).all()):
-        raise ValueError("times must be finite and increasing.")
+        raise ValueError(f"{name} must be finite and increasing.")
 
 
 def near(name: str, known: Iterable[str], otherwise: str = "there are") -> str:

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import xarray
+import zarr
 from jaxtyping import Array, Float
 from pydantic import Field, model_validator
 from scipy.interpolate import CubicSpline
@@ -33,6 +34,8 @@ Link = Literal[2, 3]
 # About the duration of the motions [s], and what one response may take [bytes].
 LONGEST = 0.14
 MEMORY = 8e9
+# What the arrays of an earlier run may unpack to [bytes].
+LARGEST_STORE = 1e8
 # How much of the start is drawn on its own [s].
 START = 5e-3
 ELEMENTS = {"hex8": fem.Hex8, "hex8_incompatible": fem.Hex8Incompatible}
@@ -144,6 +147,11 @@ class Config(config.Config):
     radius: Positive = Field(0.005, description="of the cylinder [m]")
     material: Material = Field(default_factory=Material)
     mesh: Mesh = Field(default_factory=Mesh)
+    stiffening: bool = Field(
+        False,
+        description="whether the stress of the inertia forces stiffens the links, which the source "
+        "leaves out",
+    )
     instants: Distinct[tuple[Share, ...]] = Field(
         (0.25, 0.5, 0.75, 1.0),
         description="times over the duration at which strain and stress are drawn, besides that "
@@ -199,7 +207,7 @@ def run(settings: Config, run: Run) -> None:
         link, shape, density = case
         with run.stage(f"Link {link}, {_words(shape, density)}: elastic response"):
             body = link_body(settings, finger, *case)
-            responses[case] = respond(body, finger, motion, link)
+            responses[case] = respond(body, finger, motion, link, settings.stiffening)
             _record(run, settings, case, responses[case])
         if (shape, density) == (settings.shapes[0], settings.densities[0]):
             with run.stage(f"Link {link}, {_words(shape, density)}: pictures"):
@@ -242,7 +250,9 @@ def link_body(
     return body(mass / volume)
 
 
-def respond(body: fem.Body, finger: jg.models.Finger, motion: Motion, link: int) -> Response:
+def respond(
+    body: fem.Body, finger: jg.models.Finger, motion: Motion, link: int, stiffening: bool = False
+) -> Response:
     """Vibration from rest under the own weight, by Newmark's method (000a sections 4.5, 5.2)."""
     tree = finger.tree
     moving = LinkMotion(tree, tree.names[link - 1], motion.joints.evaluate)
@@ -255,6 +265,7 @@ def respond(body: fem.Body, finger: jg.models.Finger, motion: Motion, link: int)
         t1=motion.time[-1],
         load=load,
         u0=fem.solve_static(body, fem.gravity(body, start.T @ tree.gravity)),
+        geometric=stiffening,
         save=_only_displacements,
     ).saved
     end = body.mesh.nearest((body.mesh.nodes[:, 0].max(), 0.0, 0.0))
@@ -303,6 +314,15 @@ def _stored(settings: Config) -> tuple[np.ndarray, ...]:
     if not store.is_dir():
         raise config.ConfigError(f"motion_from: there is no {store}; give the folder of a run.")
     try:
+        # xarray reads coordinates at once, so sizes are added up before.
+        size = sum(
+            array.nbytes for _, array in zarr.open_group(store, path=group, mode="r").arrays()
+        )
+        if size > LARGEST_STORE:
+            raise config.ConfigError(
+                f"motion_from: {store} would unpack to {size:.3g} bytes; a motion has at most "
+                f"{LARGEST_STORE:.3g}."
+            )
         arrays = xarray.open_zarr(store, group=group, consolidated=False).load()
     except (FileNotFoundError, KeyError):
         raise config.ConfigError(
@@ -340,7 +360,7 @@ def _words(shape: str, density: str) -> str:
 def _reference(settings: Config) -> dict:
     """Reference values, where the configuration is the one they hold for."""
     default = Config(experiment=settings.experiment)
-    same = ("finger", "motion", "step", "width", "radius", "material", "mesh")
+    same = ("finger", "motion", "step", "width", "radius", "material", "mesh", "stiffening")
     equal = all(getattr(settings, key) == getattr(default, key) for key in same)
     return REFERENCE if equal else {}
 

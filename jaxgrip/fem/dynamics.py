@@ -63,7 +63,7 @@ def simulate(
     load: Any = None,
     u0: Float[Array, "n d"] | None = None,
     v0: Float[Array, "n d"] | None = None,
-    geometric: bool = False,
+    geometric: bool = True,
     ts: ArrayLike | Sequence[float] | None = None,
     save: Callable[[Any, Array, Array], Any] | None = None,
     method: Integrator | diffrax.AbstractSolver | None = None,
@@ -86,7 +86,8 @@ def simulate(
     - `load`: a `Load`, besides inertia.
     - `u0`, `v0`: displacements [m] and velocities [m/s] at the start; zero when not given.
     - `geometric`: whether the stress of the inertia forces stiffens a whole body, so that a blade
-      that spins gets stiffer; of a reduced body `reduce` decides.
+      that spins gets stiffer; of a reduced body `reduce` decides. The source leaves it out, which
+      is cheaper, and right for turns much slower than the slowest vibration.
     - `ts`: (k,) times to save at; the end of every step when not given.
     - `save`: function `(t, u, v)` of what to save instead of displacements, velocities and, for
       reduced bodies, coordinates.
@@ -101,7 +102,8 @@ def simulate(
 
     **Raises:** `ValueError` for times out of order, supports that leave a rigid motion, or an
     initial state, motion or load that is not finite, or no `Load`. Warns when the step is too long
-    for the motion.
+    for the motion, and when a body that its turn does not stiffen turns faster than its slowest
+    vibration, beyond which it diverges.
 
     Source: 000a (4.47), integrated by (4.50) to (4.52).
     """
@@ -136,9 +138,10 @@ def simulate(
         _check_load(load, shape)
     if not whole and load is not None:
         _check_patterns(body, load)
-    model = structure(body, geometric) if whole else body.structure
+    # A frame at rest has no inertia forces.
+    model = structure(body, geometric and motion is not None) if whole else body.structure
     fastest = _look_ahead(motion, load, (t0, t1))
-    _warn_of_coarse_steps(model, motion, (t1 - t0) / steps, fastest)
+    _warn(model, motion, (t1 - t0) / steps, fastest)
     # Python's numbers would be part of the program.
     span = jnp.asarray(t0, dtype=float), jnp.asarray(t1, dtype=float)
     tolerances = jnp.asarray(rtol, dtype=float), jnp.asarray(atol, dtype=float)
@@ -316,10 +319,19 @@ def _sampled(motion, amount, times: Array) -> tuple[Array, Array, Array]:
     return jax.vmap(lambda frame: frame.amounts)(frames), loads, turning
 
 
-def _warn_of_coarse_steps(model: Structure, motion, h: float, fastest: Array) -> None:
+def _warn(model: Structure, motion, h: float, fastest: Array) -> None:
+    """Warn of steps that are too long, and of a turn that is too fast for a soft body."""
     if not _concrete((model, motion)):
         return
-    period = float(2 * np.pi / _slowest(model))
+    slowest = float(_slowest(model))
+    period = 2 * np.pi / slowest
+    if model.geometric is None and concrete(fastest) and fastest > slowest:
+        warnings.warn(
+            f"The frame turns at up to {float(fastest):.3g} rad/s, faster than the body's slowest "
+            f"vibration ({slowest:.3g} rad/s), and without stiffening such a body diverges; set "
+            "geometric=True, for a reduced body in `reduce`.",
+            stacklevel=3,
+        )
     if h > COARSE * period:
         warnings.warn(
             f"The step of {h:.3g} s is {h / period:.2g} times the period of the slowest vibration "

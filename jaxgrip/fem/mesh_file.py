@@ -1,7 +1,9 @@
-"""Meshes from files, and results to files that ParaView opens; all of it through meshio."""
+"""Meshes from files, and results to files that ParaView opens."""
 
 import contextlib
 import io
+import re
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,8 +12,14 @@ from xml.etree import ElementTree
 import numpy as np
 
 from jaxgrip.fem.elements import Element, Hex8, Hex27, Tet4, Tet10
+from jaxgrip.fem.gmsh_file import read_gmsh
+from jaxgrip.fem.joined import check_joined
 from jaxgrip.fem.mesh import Mesh, mesh
+from jaxgrip.fem.raw_mesh import FIRST, Block, Group, RawMesh, by_name
+from jaxgrip.fem.vtu_size import check_vtu
 
+# Of what another program says is wrong with a file so many characters go into a sentence.
+LONGEST = 300
 ELEMENTS = {kind.meshio_name: kind for kind in (Hex8, Hex27, Tet4, Tet10)}
 
 
@@ -21,19 +29,22 @@ def read_mesh(path: str | Path, *, element: Element | None = None) -> Mesh:
     **Arguments:** `path`; `element`, a kind with the nodes of those in the file, such as
     `Hex8Incompatible()`; the plain one when not given.
 
-    **Returns:** a mesh with the coordinates of the file, taken as metres. Named groups of
-    surfaces are its faces; every named group is a set of nodes. Nodes of no solid element are
-    left out.
+    **Returns:** a mesh with the coordinates of the file, taken as metres. Groups of surfaces are
+    its faces; every group is a set of nodes. A group without a name is called by its number, as
+    in `"7"`. Where groups of several dimensions share a name, it is that of the surface, else of
+    the curve, else of the points; the others have their dimension appended (`"foot:volume"`).
+    Nodes of no solid element are left out.
 
     **Raises:** `FileNotFoundError`; `ValueError` when the file cannot be read, has no solid
-    elements, several kinds or an unknown kind of them (which is named), or a named surface that
-    is no face of them.
+    elements, several kinds or an unknown kind of them (which is named), a surface that is no face
+    of them, or nodes in the middle of edges or faces of elements that they do not belong to. Warns
+    of shared names, of groups with nodes of no solid element, and of elements that share a place
+    but no nodes.
     """
     path = Path(path)
     raw = _read(path)
     chosen = _kind(path, raw, element)
-    blocks = [i for i, block in enumerate(raw.cells) if block.dim == 3]
-    cells = np.concatenate([raw.cells[i].data for i in blocks])
+    cells = np.concatenate([block.nodes for block in raw.blocks if block.dim == 3])
     # Gmsh's older format repeats elements that are in several groups.
     first = np.unique(np.sort(cells, axis=1), axis=0, return_index=True)[1]
     cells = cells[np.sort(first)]
@@ -42,17 +53,27 @@ def read_mesh(path: str | Path, *, element: Element | None = None) -> Mesh:
     number = np.full(len(raw.points), -1)
     number[used] = np.arange(len(used))
     faces, points = {}, {}
-    for name, members in _groups(raw).items():
-        nodes = np.unique(np.concatenate([part.ravel() for _, part in members]))
-        points[name] = number[nodes][number[nodes] >= 0]
-        surfaces = [number[part] for dim, part in members if dim == 2]
+    for name, group in by_name(path, raw.groups).items():
+        nodes = number[group.nodes]
+        if (nodes < 0).any():
+            warnings.warn(
+                f"Of the group {name!r} of the mesh file {path} {(nodes < 0).sum()} of "
+                f"{len(nodes)} nodes belong to no solid element and are left out.",
+                stacklevel=2,
+            )
+        if (nodes < 0).all():
+            continue
+        points[name] = nodes[nodes >= 0]
+        surfaces = [number[part.nodes] for part in group.parts if part.dim == 2]
         if surfaces:
             faces[name] = _match(path, name, surfaces, cells, chosen)
-    for name, nodes in raw.point_sets.items():
-        points[name] = number[nodes][number[nodes] >= 0]
-    return mesh(
-        np.asarray(raw.points, dtype=float)[used], cells, chosen, faces=faces, points=points
-    )
+    places = raw.points[used]
+    try:
+        found = mesh(places, cells, chosen, faces=faces, points=points)
+    except ValueError as error:
+        raise ValueError(f"The mesh file {path} is no mesh. {error}") from None
+    check_joined(path, places, cells, chosen)
+    return found
 
 
 def write_vtu(
@@ -135,32 +156,122 @@ def _fields(data: Mapping[str, Any] | None, length: int, what: str) -> dict[str,
     return fields
 
 
-def _read(path: Path):
+def _read(path: Path) -> RawMesh:
+    if not path.exists():
+        raise FileNotFoundError(f"There is no mesh file {path}.")
+    try:
+        if path.suffix.lower() == ".msh":
+            return read_gmsh(path)
+        if path.suffix.lower() == ".vtu":
+            check_vtu(path)
+        if path.suffix.lower() == ".inp":
+            _check_abaqus(path)
+        return _from_meshio(path)
+    except (ValueError, OSError, ElementTree.ParseError) as error:
+        reason = str(error).strip().rstrip(".") or type(error).__name__
+        raise ValueError(f"The mesh file {path} cannot be read ({reason[:LONGEST]}).") from error
+
+
+def _check_abaqus(path: Path) -> None:
+    """Raise `ValueError` for what meshio reads wrongly, and warn of surfaces, which it leaves out.
+
+    It keeps the last of several lists of nodes, gives a set named with some lists of elements to
+    others, and follows files that include each other without end.
+    """
+    lines = re.findall(r"^\*(?!\*)(.*)$", path.read_text(errors="replace"), re.MULTILINE)
+    keys = [line.partition(",")[0].strip().upper() for line in lines]
+    for key, most in (("NODE", 1), ("INSTANCE", 1), ("INCLUDE", 0)):
+        if keys.count(key) > most:
+            raise ValueError(
+                f"it has {keys.count(key)} *{key} lines, of which at most {most} can be read; "
+                "bring all into one list of nodes in one file"
+            )
+    elements = [line for line, key in zip(lines, keys, strict=True) if key == "ELEMENT"]
+    sets = [re.findall(r"ELSET\s*=\s*([^,]+)", line.upper()) for line in elements]
+    named = [name.strip() for found in sets for name in found]
+    if named and (len(named) < len(sets) or len(set(named)) < len(named)):
+        raise ValueError(
+            "some of its lists of elements have no ELSET, or the same one; give each its own, or "
+            "none and use *ELSET"
+        )
+    if "SURFACE" in keys:
+        warnings.warn(
+            f"The mesh file {path} has {keys.count('SURFACE')} *SURFACE definitions, which are not "
+            "read; use sets of nodes, or elements on the surface in an ELSET.",
+            stacklevel=4,
+        )
+
+
+def _from_meshio(path: Path) -> RawMesh:
     """The file as meshio has it, which prints and ends the program where it cannot read one."""
     import meshio
 
-    if not path.exists():
-        raise FileNotFoundError(f"There is no mesh file {path}.")
     said = io.StringIO()
     try:
         with contextlib.redirect_stdout(said), contextlib.redirect_stderr(io.StringIO()):
-            return meshio.read(path)
+            raw = meshio.read(path)
     except (Exception, SystemExit) as error:
         heard = said.getvalue().strip().splitlines()
-        reason = heard[-1] if heard else f"{type(error).__name__}: {error}"
-        raise ValueError(f"The mesh file {path} cannot be read ({reason}).") from error
+        raise ValueError(heard[-1] if heard else f"{type(error).__name__}: {error}") from error
+    points = np.asarray(raw.points, dtype=float)
+    if points.shape[1:] != (3,):
+        raise ValueError(f"its nodes have {points.shape[-1]} coordinates; solids need 3")
+    blocks = [
+        Block(block.type, block.dim, np.asarray(block.data, dtype=int).reshape(len(block.data), -1))
+        for block in raw.cells
+        if not block.type.startswith(("poly", "VTK_"))
+    ]
+    if len(blocks) < len(raw.cells):
+        odd = next(block.type for block in raw.cells if block.type.startswith(("poly", "VTK_")))
+        raise ValueError(f"it has elements of the type {odd}")
+    groups = [
+        Group(name, 0, [Block("vertex", 0, np.asarray(nodes, dtype=int).reshape(-1, 1))])
+        for name, nodes in raw.point_sets.items()
+        if len(nodes)
+    ]
+    for name, sets in raw.cell_sets.items():
+        pairs = zip(blocks, sets, strict=True)
+        parts = [_part(block, index) for block, index in pairs if index is not None and len(index)]
+        if parts:
+            dims = {part.dim for part in parts}
+            groups.append(Group(name, next(dim for dim in FIRST if dim in dims), parts))
+    return RawMesh(points, blocks, [*groups, *_numbered(raw, blocks)])
 
 
-def _kind(path: Path, raw, element: Element | None) -> Element:
-    found = sorted({block.type for block in raw.cells if block.dim == 3 and len(block.data)})
+def _part(block: Block, index) -> Block:
+    return block._replace(nodes=block.nodes[np.asarray(index, dtype=int)])
+
+
+def _numbered(raw, blocks: list[Block]) -> list[Group]:
+    """Groups by numbers on the elements, as Gmsh, Medit and Nastran have them."""
+    named = {
+        (int(entry[1]), int(entry[0])): name
+        for name, entry in raw.field_data.items()
+        if np.shape(entry) == (2,)
+    }
+    groups: dict[tuple[str, int], list[Block]] = {}
+    for key in ("gmsh:physical", "medit:ref", "nastran:ref"):
+        for block, tags in zip(blocks, raw.cell_data.get(key, ()), strict=False):
+            for tag in np.unique(np.asarray(tags)):
+                if tag != 0:
+                    name = named.get((block.dim, int(tag)), str(int(tag)))
+                    part = _part(block, np.flatnonzero(np.ravel(tags) == tag))
+                    groups.setdefault((name, block.dim), []).append(part)
+    return [Group(name, dim, parts) for (name, dim), parts in groups.items()]
+
+
+def _kind(path: Path, raw: RawMesh, element: Element | None) -> Element:
+    found = sorted({block.type for block in raw.blocks if block.dim == 3 and len(block.nodes)})
     if not found:
-        others = ", ".join(sorted({block.type for block in raw.cells})) or "no elements at all"
+        others = ", ".join(sorted({block.type for block in raw.blocks})) or "no elements at all"
         raise ValueError(f"The mesh file {path} has no solid elements, but {others}.")
     unknown = [name for name in found if name not in ELEMENTS]
     if unknown:
+        incomplete = unknown[0] == "hexahedron20"
+        remedy = " Gmsh makes hexahedron27 with Mesh.SecondOrderIncomplete = 0." * incomplete
         raise ValueError(
             f"The mesh file {path} has elements of the type {unknown[0]}; there are "
-            f"{', '.join(ELEMENTS)}."
+            f"{', '.join(ELEMENTS)}.{remedy}"
         )
     if len(found) > 1:
         raise ValueError(
@@ -176,30 +287,6 @@ def _kind(path: Path, raw, element: Element | None) -> Element:
     return element
 
 
-def _groups(raw) -> dict[str, list[tuple[int, np.ndarray]]]:
-    """Named groups as pairs of a dimension and nodes (elements, nodes of one)."""
-    groups: dict[str, list[tuple[int, np.ndarray]]] = {}
-    named = {name: sets for name, sets in raw.cell_sets.items() if not name.startswith("gmsh:")}
-    tags = raw.cell_data.get("gmsh:physical")
-    if not named and tags is not None:
-        named = {
-            name: [
-                np.flatnonzero((block.dim == dim) & (tag == number))
-                for block, tag in zip(raw.cells, tags, strict=True)
-            ]
-            for name, (number, dim) in raw.field_data.items()
-        }
-    for name, sets in named.items():
-        members = [
-            (block.dim, block.data[np.asarray(index, dtype=int)])
-            for block, index in zip(raw.cells, sets, strict=True)
-            if index is not None and len(index)
-        ]
-        if members:
-            groups[name] = members
-    return groups
-
-
 def _match(
     path: Path, name: str, surfaces: list[np.ndarray], cells: np.ndarray, element: Element
 ) -> np.ndarray:
@@ -212,6 +299,6 @@ def _match(
     if missing:
         raise ValueError(
             f"The surface {name!r} of the mesh file {path} is in {missing} places no face of a "
-            "solid element."
+            "solid element; surfaces and solids must be meshed together, to the same order."
         )
     return np.stack(np.divmod([known[key] for key in wanted], len(local)), axis=1)

@@ -1,5 +1,6 @@
 """Equilibrium and vibration of bodies whose frame turns steadily."""
 
+import warnings
 from typing import NamedTuple
 
 import equinox as eqx
@@ -23,32 +24,45 @@ TOLERANCE = 1e-11
 INVERSE_STEPS = 4
 
 
-def rotating_equilibrium(body: Body, omega, *, geometric: bool = False) -> Float[Array, "n d"]:
+def rotating_equilibrium(body: Body, omega, *, geometric: bool = True) -> Float[Array, "n d"]:
     """Displacements [m] at rest in a frame that turns steadily about an axis through its origin.
 
     Solves (K + K_ω + K_g(u)) u = h with K_ω = ∫ρ Nᵀ ω x ω x N, which softens, and
-    h = -∫ρ Nᵀ ω x ω x R; K_g, the geometric stiffness by the stress of u, is left out unless
-    `geometric`. Works on the host with SciPy, so it is neither traced nor differentiated.
+    h = -∫ρ Nᵀ ω x ω x R; K_g, the geometric stiffness by the stress of u, is left out where
+    `geometric` is False. Works on the host with SciPy, so it is neither traced nor differentiated.
 
     **Arguments:** `omega` (3,), angular velocity in body axes [rad/s].
 
     **Raises:** `ValueError` when the supports leave a rigid motion; `RuntimeError` when no
-    equilibrium is found, since the body turns too fast for linear elasticity.
+    equilibrium is found, since the body turns too fast for linear elasticity. Warns where the
+    body turns faster than its slowest vibration and `geometric` is False: that equilibrium is
+    none a body stays in.
 
     Source: 000a (4.47).
     """
-    return _equilibrium(body, _terms(body, omega), geometric)[0]
+    terms = _terms(body, omega)
+    if not geometric:
+        elastic, mass = (m.to_scipy(body.free) for m in (terms.elastic, terms.mass))
+        slowest, speed = _lowest_speed(_factorise(elastic), mass), np.linalg.norm(omega)
+        if speed > slowest:
+            warnings.warn(
+                f"The body turns at {speed:.3g} rad/s, faster than its slowest vibration "
+                f"({slowest:.3g} rad/s); without stiffening it leaves this equilibrium. Take "
+                "geometric=True.",
+                stacklevel=2,
+            )
+    return _equilibrium(body, terms, geometric)[0]
 
 
 def rotating_frequencies(
-    body: Body, omega, k: int, *, geometric: bool = False
+    body: Body, omega, k: int, *, geometric: bool = True
 ) -> Complex[np.ndarray, " k"]:
     """Eigenvalues λ [1/s] of small vibrations about `rotating_equilibrium`.
 
     Solves (λ² M + λ (D + G) + K + K_ω + K_g) v = 0 with Coriolis' matrix G = ∫ρ Nᵀ 2 ω x N and
-    the damping D of the body; K_g only if `geometric`. Without it fast bodies become unstable,
-    which real ones do not. Works on the host: densely up to 300 freedoms, with ARPACK on the
-    factorised stiffness above; neither traced nor differentiated.
+    the damping D of the body; K_g unless `geometric` is False. Without it fast bodies become
+    unstable, which real ones do not. Works on the host: densely up to 300 freedoms, with ARPACK
+    on the factorised stiffness above; neither traced nor differentiated.
 
     **Arguments:** `omega` (3,), angular velocity in body axes [rad/s]; `k`, number of
     eigenvalues.

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, Int
 
-from jaxgrip.checks import check_shape
+from jaxgrip.checks import numbers
 from jaxgrip.fem.body import Body
 from jaxgrip.fem.elements.element import Element
 from jaxgrip.fem.elements.solid import Rule, Solid, as_solid, stress_tensor
@@ -21,7 +21,7 @@ from jaxgrip.solve import dense
 
 
 @eqx.filter_jit
-def strain(body: Body, u: Float[Array, "n 3"]) -> Float[Array, "elements points 6"]:
+def strain(body: Body, u: Float[Array, "n d"]) -> Float[Array, "elements points 6"]:
     """Strain of the displacements u [m] at the Gauss points of each element; solids only.
 
     **Raises:** `ValueError` for beams and for displacements of a wrong shape.
@@ -29,20 +29,22 @@ def strain(body: Body, u: Float[Array, "n 3"]) -> Float[Array, "elements points 
     Source: 000a (3.12), (3.13).
     """
     element, topology = _solid(body), body.mesh.topology
-    check_shape("The displacements u", u, body.free.shape)
+    u = numbers("The displacements u", u, body.free.shape)
     one = jax.vmap(lambda x, ue: element.strain(x, ue, body.material, element.stiffness_rule))
     return one(body.mesh.cell_nodes, u[topology.cells])
 
 
 @eqx.filter_jit
-def stress(body: Body, u: Float[Array, "n 3"]) -> Float[Array, "elements points 6"]:
+def stress(body: Body, u: Float[Array, "n d"]) -> Float[Array, "elements points 6"]:
     """Stress [Pa] of the displacements u [m] at the Gauss points of each element; solids only.
 
     **Raises:** as `strain` does.
 
     Source: 000a (3.24), (3.25).
     """
-    return body.material.stress(strain(body, u))
+    # The material of beams has no stress: `strain` says so first.
+    found = strain(body, u)
+    return body.material.stress(found)
 
 
 @eqx.filter_jit
@@ -55,7 +57,14 @@ def at_nodes(body: Body, values: Float[Array, "elements points *rest"]) -> Float
 
     Source: 000a section 6, number 5; the fit: Barlow, Int. J. Numer. Meth. Eng. 10 (1976) 243.
     """
-    topology, matrix = body.mesh.topology, _extrapolation(type(_solid(body)))
+    element, topology = _solid(body), body.mesh.topology
+    matrix, values = _extrapolation(type(element)), numbers("The values", values)
+    points = (len(topology.cells), len(element.stiffness_rule.points))
+    if values.shape[:2] != points:
+        raise ValueError(
+            f"The values have the shape {values.shape}; it must begin with {points}, the elements "
+            "and their Gauss points."
+        )
     local = jnp.einsum("np,ep...->en...", matrix, values)
     count = np.bincount(topology.cells.ravel()).astype(float)
     zero = jnp.zeros((topology.n_nodes, *values.shape[2:]), values.dtype)
@@ -120,7 +129,7 @@ class Peak(NamedTuple):
 @eqx.filter_jit
 def peak(
     body: Body,
-    u: Float[Array, "t n 3"],
+    u: Float[Array, "t n d"],
     quantity: Callable[[Float[Array, "*points 6"]], Float[Array, "*points"]] = von_mises,
     *,
     batch_size: int = 32,
@@ -130,8 +139,17 @@ def peak(
     **Arguments:** `u` (t, n, 3), displacements at many times [m]; `quantity`, function of the
     stress; `batch_size`, how many times are worked off together: memory grows with it, not with
     the length of the series.
+
+    **Raises:** `ValueError` for beams and for displacements of a wrong shape.
     """
-    count = u.shape[0]
+    _solid(body)
+    u = numbers("The displacements u", u)
+    count = u.shape[0] if u.ndim == 3 else 0
+    if not count or u.shape[1:] != body.free.shape:
+        raise ValueError(
+            f"The displacements u have the shape {u.shape}; it must be (times, "
+            f"{body.free.shape[0]}, 3) with one time at least."
+        )
     size = min(batch_size, count)
     groups = -(-count // size)
     # Repeating the last time fills up the last group and changes no maximum.

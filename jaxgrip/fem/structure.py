@@ -11,6 +11,7 @@ from jaxtyping import Array, Float
 
 from jaxgrip.fem import block_tridiagonal
 from jaxgrip.fem.body import Body, Rayleigh
+from jaxgrip.fem.elements.solid import Solid
 from jaxgrip.fem.inertia import FrameMotion, Inertia, inertia
 from jaxgrip.fem.matrices import geometric_stiffness, stiffness
 from jaxgrip.fem.sparse import NodeMatrix
@@ -105,4 +106,6 @@ def motion_stiffness(body: Body) -> Float[Array, "12 width n d d"]:
     without elastic acceleration, so it is linear in them.
     """
     static = responses(body, inertia(body).patterns())
-    return jax.lax.map(lambda u: geometric_stiffness(body, u).blocks, static)
+    # In solids it is the same in all three directions, so one number a pair of nodes holds it.
+    size = 1 if isinstance(body.mesh.element, Solid) else body.dofs
+    return jax.lax.map(lambda u: geometric_stiffness(body, u).blocks[..., :size, :size], static)

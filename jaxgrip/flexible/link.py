@@ -100,7 +100,7 @@ def elastic_link(
     shapes: Float[Array, "k n d"],
     faces: Sequence[str] = ("x1",),
     *,
-    stiffening: bool = False,
+    stiffening: bool = True,
 ) -> ElasticLink:
     """The numbers of an elastic body that moves in given shapes.
 
@@ -111,8 +111,9 @@ def elastic_link(
     - `body`: clamped where its joint holds it, its nodes in the frame of the link.
     - `shapes` (k, n, d): displacements, zero where the body is held; `shapes` makes them.
     - `faces`: those that carry a joint or whose motion is wanted; one node or several of beams.
-    - `stiffening`: include displacements of second order (solids only), so that fast rotation
-      and forces along the link stiffen it.
+    - `stiffening`: whether to include displacements of second order, by which fast rotation and
+      forces along the link stiffen it. Without them a link that turns faster than its slowest
+      vibration diverges; k shapes cost k (k + 1) / 2 static solutions when the link is made.
 
     **Returns:** the `ElasticLink`.
 
@@ -167,8 +168,12 @@ def _second_order(body: Body, phi: Float[Array, "k n d"]) -> Float[Array, "k k n
     def force(u, v):
         return jax.jvp(jax.grad(cubic_energy), (u,), (v,))[1]
 
-    f = jax.vmap(jax.vmap(force, (None, 0)), (0, None))(phi, phi)
-    return -responses(body, f.reshape(-1, *body.free.shape)).reshape(f.shape)
+    # The order of two shapes does not matter.
+    first, second = np.triu_indices(len(phi))
+    psi = -responses(body, jax.vmap(force)(phi[first], phi[second]))
+    place = np.zeros((len(phi), len(phi)), dtype=int)
+    place[first, second] = place[second, first] = np.arange(len(first))
+    return psi[place]
 
 
 def _stiffening(

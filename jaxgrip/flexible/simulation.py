@@ -1,15 +1,19 @@
 """Motion in time through diffrax."""
 
+import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import diffrax
+import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
-from jaxgrip.checks import check_times
-from jaxgrip.flexible.bodies import bodies
-from jaxgrip.flexible.dynamics import accelerations, check_state
+from jaxgrip.checks import check_times, concrete, numbers, positive
+from jaxgrip.fem.modes import rayleigh_ritz
+from jaxgrip.flexible.bodies import bodies, geometry, velocities
+from jaxgrip.flexible.dynamics import accelerations
 from jaxgrip.flexible.tree import FlexibleTree
 from jaxgrip.solve.linear import LU
 
@@ -78,11 +82,23 @@ def simulate(
 
     **Returns:** `Motion` at the times; differentiable in numbers and initial state.
 
-    **Raises:** `ValueError` for another shape and for times not finite or not increasing; an error
-    from diffrax when the step limit is reached or the state stops being finite.
+    **Raises:** `ValueError` for a state of another shape or not finite, for times or jumps not
+    finite or not increasing, tolerances that are not positive, and a torque of another shape; an
+    error from diffrax when the step limit is reached or the state stops being finite. Warns when a
+    link without displacements of second order turned faster than its slowest vibration.
     """
-    check_state(model, q0=q0, eta0=eta0, qd0=qd0, etad0=etad0)
+    q0, qd0 = numbers("q0", q0, (model.n,)), numbers("qd0", qd0, (model.n,))
+    eta0, etad0 = numbers("eta0", eta0, (model.k,)), numbers("etad0", etad0, (model.k,))
+    times = jnp.asarray(times, dtype=float)
     check_times(times)
+    rtol, atol = positive("rtol", rtol, ()), positive("atol", atol, ())
+    if jumps is not None:
+        jumps = jnp.asarray(jumps, dtype=float)
+        check_times(jumps, "jumps")
+    if torque is not None:
+        shape = jax.eval_shape(torque, times[0], q0, eta0, qd0, etad0).shape
+        if shape != (model.n,):
+            raise ValueError(f"The torque has the shape {shape}; it must be {(model.n,)}.")
     frequencies = [
         jnp.sqrt(jnp.diagonal(link.stiffness) / jnp.diagonal(link.modal_mass))
         for link in model.links
@@ -105,4 +121,36 @@ def simulate(
         adjoint=diffrax.RecursiveCheckpointAdjoint() if adjoint is None else adjoint,
         max_steps=max_steps,
     )
-    return Motion(times, *_split(model.n, solution.ys / scale[None]))
+    motion = Motion(times, *_split(model.n, solution.ys / scale[None]))
+    _warn_of_fast_turns(model, motion)
+    return motion
+
+
+def _warn_of_fast_turns(model: FlexibleTree, motion: Motion) -> None:
+    soft = [k for k, link in enumerate(model.links) if link.stiffening is None]
+    if not soft or not all(map(concrete, jax.tree.leaves((model, motion)))):
+        return
+    turning, slowest = (np.asarray(x) for x in _turning(model, motion))
+    for k in soft:
+        if turning[k] > slowest[k]:
+            warnings.warn(
+                f"Link {model.tree.names[model.elastic[k]]!r} turned at up to {turning[k]:.3g} "
+                f"rad/s, faster than its slowest vibration ({slowest[k]:.3g} rad/s), and without "
+                "displacements of second order such a link diverges; make it with stiffening=True.",
+                stacklevel=3,
+            )
+
+
+@jax.jit
+def _turning(model: FlexibleTree, motion: Motion) -> tuple[Array, Array]:
+    """Of each link the fastest turn of its frame and its slowest vibration [rad/s]."""
+    b = bodies(model)
+
+    def turns(q, eta, qd, etad):
+        rates = jnp.concatenate([qd, etad])[:, None]
+        velocity = velocities(b, geometry(b, q, eta), rates, jnp.zeros((3, 1)))
+        return jnp.sum(velocity[np.array(model.elastic), :3, 0] ** 2, axis=1)
+
+    fastest = jnp.sqrt(jnp.max(jax.vmap(turns)(*motion[1:]), axis=0))
+    lowest = [rayleigh_ritz(link.stiffness, link.modal_mass)[0][0] for link in model.links]
+    return fastest, jnp.sqrt(jnp.stack(lowest))

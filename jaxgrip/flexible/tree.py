@@ -133,7 +133,9 @@ def _check_inertia(tree: Tree, name: str, link: ElasticLink) -> None:
 
     whole = pseudo(np.asarray(tree.mass[i]), first, second)
     part = pseudo(*(np.asarray(x) for x in (link.mass, link.first, link.second)))
-    scale = 1 / np.sqrt(np.abs(np.diag(part)) + np.abs(np.diag(whole)))
+    size = np.abs(np.diag(part)) + np.abs(np.diag(whole))
+    # A link in a plane has no extent across it.
+    scale = 1 / np.sqrt(np.where(size > 0, size, 1.0))
     if np.linalg.eigvalsh((whole - part) * np.outer(scale, scale)).min() < -_EXCESS:
         raise ValueError(
             f"The elastic link {name!r} (mass {float(link.mass):.4g} kg) has more inertia than the "

@@ -1,3 +1,6 @@
+import base64
+import struct
+import zlib
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -153,3 +156,140 @@ def test_fields_of_another_length(tmp_path):
         jg.fem.write_vtu(tmp_path / "x.vtu", mesh, cell_data={"S": jnp.zeros(2)})
     with pytest.raises(ValueError, match=r"'U' has the shape \(2, 8, 3\); there are 3 times"):
         jg.fem.write_vtu_series(tmp_path / "x.pvd", mesh, range(3), {"U": np.zeros((2, 8, 3))})
+
+
+def packed(data, size=None, appended=False):
+    """A block of bytes as VTK packs it, its size in the header given or true."""
+    packed = zlib.compress(data, 9)
+    header = struct.pack("<4I", 1, len(data) if size is None else size, 0, len(packed))
+    if appended:
+        return header + packed
+    return (base64.b64encode(header) + base64.b64encode(packed)).decode()
+
+
+def vtu(path, field, pieces=1):
+    """One tetrahedron, and a field as given at its nodes."""
+    connectivity = packed(np.arange(4, dtype="<i4").tobytes())
+    points = packed(np.asarray(jg.fem.Tet4.nodes, dtype="<f8").tobytes())
+    offsets, types = (packed(np.array([k], dtype="<i4").tobytes()) for k in (4, 10))
+    piece = f"""<Piece NumberOfPoints="4" NumberOfCells="1"><Points>
+<DataArray type="Float64" NumberOfComponents="3" format="binary">{points}</DataArray></Points>
+<Cells><DataArray type="Int32" Name="connectivity" format="binary">{connectivity}</DataArray>
+<DataArray type="Int32" Name="offsets" format="binary">{offsets}</DataArray>
+<DataArray type="Int32" Name="types" format="binary">{types}</DataArray></Cells>
+<PointData><DataArray type="Int8" Name="T" {field}</DataArray></PointData></Piece>"""
+    path.write_text(
+        '<VTKFile type="UnstructuredGrid" version="0.1" byte_order="LittleEndian" '
+        'compressor="vtkZLibDataCompressor"><UnstructuredGrid>'
+        f"{piece * pieces}</UnstructuredGrid></VTKFile>"
+    )
+    return path
+
+
+def test_vtu_that_unpacks_to_more_than_fits(tmp_path, monkeypatch):
+    """4 GB in 4 MB of blocks of zeros, counted from the headers: nothing is unpacked."""
+    many = 4096
+    packed_block = zlib.compress(bytes(2**20), 9)
+    header = struct.pack("<3I", many, 2**20, 0) + struct.pack("<I", len(packed_block)) * many
+    text = base64.b64encode(header) + base64.b64encode(packed_block * many)
+    path = vtu(tmp_path / "bomb.vtu", f'format="binary">{text.decode()}')
+    monkeypatch.setattr(zlib, "decompress", None)
+    with pytest.raises(ValueError, match=r"would unpack to 4\.29e\+09 bytes from .*1\.07e\+09 are"):
+        jg.fem.read_mesh(path)
+
+
+def test_vtu_whose_header_understates(tmp_path, monkeypatch):
+    monkeypatch.setattr(zlib, "decompress", None)
+    path = vtu(tmp_path / "lie.vtu", f'format="binary">{packed(bytes(10**7), size=4)}')
+    with pytest.raises(ValueError, match=r"unpacks to more than the 4 bytes it says"):
+        jg.fem.read_mesh(path)
+    head = struct.pack("<4I", 2**31, 1, 0, 1)
+    path = vtu(tmp_path / "long.vtu", f'format="binary">{base64.b64encode(head).decode()}')
+    with pytest.raises(ValueError, match=r"has 2147483648 blocks, more than"):
+        jg.fem.read_mesh(path)
+
+
+def test_vtu_in_appended_blocks(tmp_path):
+    """As ParaView writes: raw bytes behind the tree."""
+    path = vtu(tmp_path / "raw.vtu", 'format="appended" offset="0">')
+    good = path.read_bytes()
+
+    def with_data(data):
+        tail = b'<AppendedData encoding="raw">_' + data + b"\n</AppendedData></VTKFile>"
+        path.write_bytes(good.replace(b"</VTKFile>", tail))
+        return path
+
+    from jaxgrip.fem.vtu_size import check_vtu
+
+    check_vtu(with_data(packed(bytes(4), appended=True)))
+    with pytest.raises(ValueError, match=r"would unpack to 4e\+09 bytes"):
+        check_vtu(with_data(packed(bytes(4), size=4 * 10**9, appended=True)))
+
+
+def test_vtu_of_several_pieces(tmp_path):
+    """meshio would give the last one only."""
+    field = f'format="binary">{packed(bytes(4))}'
+    np.testing.assert_array_equal(
+        jg.fem.read_mesh(vtu(tmp_path / "1.vtu", field)).nodes, jg.fem.Tet4.nodes
+    )
+    with pytest.raises(ValueError, match=r"has 2 pieces.*merge them"):
+        jg.fem.read_mesh(vtu(tmp_path / "2.vtu", field, pieces=2))
+
+
+def test_numbers_of_groups_in_vtu(tmp_path):
+    """Groups by number, as meshio converts Gmsh's files."""
+    mesh = jg.fem.box_mesh(2.0, 1.0, 1.0, 2, 1, 1)
+    x = np.asarray(mesh.nodes)
+    cells = [
+        ("hexahedron", mesh.topology.cells),
+        ("quad", [np.flatnonzero(x[:, 0] == 0)[[0, 1, 3, 2]]]),
+    ]
+    tags = {"gmsh:physical": [np.array([3, 0]), np.array([3])]}
+    meshio.write(tmp_path / "tags.vtu", meshio.Mesh(x, cells, cell_data=tags))
+    with pytest.warns(UserWarning, match="2 groups called '3'"):
+        read = jg.fem.read_mesh(tmp_path / "tags.vtu")
+    assert set(np.asarray(read.nodes)[read.topology.point_set("3"), 0]) == {0.0}
+    assert set(np.asarray(read.nodes)[read.topology.point_set("3:volume"), 0]) == {0.0, 1.0}
+    assert list(read.topology.faces) == ["3"]
+
+
+ABAQUS = """*NODE
+1, 0, 0, 0
+2, 1, 0, 0
+3, 0, 1, 0
+4, 0, 0, 1
+*ELEMENT, TYPE=C3D4
+1, 1, 2, 3, 4
+*NSET, NSET=foot
+1, 2, 3
+*ELSET, ELSET=foot
+1
+"""
+
+
+def test_abaqus_sets(tmp_path):
+    """A set of nodes and one of elements may share a name."""
+    path = tmp_path / "tet.inp"
+    path.write_text(ABAQUS)
+    with pytest.warns(UserWarning, match=r"here 'foot' is the point, and there is 'foot:volume'"):
+        mesh = jg.fem.read_mesh(path)
+    assert len(mesh.topology.point_set("foot")) == 3
+    assert len(mesh.topology.point_set("foot:volume")) == 4
+    path.write_text(ABAQUS.replace("ELSET=foot", "ELSET=all") + "*SURFACE, NAME=top\n1, S1\n")
+    with pytest.warns(UserWarning, match=r"1 \*SURFACE definitions, which are not read"):
+        jg.fem.read_mesh(path)
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ("*NODE\n5, 0, 0, 2\n", r"has 2 \*NODE lines, of which at most 1"),
+        ("*INCLUDE, INPUT=tet.inp\n", r"has 1 \*INCLUDE lines, of which at most 0"),
+        ("*ELEMENT, TYPE=S3, ELSET=skin\n2, 1, 2, 3\n", r"lists of elements have no ELSET"),
+    ],
+)
+def test_abaqus_files_that_would_be_read_wrongly(more, message, tmp_path):
+    path = tmp_path / "tet.inp"
+    path.write_text(ABAQUS + more)
+    with pytest.raises(ValueError, match=message):
+        jg.fem.read_mesh(path)

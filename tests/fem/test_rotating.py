@@ -1,3 +1,5 @@
+import contextlib
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -39,17 +41,17 @@ def slender(element, h=0.025):
 
 def test_solid_link_in_rotating_frames(link):
     """Section 7.4: bending along and across the axis of the spin, and whirl about its own axis."""
-    first = jg.fem.rotating_frequencies(link, np.zeros(3), 2)
+    first = jg.fem.rotating_frequencies(link, np.zeros(3), 2, geometric=False)
     np.testing.assert_allclose(first.imag, 13346.541, atol=6e-4)
     for speed, lag in ((1000.0, 13307.7), (5000.0, 12344.0), (10000.0, 8752.9)):
-        values = jg.fem.rotating_frequencies(link, speed * Z, 2)
+        values = jg.fem.rotating_frequencies(link, speed * Z, 2, geometric=False)
         assert np.abs(values.real).max() < 1e-6
         assert abs(values[0].imag - lag) < 0.06
         assert values[0].imag < np.sqrt(13346.541**2 - speed**2)
         # Along the axis only the turn of the sections feels the spin.
         assert abs(values[1].imag / 13346.541 - 1) < 3e-3
     for speed, whirl in ((1000.0, [12354.0, 14338.5]), (5000.0, [8378.0, 18300.6])):
-        values = jg.fem.rotating_frequencies(link, speed * X, 2)
+        values = jg.fem.rotating_frequencies(link, speed * X, 2, geometric=False)
         assert np.abs(values.real).max() < 1e-6
         np.testing.assert_allclose(values.imag, whirl, atol=0.06)
 
@@ -59,11 +61,11 @@ def test_beams_without_stiffening():
     body = slender("EulerBernoulli", h=0.005)
     w1 = jg.fem.rotating_frequencies(body, np.zeros(3), 1)[0].imag
     for ratio in (0.3, 0.7):
-        lag, flap = jg.fem.rotating_frequencies(body, ratio * w1 * Z, 2).imag
+        lag, flap = jg.fem.rotating_frequencies(body, ratio * w1 * Z, 2, geometric=False).imag
         np.testing.assert_allclose([lag / w1, flap / w1], [np.sqrt(1 - ratio**2), 1], rtol=2e-5)
-        whirl = jg.fem.rotating_frequencies(body, ratio * w1 * X, 2).imag
+        whirl = jg.fem.rotating_frequencies(body, ratio * w1 * X, 2, geometric=False).imag
         np.testing.assert_allclose(whirl / w1, [1 - ratio, 1 + ratio], rtol=3e-5)
-    values = jg.fem.rotating_frequencies(body, 1.5 * w1 * Z, 3)
+    values = jg.fem.rotating_frequencies(body, 1.5 * w1 * Z, 3, geometric=False)
     growth = np.abs(values - np.sqrt(1.5**2 - 1) * w1)
     assert growth.min() < 1e-4 * w1
 
@@ -74,16 +76,16 @@ def test_centrifugal_stiffening(element):
     body = slender(element)
     w1 = jg.fem.rotating_frequencies(body, np.zeros(3), 1)[0].imag
     speed = 0.2 * w1
-    lag, flap = jg.fem.rotating_frequencies(body, speed * Z, 2, geometric=True).imag
+    lag, flap = jg.fem.rotating_frequencies(body, speed * Z, 2).imag
     assert abs((flap**2 - w1**2) / speed**2 - 1.193) < 0.01
     assert abs((lag**2 - w1**2) / speed**2 - 0.193) < 0.01
 
 
 def test_sparse_and_dense_eigenvalues_agree(monkeypatch):
     body = slender("Timoshenko")
-    dense = jg.fem.rotating_frequencies(body, np.array([30.0, 20.0, 50.0]), 3, geometric=True)
+    dense = jg.fem.rotating_frequencies(body, np.array([30.0, 20.0, 50.0]), 3)
     monkeypatch.setattr(rotating, "DENSE_LIMIT", 0)
-    sparse = jg.fem.rotating_frequencies(body, np.array([30.0, 20.0, 50.0]), 3, geometric=True)
+    sparse = jg.fem.rotating_frequencies(body, np.array([30.0, 20.0, 50.0]), 3)
     np.testing.assert_allclose(sparse.imag, dense.imag, rtol=1e-9)
 
 
@@ -105,7 +107,7 @@ def test_rotating_bar():
     bar = jg.fem.Body(jg.fem.box_mesh(0.06, 0.01, 0.01, 40, 1, 1), material, clamp="x0")
     k = speed * np.sqrt(2700 / 7.22e10)
     exact = np.tan(k * 0.06) / k - 0.06
-    u = jg.fem.rotating_equilibrium(bar, speed * Z)
+    u = jg.fem.rotating_equilibrium(bar, speed * Z, geometric=False)
     np.testing.assert_allclose(u[-1, 0], exact, rtol=1e-6)
     np.testing.assert_allclose(exact, 6.740376e-5, rtol=1e-7)
     still = jg.fem.FrameMotion(jnp.zeros(3), jnp.asarray(speed * Z), jnp.zeros(3))
@@ -116,16 +118,21 @@ def test_rotating_bar():
 def test_spin_up_beam_at_rest_in_its_frame(spinning):
     """Extension ρA w² L³ / (3 EA); the lag frequency rises only with stiffening."""
     for geometric in (False, True):
-        u = jg.fem.rotating_equilibrium(spinning, 6 * Z, geometric=geometric)
+        said = contextlib.nullcontext()
+        if not geometric:
+            said = pytest.warns(UserWarning, match=r"turns at 6 rad/s, faster than its slowest")
+        with said:
+            u = jg.fem.rotating_equilibrium(spinning, 6 * Z, geometric=geometric)
         np.testing.assert_allclose(u[-1, 0], 5.143e-4, rtol=1e-3)
         assert np.abs(u[:, 1:]).max() < 1e-12
     stiff = [
-        jg.fem.rotating_frequencies(spinning, speed * Z, 1, geometric=True)[0].imag
+        jg.fem.rotating_frequencies(spinning, speed * Z, 1)[0].imag
         for speed in (0.0, 2.0, 4.0, 6.0)
     ]
     assert np.all(np.diff(stiff) > 0)
     soft = [
-        jg.fem.rotating_frequencies(spinning, speed * Z, 1)[0].imag for speed in (0.0, 1.0, 2.0)
+        jg.fem.rotating_frequencies(spinning, speed * Z, 1, geometric=False)[0].imag
+        for speed in (0.0, 1.0, 2.0)
     ]
     assert np.all(np.diff(soft) < 0)
 
@@ -177,9 +184,7 @@ def test_spin_up_in_time(spinning):
         z = jnp.asarray(Z)
         return jg.fem.FrameMotion(jnp.zeros(3), rate * z, acceleration * z)
 
-    run = jg.fem.simulate(
-        spinning, motion, 0.015, t1=18.0, geometric=True, save=lambda t, u, v: u[-1]
-    )
+    run = jg.fem.simulate(spinning, motion, 0.015, t1=18.0, save=lambda t, u, v: u[-1])
     extension, deflection = np.asarray(run.saved[:, :2]).T
     assert 0.5 < -deflection.min() < 0.6
     late = np.asarray(run.t) > 15
@@ -187,6 +192,36 @@ def test_spin_up_in_time(spinning):
     np.testing.assert_allclose(extension[late].mean(), 5.143e-4, rtol=1e-3)
     expected = ritz_tip(np.asarray(run.t))
     assert np.abs(deflection - expected).max() < 5e-3 * np.abs(expected).max()
+
+
+@pytest.mark.parametrize("reduced", [False, True])
+def test_faster_than_the_first_vibration(reduced):
+    """By default the lag vibration keeps Southwell's frequency, w² = w1² + 0.193 Ω²; without
+    stiffening it grows like cosh √(Ω² - w1²) t, and that is told beforehand."""
+    body = slender("EulerBernoulli", h=0.005)
+    mode = jg.fem.modes(body, 1)
+    w1, shape = float(mode.frequency[0]), mode.shape[0]
+    # Of the two bending modes of a square section the one in the plane of the turn.
+    shape = jnp.zeros_like(shape).at[:, [1, 5]].set(shape[:, [1, 5]])
+    # Much more than the sudden stretch by the turn gives through Coriolis' force.
+    shape = 1e-2 * shape / shape[-1, 1]
+    dual = jg.fem.mass(body) @ shape
+    speed, half = 1.5 * w1, np.pi / (w1 * np.sqrt(1 + 0.193 * 1.5**2))
+    turn = jg.fem.FrameMotion(jnp.zeros(3), speed * jnp.asarray(Z), jnp.zeros(3))
+
+    def share_of_the_mode(**options):
+        model = jg.fem.reduce(body, 6, **options) if reduced else body
+        run = jg.fem.simulate(
+            model, lambda t: turn, half / 60, t1=half, u0=shape, ts=[half / 2, half],
+            **({} if reduced else options),
+        )  # fmt: skip
+        return jnp.einsum("nd,tnd->t", dual, run.u) / jnp.vdot(dual, shape)
+
+    np.testing.assert_allclose(share_of_the_mode(), [0.0, -1.0], atol=0.04)
+    with pytest.warns(UserWarning, match=r"faster than the body's slowest vibration.*geometric=T"):
+        soft = share_of_the_mode(geometric=False)
+    grown = np.cosh(np.sqrt(1.5**2 - 1) * w1 * half * np.array([0.5, 1.0]))
+    np.testing.assert_allclose(soft, grown, rtol=0.02)
 
 
 def test_bad_input(spinning):

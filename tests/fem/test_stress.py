@@ -245,3 +245,27 @@ def test_bad_input():
     body = fem.Body(fem.box_mesh(1.0, 1.0, 1.0, 1, 1, 1), ALUMINIUM)
     with pytest.raises(ValueError, match=r"displacements u has the shape \(9, 3\)"):
         jg.fem.stress(body, jnp.zeros((9, 3)))
+
+
+def test_what_has_no_stress_gets_a_sentence():
+    steel = jg.fem.Isotropic(210e9, 0.3, 7850.0)
+    section = jg.fem.BeamSection.rectangle(steel, 0.01, 0.01)
+    beam = jg.fem.Body(jg.fem.line_mesh(1.0, 2), section, clamp="x0")
+    u = beam.zeros()
+    for call in (
+        lambda: jg.fem.stress(beam, u),
+        lambda: jg.fem.strain(beam, u),
+        lambda: jg.fem.peak(beam, u[None]),
+        lambda: jg.fem.at_nodes(beam, jnp.zeros((2, 8, 6))),
+    ):
+        with pytest.raises(ValueError, match="Timoshenko has no stress at Gauss points"):
+            call()
+    box = jg.fem.Body(jg.fem.box_mesh(1.0, 0.1, 0.1, 2, 1, 1), steel, clamp="x0")
+    for call in (jg.fem.stress, jg.fem.geometric_stiffness, jg.fem.apply_stiffness):
+        with pytest.raises(ValueError, match=r"displacements u has the shape \(2, 3\)"):
+            call(box, jnp.zeros((2, 3)))
+    for u in (jnp.zeros((0, 12, 3)), jnp.zeros((2, 11, 3))):
+        with pytest.raises(ValueError, match=r"must be \(times, 12, 3\) with one time at least"):
+            jg.fem.peak(box, u)
+    with pytest.raises(ValueError, match=r"must begin with \(2, 8\), the elements and their Gauss"):
+        jg.fem.at_nodes(box, jnp.zeros((2, 3)))

@@ -74,9 +74,8 @@ def branched():
         elastic_body(0.3, (0.04, 0.02), rho=500.0, damping=(2.0, 1e-4)),
         3,
         faces=("x1", "y1"),
-        stiffening=True,
     )
-    slider = elastic_link(elastic_body(0.2, (0.03, 0.02), rho=500.0), 2)
+    slider = elastic_link(elastic_body(0.2, (0.03, 0.02), rho=500.0), 2, stiffening=False)
     return jg.flexible.FlexibleTree(
         tree, {"slider": slider, "arm": arm}, {"slider": "x1", "side": "y1"}
     )

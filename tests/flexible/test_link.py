@@ -1,3 +1,4 @@
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -65,15 +66,21 @@ def test_attachment_modes_make_static_tip_loads_exact():
     np.testing.assert_allclose(found, wanted, rtol=1e-8, atol=1e-12)
 
 
-def test_stiffening_of_a_rotating_beam():
+@pytest.mark.parametrize("element", ["Hex8", "EulerBernoulli", "Timoshenko"])
+def test_stiffening_of_a_rotating_beam(element):
     """Southwell's coefficients of the first mode: 1.193 across the plane, 0.193 in it."""
-    body = elastic_body(1.0, (0.02, 0.03), (40, 2, 2), nu=0.0)
+    if element == "Hex8":
+        body = elastic_body(1.0, (0.02, 0.03), (40, 2, 2), nu=0.0)
+    else:
+        mesh = jg.fem.line_mesh(1.0, 16, element=getattr(jg.fem, element)())
+        section = jg.fem.BeamSection.rectangle(jg.fem.Isotropic(7.22e10, 0.0, 2700.0), 0.02, 0.03)
+        body = jg.fem.Body(mesh, section, clamp="x0")
     shapes = jg.flexible.shapes(body, 2)
     rows = [jg.rigid.DHRow("beam", None, 0.0, 0.0, 9.0, (0.5, 0.0, 0.0), (1.0, 1.0, 1.0))]
     plain = jg.rigid.from_dh(rows, (0.0, 0.0, 0.0))
 
-    def coefficients(stiffening):
-        link = jg.flexible.elastic_link(body, shapes, stiffening=stiffening)
+    def coefficients(**options):
+        link = jg.flexible.elastic_link(body, shapes, **options)
         tree = jg.flexible.with_link_inertia(plain, {"beam": link})
         model = jg.flexible.FlexibleTree(tree, {"beam": link})
         rest, zero = jnp.zeros(2), jnp.zeros(1)
@@ -87,20 +94,37 @@ def test_stiffening_of_a_rotating_beam():
         return np.diagonal(k[1] - k[0]) / 100.0
 
     # The first mode bends in the plane of rotation, where the beam is thinner.
-    np.testing.assert_allclose(coefficients(False), [-1.0, 0.0], atol=2e-3)
-    np.testing.assert_allclose(coefficients(True), [0.193, 1.193], atol=0.01)
+    np.testing.assert_allclose(coefficients(stiffening=False), [-1.0, 0.0], atol=2e-3)
+    np.testing.assert_allclose(coefficients(), [0.193, 1.193], atol=0.01)
 
 
 def test_foreshortening_of_a_bent_beam():
     """The end of a beam of constant length comes nearer by half the integral of slope²."""
     body = elastic_body(1.0, (0.02, 0.03), (40, 2, 2), nu=0.0)
     shapes = jg.flexible.shapes(body, 1)
-    link = jg.flexible.elastic_link(body, shapes, stiffening=True)
+    link = jg.flexible.elastic_link(body, shapes)
     x = np.asarray(body.mesh.nodes)
     middle = (np.abs(x[:, 1]) < 1e-12) & (np.abs(x[:, 2]) < 1e-12)
     slope = np.diff(np.asarray(shapes)[0, middle, 1]) / np.diff(x[middle, 0])
     wanted = -np.sum(slope**2 * np.diff(x[middle, 0]))
     np.testing.assert_allclose(link.stiffening.translation[0, 0, 0, 0], wanted, rtol=0.01)
+
+
+def test_a_link_in_a_plane():
+    """Particles in a plane have no moment across it; the check of the inertia can do without."""
+    link = elastic_link(elastic_body(0.3), 1)
+    flat = eqx.tree_at(
+        lambda x: (x.first, x.second),
+        link,
+        (link.first.at[2].set(0.0), link.second.at[2].set(0.0).at[:, 2].set(0.0)),
+    )
+    rows = [jg.rigid.DHRow("beam", None, 0.0, 0.0, 1.0, (0.0, 0.0, 0.0), (1.0, 1.0, 1.0))]
+    tree = jg.rigid.from_dh(rows)
+    tree = jg.flexible.with_link_inertia(tree, {"beam": flat})
+    assert jg.flexible.FlexibleTree(tree, {"beam": flat}).k == 1
+    heavy = eqx.tree_at(lambda x: x.mass, flat, 2 * flat.mass)
+    with pytest.raises(ValueError, match=r"has more inertia than the tree gives"):
+        jg.flexible.FlexibleTree(tree, {"beam": heavy})
 
 
 def test_bad_input(finger):
