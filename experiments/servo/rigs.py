@@ -80,8 +80,8 @@ def friction(run: Run) -> None:
                         for sign in (1, -1)
                     ],
                     levels=[
-                        (float(model.stiction), "stiction F_S"),
-                        (float(model.coulomb), "Coulomb F_C"),
+                        (float(model.stiction), "stiction"),
+                        (float(model.coulomb), "Coulomb friction"),
                     ],
                 )
             ],
@@ -124,7 +124,7 @@ def friction(run: Run) -> None:
                     "torque at break-away [N m]",
                     [Curve("", np.array(BREAK_AWAY[0]), np.array(broken), points=True)],
                     log="x",
-                    levels=[(float(model.stiction), "stiction F_S")],
+                    levels=[(float(model.stiction), "stiction")],
                 )
             ],
             "Servo AX-12: the faster the torque grows, the sooner it breaks away",
@@ -185,7 +185,7 @@ def _stick_slip(run: Run, servo: jg.actuators.Servo) -> None:
                 "speed [rad/s]",
                 [Curve("flywheel", np.asarray(times[2000:last]), np.asarray(speed[2000:last]))],
                 title=f"Servo, output turned at {rate:g} rad/s",
-                levels=[(rate, "")],
+                levels=[(rate, "speed of the output")],
             )
         )
     run.figure(
@@ -247,8 +247,8 @@ def gear(run: Run) -> None:
                     "frequency [Hz]",
                     "stiffness [N m/rad]",
                     [
-                        Curve("storage E'", w / 2 / np.pi, modulus.real),
-                        Curve("loss E''", w / 2 / np.pi, modulus.imag),
+                        Curve("storage", w / 2 / np.pi, modulus.real),
+                        Curve("loss", w / 2 / np.pi, modulus.imag),
                     ],
                     log="x",
                 )

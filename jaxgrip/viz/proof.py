@@ -94,6 +94,7 @@ def certificate(
         float(terms.max()) or 1.0,
         float(check.tolerance),
         f"{title}: Hamiltonian, ideally constant",
+        largest=float(check.value),
         switching_times=edges[1:-1],
     )
     figures["checks"] = checks(solution.certificate, f"{title}: certificate")
@@ -116,7 +117,10 @@ def checks(proof: "Certificate", title: str) -> Figure:
         ratio = value / tolerance if tolerance > 0.0 else (0.0 if check.passed else np.inf)
         shown = float(np.clip(np.nan_to_num(ratio, nan=np.inf), least, most))
         colour = PALETTE[0] if check.passed else PALETTE[1]
-        axes.barh(row, shown - 0.5 * least, left=0.5 * least, height=0.62, color=colour)
+        if ratio == 0.0:
+            axes.text(0.6 * least, row, "exactly zero", va="center", color=GREY, fontsize=9)
+        else:
+            axes.barh(row, shown - 0.5 * least, left=0.5 * least, height=0.62, color=colour)
         words = " of ".join(f"{each:.0e}" if each else "0" for each in (value, tolerance))
         axes.text(
             1.02,
