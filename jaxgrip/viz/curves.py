@@ -96,6 +96,9 @@ def curves(panels: Sequence[Panel], title: str, *, columns: int = 1) -> Figure:
                 ha="right",
                 fontsize=9,
             )
+        if panel.levels:
+            # So that a level at the rim is seen, with its meaning above it.
+            axis.margins(y=0.1)
         if panel.ticks:
             axis.set_xticks(range(len(panel.ticks)), panel.ticks)
             axis.tick_params(axis="x", length=0)

@@ -230,14 +230,17 @@ def _space(figure: Figure, drawings: Sequence[_Drawing], scale: float) -> Axes3D
     size = np.maximum(1.06 * size, 0.2 * size.max())
     low, high = middle - size / 2, middle + size / 2
     axes.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]), zlim=(low[2], high[2]))
-    axes.set_box_aspect(size, zoom=1.0)
+    axes.set_box_aspect(tuple(size), zoom=1.0)
     axes.view_init(elev=18, azim=-66)
     factor, unit = readable(size.max(), "m")
     axes.set(xlabel=f"x [{unit}]", ylabel=f"y [{unit}]", zlabel=f"z [{unit}]")
+    # Below the numbers also of a long flat box.
+    axes.xaxis.labelpad = 18.0
     for axis, extent in zip((axes.xaxis, axes.yaxis, axes.zaxis), size, strict=True):
         axis.set_major_formatter(lambda value, _: f"{factor * value:g}".replace("-", "−"))
         axis.set_pane_color((0.98, 0.98, 0.98, 1.0))
-        axis.set_major_locator(MaxNLocator(max(2, round(7 * extent / size.max())), min_n_ticks=2))
+        wanted = max(2, round(7 * extent / size.max()))
+        axis.set_major_locator(MaxNLocator(wanted, steps=[1, 2, 5, 10], min_n_ticks=2))
     return axes
 
 
