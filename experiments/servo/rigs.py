@@ -302,10 +302,10 @@ def pendulum(run: Run) -> None:
         panels.append(
             Panel(
                 "time [s]",
-                "angle of the arm [°]",
+                "angle [°]",
                 [
-                    Curve("exact", t, np.rad2deg(exact.q[shown, 0])),
-                    Curve("source's steps of 10 ms", t, np.rad2deg(source.q[shown, 0])),
+                    Curve("arm, exact", t, np.rad2deg(exact.q[shown, 0])),
+                    Curve("arm, source's steps of 10 ms", t, np.rad2deg(source.q[shown, 0])),
                     Curve("flywheel, exact", t, np.rad2deg(exact.servo.angle[shown, 0])),
                 ],
                 title=title,

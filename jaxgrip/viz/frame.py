@@ -234,8 +234,6 @@ def _space(figure: Figure, drawings: Sequence[_Drawing], scale: float) -> Axes3D
     axes.view_init(elev=18, azim=-66)
     factor, unit = readable(size.max(), "m")
     axes.set(xlabel=f"x [{unit}]", ylabel=f"y [{unit}]", zlabel=f"z [{unit}]")
-    # Below the numbers also of a long flat box.
-    axes.xaxis.labelpad = 18.0
     for axis, extent in zip((axes.xaxis, axes.yaxis, axes.zaxis), size, strict=True):
         axis.set_major_formatter(lambda value, _: f"{factor * value:g}".replace("-", "−"))
         axis.set_pane_color((0.98, 0.98, 0.98, 1.0))
