@@ -373,14 +373,14 @@ def algorithms(run: Run) -> None:
             duties = jax.vmap(_sine)(t)[:, None] / servo.stall_torque
             motion = simulate_fixed(arm, servo, duties, h, algorithm=algorithm)
             off.append(float(jnp.sqrt(jnp.mean((motion.q[:: round(1e-2 / h), 0] - exact) ** 2))))
-        curves.append(Curve(label, np.array(steps), np.array(off), points=True))
+        curves.append(Curve(label, 1e3 * np.array(steps), 1e3 * np.array(off), points=True))
         run.add(f"step_error_{gear_scheme}", off, "rad", known)
     line = np.array(steps)
-    curves.append(Curve("first order", line, 0.3 * line))
+    curves.append(Curve("first order", 1e3 * line, 300.0 * line))
     run.figure(
         "steps",
         viz.curves(
-            [Panel("step [s]", "error of the angle, rms [rad]", curves, log="xy")],
+            [Panel("step [ms]", "error of the angle, rms [mrad]", curves, log="xy")],
             "Source's algorithm: error over the step",
         ),
         "Distance of the source's fixed steps from the exact motion under sin(πt) N m, over 20 s.",

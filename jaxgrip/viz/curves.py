@@ -95,6 +95,7 @@ def curves(panels: Sequence[Panel], title: str, *, columns: int = 1) -> Figure:
                 textcoords="offset points",
                 ha="right",
                 fontsize=9,
+                bbox={"boxstyle": "square,pad=0.05", "color": "white", "alpha": 0.75},
             )
         if panel.levels:
             # So that a level at the rim is seen, with its meaning above it.

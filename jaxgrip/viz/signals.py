@@ -38,13 +38,15 @@ def controls(
     edges: Float[np.ndarray, " edges"],
     kinds: Int[np.ndarray, "arcs m"],
     title: str,
+    *,
+    least: float = 0.0,
 ) -> Figure:
     """One panel a control: its course, its switching function, what it does and where it switches.
 
     **Arguments:** `control` and `switching_function`, both (time, component) with a coordinate
     `time` in s and the attributes `long_name` and `units`; `edges` of the arcs [s], start and end
     included; `kinds`, as in `ocp.Structure`, 5 where an active constraint determines the control;
-    `title` of the figure.
+    `title` of the figure; `least`, the size of a switching function below which it is rounding.
     """
     component = control.dims[1]
     labels = control[component].values
@@ -53,7 +55,7 @@ def controls(
     places = factor * np.asarray(edges)
     handles: dict[str, Any] = {}
     # Of a switching function that is zero all along there is nothing but rounding to see.
-    least = 1e-3 * float(np.max(np.abs(switching_function.values)))
+    least = max(least, 1e-3 * float(np.max(np.abs(switching_function.values))))
     for index, (axes, label) in enumerate(zip(panels, labels, strict=True)):
         u, s = control.values[:, index], switching_function.values[:, index]
         _shade(axes, places, [_SHADES.get(int(kind)) for kind in kinds[:, index]], handles)
@@ -65,6 +67,7 @@ def controls(
         (right,) = twin.plot(t, s, color=PALETTE[1])
         _symmetric(twin, s, least)
         twin.set_ylabel(_unit(switching_function).strip(), color=PALETTE[1])
+        twin.ticklabel_format(axis="y", scilimits=(-3, 4), useMathText=True)
         _zero_line(axes)
         # A rate that reaches its bound does so where the switching function is not zero.
         zeros = places[1:-1][np.diff(kinds[:, index]) != 0]
@@ -78,7 +81,9 @@ def controls(
             zorder=5,
         )
         _name_times(axes, zeros, t, unit)
-    lines = {_name(control): left, _name(switching_function): right, "control switches": dots}
+    lines = {_name(control): left, _name(switching_function): right}
+    if np.any(np.diff(kinds, axis=0)):
+        lines["control switches"] = dots
     _legend(figure, lines | handles)
     _time_axis(panels[-1], t, unit)
     return settle(figure)

@@ -513,7 +513,7 @@ def _colour_bar(
     bar = figure.colorbar(
         matplotlib.cm.ScalarMappable(scaled, colours),
         cax=figure.add_axes(place),
-        ticks=MaxNLocator(6 if named else 4),
+        ticks=MaxNLocator(6 if named else 4, steps=[1, 2, 4, 5, 10]),
         # Without a power of ten of its own, which would stand where the unit does.
         format=FuncFormatter(lambda value, _: _minus(f"{value:g}")),
     )

@@ -142,6 +142,13 @@ def test_checks_tell_what_has_failed_from_what_has_passed():
     assert [text.get_text() for text in axes.texts].count("exactly zero") == 1
 
 
+def test_a_certificate_whose_last_check_is_zero_shows_its_row_whole():
+    checks = (jg.ocp.Check("first", 1e-9, 1e-8, "how far off"), jg.ocp.Check("last", 0.0, 0.0, "-"))
+    low, high = viz.checks(jg.ocp.Certificate(checks), "Certificate").axes[0].get_ylim()
+    assert low >= 1.4
+    assert high <= -0.4
+
+
 def test_checks_of_exact_zeros_have_no_bars():
     values = (0.0, 1e-30, np.nan)
     proof = jg.ocp.Certificate(
@@ -167,6 +174,11 @@ def test_certificate_shows_controls_multipliers_hamiltonian_and_checks(wall):
     np.testing.assert_allclose(np.max(panel.lines[1].get_ydata()), 6.0, rtol=1e-6)
     assert [text.get_text() for text in panel.texts] == ["η₁ = 36, η₂ = 6"]
     assert figures["controls"].axes[0].get_ylabel() == "control 0\n[m/s²]"
+    legend = [text.get_text() for text in figures["controls"].legends[0].get_texts()]
+    assert "control switches" not in legend
+    # The control is never at a bound, so its switching function is zero but for rounding.
+    twin = figures["controls"].axes[1]
+    assert np.ptp(twin.lines[0].get_ydata()) < 1e-6 * np.ptp(twin.get_ylim())
     # Every check has a bar, unless it is exactly zero.
     sizes = np.array([check.value for check in wall.certificate.checks])
     assert np.any(sizes == 0.0)
