@@ -13,8 +13,18 @@ from experiments.crane import charts
 from experiments.gripper import elastic
 
 ROOT = Path(__file__).parents[2] / "experiments"
-DRAWN = {"Curve", "Panel", "curves", "linkage", "animate_linkage", "lines", "signal", "WORDS"}
-# F_S, v_d, M_max, σ0, E', |U|
+DRAWN = {
+    "Curve",
+    "Panel",
+    "curves",
+    "linkage",
+    "animate_linkage",
+    "lines",
+    "signal",
+    "WORDS",
+    "SYMBOLS",
+}
+# Such as F_S, v_d, M_max, σ0, E', |U|
 SYMBOL = re.compile(r"\b[A-Za-z]{1,2}_[A-Za-z]|σ\d|\b[A-Z]\'|\|[A-Za-z]\|")
 
 
