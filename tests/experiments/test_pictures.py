@@ -1,6 +1,7 @@
 """What pictures and reports of the experiments say."""
 
 import ast
+import io
 import re
 from pathlib import Path
 from types import SimpleNamespace
@@ -8,7 +9,9 @@ from types import SimpleNamespace
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from rich.console import Console
 
+from experiments.benchmarks.table import Row, show
 from experiments.crane import charts
 from experiments.gripper import elastic
 
@@ -136,3 +139,13 @@ def test_the_elastic_links_over_time_are_named_by_what_is_drawn():
     assert stress == "largest von Mises stress [MPa]"
     tops = [axes.lines[0].get_ydata().max() for axes in figure.axes]
     np.testing.assert_allclose(tops, [27.0, 7.0])
+
+
+def test_the_table_of_benchmarks_cuts_no_name_on_a_narrow_terminal():
+    names = [f"forward_dynamics_derivatives_of_robot_{k}" for k in (1, 2)]
+    rows = [Row(name, 1e-3, 2.0, peer="pinocchio", peer_run_s=2e-3, answer="1.0") for name in names]
+    shown = io.StringIO()
+    show("Rigid bodies", rows, Console(file=shown, width=60))
+    assert "…" not in shown.getvalue()
+    cells = [line.split("│")[1] for line in shown.getvalue().splitlines() if "│" in line]
+    assert "".join(cell.strip() for cell in cells) == "".join(names)
