@@ -6,6 +6,7 @@ import datetime
 import functools
 import hashlib
 import importlib.metadata
+import itertools
 import json
 import math
 import os
@@ -861,7 +862,7 @@ def _markdown(summary: Summary) -> str:
             lines.append(_row(check.name, *sizes, passed, check.meaning))
         lines.append("")
     if summary.notes:
-        lines += ["## Notes", "", *(f"* {_line(note)}" for note in summary.notes), ""]
+        lines += ["## Notes", "", *(line for note in summary.notes for line in _note(note)), ""]
     if summary.pictures:
         lines += ["## Pictures", ""]
         for picture in summary.pictures:
@@ -891,6 +892,15 @@ def _markdown(summary: Summary) -> str:
             "",
         ]
     return "\n".join(lines)
+
+
+def _note(text: str) -> Iterator[str]:
+    """Points of a list: lines of a note that are indented are rows of a table below the others."""
+    for indented, lines in itertools.groupby(text.splitlines(), lambda line: line.startswith(" ")):
+        if indented:
+            yield from (f"  * {_line(line)}" for line in lines)
+        else:
+            yield f"* {_line(' '.join(lines))}"
 
 
 def _row(*cells: str) -> str:

@@ -202,6 +202,7 @@ def test_the_report_comes_from_the_summary_alone(run):
     run.add("a|b", [1.0, np.nan], "m|s")
     run.certify("stone", Certificate(False, value=np.nan))
     run.note("No\nair.")
+    run.note("2 joints.\n  hinge  5\n  clamp  6\nAll is\nheld.")
     run.figure("free fall", matplotlib.figure.Figure(), "The fall.")
     assert not (run.folder / "report.md").exists()
     report.write_report(run.folder)
@@ -211,6 +212,7 @@ def test_the_report_comes_from_the_summary_alone(run):
     assert r"| a\|b | m\|s | 1, not finite |" in text
     assert "| energy | not finite | 1e-10 | **no** | it is conserved |" in text
     assert "* No air." in text
+    assert "\n* 2 joints.\n  * hinge 5\n  * clamp 6\n* All is held.\n" in text
     assert "![The fall.](figures/free%20fall.png)" in text
     with pytest.raises(report.RunError, match="not certified: energy"):
         run.finish()
