@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 from matplotlib.figure import Figure
+from matplotlib.patheffects import withStroke
 
 from jaxgrip.viz.style import DASHES, GREY, PALETTE, settle, styled
 
@@ -95,7 +96,8 @@ def curves(panels: Sequence[Panel], title: str, *, columns: int = 1) -> Figure:
                 textcoords="offset points",
                 ha="right",
                 fontsize=9,
-                bbox={"boxstyle": "square,pad=0.05", "color": "white", "alpha": 0.75},
+                # A rim tells it from curves and hides less of them than a box.
+                path_effects=[withStroke(linewidth=2.5, foreground="white")],
             )
         if panel.levels:
             # So that a level at the rim is seen, with its meaning above it.
