@@ -132,7 +132,8 @@ def run(
     for line in report.verdict(current):
         out.print(line, soft_wrap=True)
     if any(result.published is not None for result in current.results.values()):
-        out.print(report.comparison(current))
+        for line in report.comparison(current, out.width):
+            out.print(line, soft_wrap=True)
     _where(current)
     if problem:
         _fail(problem, code)

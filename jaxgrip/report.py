@@ -6,6 +6,7 @@ import datetime
 import functools
 import hashlib
 import importlib.metadata
+import itertools
 import json
 import math
 import os
@@ -24,10 +25,8 @@ import jax
 import numpy as np
 import pydantic
 import pydantic_core
-import rich.box
 import rich.console
 import rich.status
-import rich.table
 from rich.text import Text
 
 from jaxgrip import _process
@@ -48,6 +47,8 @@ _DRAFT = ".part-"
 _RESERVE, _RESERVED = f"{_DRAFT}reserve", 65536
 # Seconds between lines on a stage that goes on, where there is no terminal to show them.
 _REPEAT = 60.0
+# Headings of what is compared, and the longest cell that stands in a column of a terminal.
+_QUANTITY, _COMPARED, _CELL = "quantity [unit]", ("published", "ours", "difference"), 24
 _STOPPED = "the run was stopped before it ended"
 
 
@@ -421,16 +422,37 @@ def write_report(folder: Path) -> Path:
     return folder / "report.md"
 
 
-def comparison(run: Run) -> rich.table.Table:
-    """Table for the terminal: every published value, ours, and the difference."""
-    table = rich.table.Table(box=rich.box.SIMPLE_HEAD)
-    for heading in ("quantity", "unit", "published", "ours", "difference"):
-        # A name or number that is cut cannot be told from another.
-        side = "left" if heading in ("quantity", "unit") else "right"
-        table.add_column(heading, justify=side, overflow="fold")
-    for row in _rows(run.results):
-        table.add_row(*map(Text, row))
-    return table
+def comparison(run: Run, width: int) -> list[Text]:
+    """Lines for the terminal: every published value, ours, and the difference.
+
+    **Arguments:** `run`; `width` of the terminal in characters, which only a name or a list that is
+    longer than it exceeds: a name or number that is cut cannot be told from another.
+    """
+    rows = list(_rows(run.results))
+    short = [cells for *_, cells in rows if max(map(len, cells)) <= _CELL]
+    sizes = [max(map(len, column)) for column in zip(_COMPARED, *short, strict=True)]
+    # A list has a line for its name, which is not repeated with its entries.
+    labels = [f"  {place}" if place else f"{name} [{unit}]" for name, place, unit, _ in rows]
+    room = max(width - sum(sizes) - 2 * len(sizes), len(_QUANTITY))
+    room = max([len(_QUANTITY), *(len(label) for label in labels if len(label) <= room)])
+
+    def line(label: str, cells: Iterable[str]) -> str:
+        numbers = (f"  {cell:>{size}}" for cell, size in zip(cells, sizes, strict=True))
+        return f"{label:{room}}{''.join(numbers)}"
+
+    lines, last = [Text(line(_QUANTITY, _COMPARED), "bold")], None
+    for (name, place, unit, cells), label in zip(rows, labels, strict=True):
+        if place and name != last:
+            lines.append(Text(f"{name} [{unit}]"))
+        last = name
+        if max(map(len, cells)) > _CELL:
+            named = zip(_COMPARED, cells, strict=True)
+            lines += [Text(label), *(Text(f"  {word}: {cell}") for word, cell in named)]
+        elif len(label) > room:
+            lines += [Text(label), Text(line("", cells))]
+        else:
+            lines.append(Text(line(label, cells)))
+    return lines
 
 
 def verdict(run: Run) -> list[Text]:
@@ -761,7 +783,8 @@ def _rejected(certificates: dict[str, Proof]) -> str | None:
     return None
 
 
-def _rows(results: dict[str, Result]) -> Iterator[tuple[str, str, str, str, str]]:
+def _rows(results: dict[str, Result]) -> Iterator[tuple[str, str, str, tuple[str, str, str]]]:
+    """Name, place in a list, unit, and what stands under `_COMPARED`."""
     for name, result in results.items():
         if result.published is None:
             continue
@@ -774,22 +797,21 @@ def _rows(results: dict[str, Result]) -> Iterator[tuple[str, str, str, str, str]
                 gap.join(map(str, part if isinstance(part, list) else [part]))
                 for part in (result.published, result.value)
             ]
-            yield (name, result.unit, *shown, "none" if same else "differs")
+            yield name, "", result.unit, (*shown, "none" if same else "differs")
             continue
         ours = result.value if isinstance(result.value, list) else [result.value]
         published = result.published if listed else [result.published]
         for index in range(max(len(ours), len(published))):
-            label = f"{name}[{index + 1}]" if listed else name
+            place = f"[{index + 1}]" if listed else ""
             left = published[index] if index < len(published) else None
             right = ours[index] if index < len(ours) else None
             both = _is_number(left) and _is_number(right)
-            yield (
-                label,
-                result.unit,
+            cells = (
                 "–" if left is None else f"{left}",
                 "–" if right is None else _number(right),
                 f"{right - left:+.1e}" if both else "–",
             )
+            yield name, place, result.unit, cells
 
 
 def _is_number(value: Any) -> bool:
@@ -821,7 +843,7 @@ def _markdown(summary: Summary) -> str:
     if rows:
         lines += ["## Against the published values", ""]
         lines += ["| quantity | unit | published | ours | difference |", "|---|---|--:|--:|--:|"]
-        lines += [_row(*row) for row in rows] + [""]
+        lines += [_row(f"{name}{place}", unit, *cells) for name, place, unit, cells in rows] + [""]
     others = {name: r for name, r in results.items() if r.published is None}
     if others:
         lines += ["## Further results", "", "| quantity | unit | value |", "|---|---|--:|"]
@@ -840,7 +862,7 @@ def _markdown(summary: Summary) -> str:
             lines.append(_row(check.name, *sizes, passed, check.meaning))
         lines.append("")
     if summary.notes:
-        lines += ["## Notes", "", *(f"* {_line(note)}" for note in summary.notes), ""]
+        lines += ["## Notes", "", *(line for note in summary.notes for line in _note(note)), ""]
     if summary.pictures:
         lines += ["## Pictures", ""]
         for picture in summary.pictures:
@@ -870,6 +892,15 @@ def _markdown(summary: Summary) -> str:
             "",
         ]
     return "\n".join(lines)
+
+
+def _note(text: str) -> Iterator[str]:
+    """Points of a list: lines of a note that are indented are rows of a table below the others."""
+    for indented, lines in itertools.groupby(text.splitlines(), lambda line: line.startswith(" ")):
+        if indented:
+            yield from (f"  * {_line(line)}" for line in lines)
+        else:
+            yield f"* {_line(' '.join(lines))}"
 
 
 def _row(*cells: str) -> str:

@@ -146,8 +146,8 @@ def test_run_folder_holds_what_is_promised(project):
 
 def test_terminal_shows_published_ours_and_difference(project):
     done = _jaxgrip("run", "configs/drop.toml")
-    assert re.search(r"fall_time +s +0\.4515236 +0\.4515236409857 +\+4\.1e-08", done.output)
-    assert re.search(r"bounces +1 +2 4 +2 3 +differs", done.output)
+    assert re.search(r"fall_time \[s\] +0\.4515236 +0\.4515236409857 +\+4\.1e-08", done.output)
+    assert re.search(r"bounces \[1\] +2 4 +2 3 +differs", done.output)
 
 
 def test_resolved_config_of_a_run_runs_again_with_the_same_hash(project):

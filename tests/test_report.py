@@ -202,6 +202,7 @@ def test_the_report_comes_from_the_summary_alone(run):
     run.add("a|b", [1.0, np.nan], "m|s")
     run.certify("stone", Certificate(False, value=np.nan))
     run.note("No\nair.")
+    run.note("2 joints.\n  hinge  5\n  clamp  6\nAll is\nheld.")
     run.figure("free fall", matplotlib.figure.Figure(), "The fall.")
     assert not (run.folder / "report.md").exists()
     report.write_report(run.folder)
@@ -211,10 +212,43 @@ def test_the_report_comes_from_the_summary_alone(run):
     assert r"| a\|b | m\|s | 1, not finite |" in text
     assert "| energy | not finite | 1e-10 | **no** | it is conserved |" in text
     assert "* No air." in text
+    assert "\n* 2 joints.\n  * hinge 5\n  * clamp 6\n* All is held.\n" in text
     assert "![The fall.](figures/free%20fall.png)" in text
     with pytest.raises(report.RunError, match="not certified: energy"):
         run.finish()
     assert "not certified" in (run.folder / "report.md").read_text()
+
+
+def test_rows_of_the_terminal_can_be_told_apart_at_80_columns(run):
+    names = [f"displacement_link{k}_square_{d}" for k in (2, 3) for d in ("material", "match_mass")]
+    for name in names:
+        values = [7.123456789e-8 * k for k in range(11)]
+        run.add(name, values, "m", [round(v, 11) for v in values])
+    run.add("time", 0.4515236409857, "s", 0.4515236)
+    run.add("a_name_that_is_longer_than_what_numbers_leave_of_a_line", 1.0, "1", 2.0)
+    counts = [7, 6, 5, 4, 3, 2, 2, 2, 1, 0, 0, 1, 2]
+    run.add("counts", counts, "1", counts)
+    lines = [line.plain for line in report.comparison(run, 80)]
+    assert max(map(len, lines)) <= 80
+    # Every name once and whole, on the line above its numbers where both are too long.
+    for name in names:
+        place = lines.index(f"{name} [m]")
+        entries = [line.split() for line in lines[place + 1 : place + 12]]
+        assert [entry[0] for entry in entries] == [f"[{k}]" for k in range(1, 12)]
+        assert [float(entry[1]) for entry in entries] == run.results[name].published
+    long = lines.index("a_name_that_is_longer_than_what_numbers_leave_of_a_line [1]")
+    assert lines[long + 1].split() == ["2.0", "1", "-1.0e+00"]
+    assert any(
+        line.split() == ["time", "[s]", "0.4515236", "0.4515236409857", "+4.1e-08"]
+        for line in lines
+    )
+    written = " ".join(map(str, counts))
+    place = lines.index("counts [1]")
+    assert lines[place + 1 : place + 4] == [
+        f"  published: {written}",
+        f"  ours: {written}",
+        "  difference: none",
+    ]
 
 
 @pytest.mark.parametrize(

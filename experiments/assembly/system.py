@@ -107,7 +107,8 @@ def run(settings: Config, run: Run) -> None:
             viz.animate_linkage(
                 parts, f"Moving {settings.drive}", cables=cables, plane=settings.plane
             ),
-            f"The way of {settings.drive} to {settings.to:g}.",
+            f"The way of {settings.drive} to {settings.to:g}"
+            f"{'°' if _unit(nested.system, settings.drive) == 'rad' else ' m'}.",
         )
 
 

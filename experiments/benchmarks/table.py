@@ -77,7 +77,8 @@ def show(title: str, rows: list[Row], console: Console) -> None:
     used = [any(cells) for cells in zip(*lines, strict=True)]
     table = Table(title=title, title_justify="left")
     for heading in compress(headings, used):
-        table.add_column(heading, justify="left" if heading in ("", "who") else "right")
+        side = "left" if heading in ("", "who") else "right"
+        table.add_column(heading, justify=side, overflow="fold")
     for line in lines:
         table.add_row(*compress(line, used))
     console.print(table)

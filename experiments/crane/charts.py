@@ -118,12 +118,17 @@ def study(run: Run, booms: int, masts: int, positions: int) -> None:
             f"Load chart: mast {float(every.mast[chosen[0]]):.0f} m, "
             f"counterweight {jg.models.crane.COUNTERWEIGHT / 1e3:.0f} t",
         ),
-        "Largest hook load by radius; sections, masses and safety factors are examples.",
+        "Largest hook load by radius, where the same ropes are taut under both loads of the "
+        "analysis; sections, masses and safety factors are examples.",
     )
     for v in chosen:
-        radii = np.linspace(found["radius"][v].min(), found["radius"][v].max(), 6)[1:-1]
-        order = np.argsort(found["radius"][v])
-        loads = np.interp(radii, found["radius"][v][order], found["capacity"][v][order])
+        stands = found["stands"][v]
+        if not stands.any():
+            run.note(f"The boom of {float(every.boom[v]):.0f} m stands at none of the angles.")
+            continue
+        radius, load = found["radius"][v][stands], found["capacity"][v][stands]
+        radii = np.linspace(radius.min(), radius.max(), 6)[1:-1]
+        order = np.argsort(radius)
         name = f"boom_{float(every.boom[v]):.0f}m"
-        run.add(f"{name}_radius", [float(r) for r in radii], "m")
-        run.add(f"{name}_largest_load", [None if np.isnan(f) else float(f) for f in loads], "N")
+        run.add(f"{name}_radius", radii, "m")
+        run.add(f"{name}_largest_load", np.interp(radii, radius[order], load[order]), "N")

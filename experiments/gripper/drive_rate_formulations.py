@@ -249,6 +249,16 @@ def _impose(
             steps.append(float(np.mean(counts)) if counts else np.nan)
     run.add(f"returned_{name}", returned, "1")
     run.add(f"steps_to_return_{name}", steps, "1")
+    lost = [
+        f"{size:g}"
+        for size, share in zip(settings.perturbations, returned, strict=True)
+        if not share
+    ]
+    if lost:
+        run.note(
+            f"Newton's method pushed, {words}: no start came back from {', '.join(lost)}, so there "
+            "are no steps to count."
+        )
     return Pushed(task.dimension, returned, step_s)
 
 

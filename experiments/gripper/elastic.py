@@ -520,7 +520,7 @@ def _series(response: Response, index) -> tuple[xarray.DataArray, xarray.DataArr
     time = {"time": ("time", response.time[index], {"units": "s"})}
     u = xarray.DataArray(np.asarray(response.u[index]), time, ("time", "node", "axis"))
     size = xarray.DataArray(np.linalg.norm(u.values, axis=-1), time, ("time", "node"))
-    return u, size.assign_attrs(long_name="displacement |U|", units="m")
+    return u, size.assign_attrs(long_name="displacement", units="m")
 
 
 def _compare(run: Run, settings: Config, responses: dict[tuple, Response]) -> None:
@@ -529,7 +529,7 @@ def _compare(run: Run, settings: Config, responses: dict[tuple, Response]) -> No
     links = {case[0]: r for case, r in responses.items() if case[1:] == first}
     run.figure(
         "over_time",
-        viz.lines(_signals("link", links), f"Middle of the free end, {_words(*first)}"),
+        viz.lines(_signals("link", links), f"Elastic links: {_words(*first)}"),
         "Displacement of the middle of each link's free end (node 662 of the source) and largest "
         "von Mises stress in the link.",
     )
@@ -567,6 +567,10 @@ def _signals(dim: str, responses: dict) -> list[xarray.DataArray]:
 
     every = responses.values()
     return [
-        signal("displacement |U|", [1e6 * r.displacement for r in every], "µm"),
-        signal("von Mises stress", [1e-6 * np.asarray(r.stress.over_time) for r in every], "MPa"),
+        signal("displacement of the\nfree end's middle", [r.displacement for r in every], "m"),
+        signal(
+            "largest von\nMises stress",
+            [np.asarray(r.stress.over_time) for r in every],
+            "Pa",
+        ),
     ]

@@ -284,7 +284,7 @@ def record(
     run.add(f"switching_tau_{name}", times / final_time, "1", tau)
     run.add(f"switching_joints_{name}", joints, "1", published.get("switching_joints"))
     run.add(f"switching_times_{name}", times, "s")
-    relative = np.abs(arrays.hamiltonian.values).max() / arrays.hamiltonian.attrs["scale"]
+    relative = next(c.value for c in solution.certificate.checks if c.name == "Hamiltonian")
     run.add(f"hamiltonian_relative_{name}", relative, "1")
     fastest = np.abs(arrays.rate.values).max(axis=0)
     run.add(f"largest_rates_{name}", fastest, "rad/s")

@@ -23,6 +23,13 @@ SQUEEZER = {
     "epsilon": 1.048080741042263,
 }
 _ORDER = ("beta", "Theta", "gamma", "delta", "Phi", "epsilon", "Omega")
+_WORDS = {
+    "beta": "crank K1",
+    "Theta": "rod K2, against the crank",
+    "gamma": "arm K3",
+    "delta": "rod K5",
+    "epsilon": "rod K7",
+}
 
 
 def squeezer(run: Run) -> None:
@@ -45,7 +52,10 @@ def squeezer(run: Run) -> None:
                 Panel(
                     "time [ms]",
                     "angle [rad]",
-                    [Curve(_ORDER[k], milliseconds, np.asarray(motion.q[:, k])) for k in group],
+                    [
+                        Curve(_WORDS[_ORDER[k]], milliseconds, np.asarray(motion.q[:, k]))
+                        for k in group
+                    ],
                 )
                 for group in ((0, 1), (2, 3, 5))
             ],

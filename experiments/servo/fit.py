@@ -307,15 +307,15 @@ def _draw(run: Run, motions: Motions, off: list[np.ndarray], used: list[int]) ->
                 "time [s]",
                 "angle [°]",
                 [
-                    Curve("measured", time[dots], np.rad2deg(angle[dots]), points=True),
-                    Curve("simulated", time, np.rad2deg(angle + r)),
+                    Curve("data", time[dots], np.rad2deg(angle[dots]), points=True),
+                    Curve("model", time, np.rad2deg(angle + r)),
                 ],
                 title=name,
                 bands=held,
             ),
             Panel(
                 "time [s]",
-                "simulated less\nmeasured [°]",
+                "model less data [°]",
                 [Curve("difference", time[dots], np.rad2deg(r[dots]), points=True)],
                 title=f"{name}: difference",
                 bands=held,
@@ -323,7 +323,7 @@ def _draw(run: Run, motions: Motions, off: list[np.ndarray], used: list[int]) ->
         ]
     run.figure(
         "fit",
-        viz.curves(panels, "Measured and simulated motion", columns=2),
+        viz.curves(panels, "Motion of the arm: data, and the model with what was found", columns=2),
         "The motions with the parameters found, and what is left; shaded: held out of the fit.",
     )
 

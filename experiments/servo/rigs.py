@@ -80,8 +80,8 @@ def friction(run: Run) -> None:
                         for sign in (1, -1)
                     ],
                     levels=[
-                        (float(model.stiction), "stiction F_S"),
-                        (float(model.coulomb), "Coulomb F_C"),
+                        (float(model.stiction), "stiction"),
+                        (float(model.coulomb), "Coulomb friction"),
                     ],
                 )
             ],
@@ -124,7 +124,7 @@ def friction(run: Run) -> None:
                     "torque at break-away [N m]",
                     [Curve("", np.array(BREAK_AWAY[0]), np.array(broken), points=True)],
                     log="x",
-                    levels=[(float(model.stiction), "stiction F_S")],
+                    levels=[(float(model.stiction), "stiction")],
                 )
             ],
             "Servo AX-12: the faster the torque grows, the sooner it breaks away",
@@ -185,7 +185,7 @@ def _stick_slip(run: Run, servo: jg.actuators.Servo) -> None:
                 "speed [rad/s]",
                 [Curve("flywheel", np.asarray(times[2000:last]), np.asarray(speed[2000:last]))],
                 title=f"Servo, output turned at {rate:g} rad/s",
-                levels=[(rate, "")],
+                levels=[(rate, "speed of the output")],
             )
         )
     run.figure(
@@ -247,8 +247,8 @@ def gear(run: Run) -> None:
                     "frequency [Hz]",
                     "stiffness [N m/rad]",
                     [
-                        Curve("storage E'", w / 2 / np.pi, modulus.real),
-                        Curve("loss E''", w / 2 / np.pi, modulus.imag),
+                        Curve("storage", w / 2 / np.pi, modulus.real),
+                        Curve("loss", w / 2 / np.pi, modulus.imag),
                     ],
                     log="x",
                 )
@@ -302,10 +302,10 @@ def pendulum(run: Run) -> None:
         panels.append(
             Panel(
                 "time [s]",
-                "angle of the arm [°]",
+                "angle [°]",
                 [
-                    Curve("exact", t, np.rad2deg(exact.q[shown, 0])),
-                    Curve("source's steps of 10 ms", t, np.rad2deg(source.q[shown, 0])),
+                    Curve("arm, exact", t, np.rad2deg(exact.q[shown, 0])),
+                    Curve("arm, source's steps of 10 ms", t, np.rad2deg(source.q[shown, 0])),
                     Curve("flywheel, exact", t, np.rad2deg(exact.servo.angle[shown, 0])),
                 ],
                 title=title,
@@ -373,14 +373,14 @@ def algorithms(run: Run) -> None:
             duties = jax.vmap(_sine)(t)[:, None] / servo.stall_torque
             motion = simulate_fixed(arm, servo, duties, h, algorithm=algorithm)
             off.append(float(jnp.sqrt(jnp.mean((motion.q[:: round(1e-2 / h), 0] - exact) ** 2))))
-        curves.append(Curve(label, np.array(steps), np.array(off), points=True))
+        curves.append(Curve(label, 1e3 * np.array(steps), 1e3 * np.array(off), points=True))
         run.add(f"step_error_{gear_scheme}", off, "rad", known)
     line = np.array(steps)
-    curves.append(Curve("first order", line, 0.3 * line))
+    curves.append(Curve("first order", 1e3 * line, 300.0 * line))
     run.figure(
         "steps",
         viz.curves(
-            [Panel("step [s]", "error of the angle, rms [rad]", curves, log="xy")],
+            [Panel("step [ms]", "error of the angle, rms [mrad]", curves, log="xy")],
             "Source's algorithm: error over the step",
         ),
         "Distance of the source's fixed steps from the exact motion under sin(πt) N m, over 20 s.",

@@ -23,7 +23,8 @@ class Config(config.Config):
     starts: int = Field(16, ge=1, le=1024, description="starts of the fit, all in one batch")
     resolution_deg: Positive = Field(0.35, description="of the angle sensor [deg]")
     noise_deg: Positive = Field(
-        0.35, description="standard deviation of the measured angle before it is rounded [deg]"
+        0.35,
+        description="standard deviation of the sensor's noise before the angle is rounded [deg]",
     )
     seeds: int = Field(20, ge=1, le=1000, description="noisy experiments")
     exact: bool = Field(

@@ -23,9 +23,9 @@ from jaxgrip.viz import Curve, Panel
 H, DURATION = 0.01, 20.0
 TIMES = np.arange(round(DURATION / H)) * H
 TRUTH = {**servo.FRICTION, "inertia": servo.INERTIA, "stall_torque": servo.STALL_TORQUE}
-SYMBOLS = (
-    *("Coulomb\nF_C", "stiction\nF_S", "viscous\nF_v", "bristles\nσ0"),
-    *("Stribeck\nv_S", "damping\nv_d", "inertia\nJ", "stall\nM_max"),
+WORDS = (
+    *("Coulomb\nfriction", "stiction", "viscous\nfriction", "bristle\nstiffness"),
+    *("Stribeck\nspeed", "damping\nspeed", "inertia", "stall\ntorque"),
 )
 BOUNDS = {name: Bound(*getattr(Bounds(), name)) for name in UNITS}
 PROFILES = ("sine", "slow sine", "square", "chirp", "two sines", "steps")
@@ -200,8 +200,8 @@ def _noisy(settings: Any, run: Run, duties: Array, clean: Array) -> None:
                             error=300 * (deviation / size).T.ravel(),
                         )
                     ],
-                    ticks=SYMBOLS,
-                    levels=[(0.0, "")],
+                    ticks=WORDS,
+                    levels=[(0.0, "true value")],
                 )
             ],
             f"{len(fits)} noisy experiments: what was found, with three standard deviations",
@@ -215,16 +215,25 @@ def _noisy(settings: Any, run: Run, duties: Array, clean: Array) -> None:
             "time [s]",
             "angle [°]",
             [
-                Curve("measured", TIMES[::10], np.rad2deg(measured[0][k, ::10]), points=True),
-                Curve("simulated", TIMES, np.rad2deg(measured[0][k] + fits[0].residuals[k])),
+                Curve(
+                    "simulated, with noise",
+                    TIMES[::10],
+                    np.rad2deg(measured[0][k, ::10]),
+                    points=True,
+                ),
+                Curve(
+                    "with the parameters found",
+                    TIMES,
+                    np.rad2deg(measured[0][k] + fits[0].residuals[k]),
+                ),
             ],
             title=name,
         )
         for k, name in enumerate(PROFILES)
     ]
     run.figure(
-        "measured",
-        viz.curves(panels, "Measured and simulated motion of the arm", columns=2),
+        "motions",
+        viz.curves(panels, "Motion of the arm in a twin experiment", columns=2),
         "The six motions of the first noisy experiment, with the parameters found; every tenth "
         "sample is shown.",
     )

@@ -1,11 +1,13 @@
 """Curves over any quantity: characteristics, loops, measured points."""
 
+import itertools
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 from matplotlib.figure import Figure
+from matplotlib.patheffects import withStroke
 
 from jaxgrip.viz.style import DASHES, GREY, PALETTE, settle, styled
 
@@ -44,19 +46,26 @@ class Panel(NamedTuple):
 
 @styled
 def curves(panels: Sequence[Panel], title: str, *, columns: int = 1) -> Figure:
-    """Panels of curves; a label has one colour in all of them.
+    """Panels of curves; a label has one colour and one dash in all of them.
 
     **Arguments:** `panels`; `title` of the figure; `columns` that the panels stand in.
+
+    **Raises:** `ValueError` for a band or level without a meaning.
     """
+    for panel in panels:
+        for *place, meaning in (*panel.bands, *panel.levels):
+            if not meaning:
+                raise ValueError(f"What is marked at {place[0]:g} has no meaning; say what it is.")
     rows = -(-len(panels) // columns)
     width = 8.0 if columns == 1 else 10.0
     figure = Figure(figsize=(width, 1.1 + 2.7 * rows), layout="constrained")
     figure.suptitle(title, x=0.01, ha="left")
     axes = figure.subplots(rows, columns, squeeze=False).ravel()
     labels = list(dict.fromkeys(curve.label for panel in panels for curve in panel.curves))
+    dashes = _dashes(panels, labels)
     handles = {}
     for axis, panel in zip(axes, panels, strict=False):
-        for place, curve in enumerate(panel.curves):
+        for curve in panel.curves:
             index = labels.index(curve.label)
             colour = PALETTE[index % len(PALETTE)]
             if curve.error is not None:
@@ -66,7 +75,7 @@ def curves(panels: Sequence[Panel], title: str, *, columns: int = 1) -> Figure:
             style = (
                 {"linestyle": "none", "marker": "os^Dv"[index % 5], "markersize": 4}
                 if curve.points
-                else {"linestyle": DASHES[place % len(DASHES)]}
+                else {"linestyle": DASHES[dashes[curve.label] % len(DASHES)]}
             )
             (line,) = axis.plot(curve.x, curve.y, color=colour, **style)
             handles.setdefault(curve.label, line)
@@ -87,7 +96,12 @@ def curves(panels: Sequence[Panel], title: str, *, columns: int = 1) -> Figure:
                 textcoords="offset points",
                 ha="right",
                 fontsize=9,
+                # A rim tells it from curves and hides less of them than a box.
+                path_effects=[withStroke(linewidth=2.5, foreground="white")],
             )
+        if panel.levels:
+            # So that a level at the rim is seen, with its meaning above it.
+            axis.margins(y=0.1)
         if panel.ticks:
             axis.set_xticks(range(len(panel.ticks)), panel.ticks)
             axis.tick_params(axis="x", length=0)
@@ -104,3 +118,15 @@ def curves(panels: Sequence[Panel], title: str, *, columns: int = 1) -> Figure:
             ncols=min(len(shown), 2 if wide else 4),
         )
     return settle(figure)
+
+
+def _dashes(panels: Sequence[Panel], labels: Sequence[str]) -> dict[str, int]:
+    """The first dash for each label that no other has in the same panel or the same colour."""
+    lines = [{curve.label for curve in panel.curves if not curve.points} for panel in panels]
+    found: dict[str, int] = {}
+    for index, label in enumerate(labels):
+        beside = set(labels[index % len(PALETTE) :: len(PALETTE)])
+        beside = beside.union(*(names for names in lines if label in names))
+        taken = {found[other] for other in beside if other in found}
+        found[label] = next(k for k in itertools.count() if k not in taken)
+    return found

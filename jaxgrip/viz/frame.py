@@ -18,7 +18,7 @@ from jaxgrip.checks import brief
 from jaxgrip.structures.elements import Bars, Beams, RigidLinks
 from jaxgrip.structures.loads import Load, NodalForce, as_loads
 from jaxgrip.viz.mechanism import Animation, as_animation
-from jaxgrip.viz.style import GREY, styled
+from jaxgrip.viz.style import GREY, readable, styled
 
 if TYPE_CHECKING:
     from jaxgrip.structures.results import Solution
@@ -50,10 +50,14 @@ def frame(
     axes = _space(figure, [drawing], scale)
     norm = _norm([drawing])
     _draw(axes, drawing, norm, scale)
-    for load in as_loads(loads):
-        if isinstance(load, NodalForce):
-            _arrow(axes, solution, load, drawing.size, scale)
-    _explain(figure, norm, quantity, scale, drawing)
+    nodal = [load for load in as_loads(loads) if isinstance(load, NodalForce)]
+    amounts = [float(np.linalg.norm(load.force)) for load in nodal]
+    # Forces of members and of loads are in one unit.
+    most = max([*amounts, norm.vmax if quantity == "force" else 0.0])
+    for load in nodal:
+        _arrow(axes, solution, load, drawing.size, scale, readable(most, "N"))
+    unit = readable(most, "N") if quantity == "force" else readable(norm.vmax, "Pa")
+    _explain(figure, norm, quantity, scale, drawing, unit)
     return figure
 
 
@@ -75,6 +79,7 @@ def animate_frame(
     drawings = [_Drawing.of(solution, quantity) for solution in solutions]
     scale = min(map(_round_scale, drawings)) if scale is None else scale
     norm = _norm(drawings)
+    unit = readable(norm.vmax, {"force": "N", "stress": "Pa"}[quantity])
     pictures = []
     for drawing, label in zip(drawings, labels, strict=True):
         figure = Figure(figsize=(7.2, 5.4), dpi=90)
@@ -82,7 +87,7 @@ def animate_frame(
         figure.suptitle(title, x=0.02, ha="left")
         axes = _space(figure, drawings, scale)
         _draw(axes, drawing, norm, scale)
-        _explain(figure, norm, quantity, scale, drawing)
+        _explain(figure, norm, quantity, scale, drawing, unit)
         figure.text(0.98, 0.97, label, ha="right", va="top", fontsize=13)
         canvas.draw()
         pictures.append(Image.fromarray(np.asarray(canvas.buffer_rgba())[..., :3].copy()))
@@ -90,7 +95,7 @@ def animate_frame(
 
 
 class _Drawing(NamedTuple):
-    """Lines (l, p, 3) undeformed and by how much they move, and values (l, p) [kN or MPa].
+    """Lines (l, p, 3) undeformed and by how much they move, and values (l, p) [N or Pa].
 
     `slack` and `rigid` are lines (l, 2, 3) and how they move; `held` places of supports.
     """
@@ -150,11 +155,10 @@ class _Drawing(NamedTuple):
         tied += [s for span in structure.layout.spans for s in span.ends]
         supported = [s for b in structure.layout.blocks if b.kind == "support" for s, _ in b.held]
         held = places[sorted({s for s in tied if s >= count} | set(supported))]
-        unit = 1e3 if quantity == "force" else 1e6
         return cls(
             np.concatenate(lines),
             np.concatenate(moves),
-            np.concatenate(values) / unit,
+            np.concatenate(values),
             _pair(slack),
             _pair(rigid),
             held,
@@ -226,12 +230,15 @@ def _space(figure: Figure, drawings: Sequence[_Drawing], scale: float) -> Axes3D
     size = np.maximum(1.06 * size, 0.2 * size.max())
     low, high = middle - size / 2, middle + size / 2
     axes.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]), zlim=(low[2], high[2]))
-    axes.set_box_aspect(size, zoom=1.0)
+    axes.set_box_aspect(tuple(size), zoom=1.0)
     axes.view_init(elev=18, azim=-66)
-    axes.set(xlabel="x [m]", ylabel="y [m]", zlabel="z [m]")
+    factor, unit = readable(size.max(), "m")
+    axes.set(xlabel=f"x [{unit}]", ylabel=f"y [{unit}]", zlabel=f"z [{unit}]")
     for axis, extent in zip((axes.xaxis, axes.yaxis, axes.zaxis), size, strict=True):
+        axis.set_major_formatter(lambda value, _: f"{factor * value:g}".replace("-", "−"))
         axis.set_pane_color((0.98, 0.98, 0.98, 1.0))
-        axis.set_major_locator(MaxNLocator(max(2, round(7 * extent / size.max())), min_n_ticks=2))
+        wanted = max(2, round(7 * extent / size.max()))
+        axis.set_major_locator(MaxNLocator(wanted, steps=[1, 2, 5, 10], min_n_ticks=2))
     return axes
 
 
@@ -255,7 +262,14 @@ def _draw(axes: Axes3D, drawing: _Drawing, norm: Normalize, scale: float) -> Non
     axes.plot(*drawing.held.T, "^", color="black", markersize=7, linestyle="none", zorder=10)
 
 
-def _arrow(axes: Axes3D, solution: "Solution", load: NodalForce, size: float, scale: float) -> None:
+def _arrow(
+    axes: Axes3D,
+    solution: "Solution",
+    load: NodalForce,
+    size: float,
+    scale: float,
+    unit: tuple[float, str],
+) -> None:
     node = solution.structure.node(load.place)
     place = np.asarray(solution.structure.places(solution.poses)[node])
     place = place + scale * np.asarray(solution.displacements[node, :3])
@@ -266,17 +280,24 @@ def _arrow(axes: Axes3D, solution: "Solution", load: NodalForce, size: float, sc
     tail = place - 0.12 * size * force / amount
     way = place - tail
     axes.quiver(*tail, *way, color="black", linewidth=1.6, arrow_length_ratio=0.3, zorder=5)
-    axes.text(*tail, f" {amount / 1e3:.4g} kN", va="bottom", ha="left")
+    axes.text(*tail, f" {unit[0] * amount:.4g} {unit[1]}", va="bottom", ha="left")
 
 
 def _explain(
-    figure: Figure, norm: Normalize, quantity: str, scale: float, drawing: _Drawing
+    figure: Figure,
+    norm: Normalize,
+    quantity: str,
+    scale: float,
+    drawing: _Drawing,
+    unit: tuple[float, str],
 ) -> None:
+    factor, name = unit
     label = {
-        "force": "normal force [kN]: compression −, tension +",
-        "stress": "largest stress N/A ± M/W [MPa]",
+        "force": f"normal force [{name}]: compression −, tension +",
+        "stress": f"largest stress, of normal force and bending [{name}]",
     }[quantity]
-    mappable = matplotlib.cm.ScalarMappable(norm, _SIGNED)
+    scaled = Normalize(factor * norm.vmin, factor * norm.vmax)
+    mappable = matplotlib.cm.ScalarMappable(scaled, _SIGNED)
     figure.colorbar(mappable, cax=figure.add_axes((0.85, 0.2, 0.02, 0.56)), label=label)
     shown = "deformed" if scale == 1 else f"deformed, enlarged {scale:g} times"
     handles = [

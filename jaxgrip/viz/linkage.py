@@ -10,9 +10,12 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from jaxgrip.viz.mechanism import Animation, as_animation
-from jaxgrip.viz.style import GREY, PALETTE, settle, styled
+from jaxgrip.viz.style import GREY, PALETTE, readable, settle, styled
 
 _AXES = "xyz"
+# Of thin lines beside the parts, in colours that no part has but the sixth.
+_PATHS = ("#000000", "#882255", "#332288")
+_MARKERS = "osDv^"
 
 
 @styled
@@ -36,31 +39,35 @@ def linkage(
     - `step`: the one in full colour; `shadows`: how many others, evenly chosen.
     - `paths`, by name: positions (step, axis) [m] of points whose whole path is drawn.
     """
-    h, v = (_AXES.index(axis) for axis in plane)
-    points = np.concatenate([p.values.reshape(-1, 3) for p in parts.values()])
-    size = np.ptp(points[:, [h, v]], axis=0)
+    paths = paths or {}
+    seen, unit = _seen([*parts.values(), *paths.values()], plane)
+    lines = dict(zip(parts, seen, strict=False))
+    size = np.ptp(np.concatenate([p.reshape(-1, 2) for p in seen]), axis=0)
     height = float(np.clip(7.0 * size[1] / max(size[0], 1e-12), 3.0, 8.0)) + 1.0
     figure = Figure(figsize=(8.0, height), layout="constrained")
     figure.suptitle(title, x=0.01, ha="left")
-    axes = _axes(figure, points, h, v)
-    count = len(next(iter(parts.values())))
+    axes = _axes(figure, seen, plane, unit)
+    count = len(next(iter(lines.values())))
     step = range(count)[step]
-    for other in np.unique(np.linspace(0, count - 1, shadows).round().astype(int)):
-        for name, part in parts.items():
-            p = part.values[other]
-            width = 0.7 if name in cables else 2.0
-            axes.plot(p[:, h], p[:, v], color=GREY, alpha=0.3, linewidth=width, zorder=1)
-    for index, (name, part) in enumerate(parts.items()):
-        p = part.values[step]
-        style = _style(name in cables, index)
-        axes.plot(p[:, h], p[:, v], label=name, zorder=3, **style)
-    for index, (name, path) in enumerate((paths or {}).items()):
-        p = path.values
-        dashes = ((0, (4, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)))[index % 3]
-        axes.plot(
-            p[:, h], p[:, v], color="black", linewidth=1.2, linestyle=dashes, label=name, zorder=2
-        )
-    figure.legend(loc="outside lower center", ncols=min(4, len(parts) + len(paths or {})))
+    others = np.unique(np.linspace(0, count - 1, shadows).round().astype(int))
+    for other in others[others != step]:
+        for name, p in lines.items():
+            look = {"color": GREY, "alpha": 0.3, "linewidth": 0.7 if name in cables else 2.0}
+            axes.plot(*p[other].T, label="other positions", zorder=1, **look)
+    for name, style in _styles(lines, cables).items():
+        axes.plot(*lines[name][step].T, label=name, **style)
+    # Not dashed: where a point goes back on its way, dashes fill each other's gaps.
+    for index, (name, p) in enumerate(zip(paths, seen[len(parts) :], strict=True)):
+        look = {"color": _PATHS[index % len(_PATHS)], "linewidth": 1.2}
+        axes.plot(*p.T, label=name, zorder=2, **look)
+    handles = {line.get_label(): line for line in reversed(axes.lines)}
+    names = [name for name in (*parts, *paths, "other positions") if name in handles]
+    figure.legend(
+        [handles[name] for name in names],
+        names,
+        loc="outside lower center",
+        ncols=3 if max(map(len, names)) > 24 else 4,
+    )
     return settle(figure)
 
 
@@ -79,57 +86,81 @@ def animate_linkage(
     **Arguments:** as of `linkage`; `captions`: one for every step, shown below; `seconds` that
     all steps take.
     """
-    h, v = (_AXES.index(axis) for axis in plane)
-    points = np.concatenate([p.values.reshape(-1, 3) for p in parts.values()])
+    points, unit = _seen([*parts.values()], plane)
+    seen = dict(zip(parts, points, strict=True))
     figure = Figure(figsize=(6.4, 5.4), dpi=100)
     canvas = FigureCanvasAgg(figure)
     figure.suptitle(title, x=0.02, ha="left")
-    axes = _axes(figure, points, h, v)
+    axes = _axes(figure, points, plane, unit)
     axes.set_position((0.14, 0.25, 0.83, 0.66))
-    lines = [
-        axes.plot([], [], label=name, animated=True, **_style(name in cables, index))[0]
-        for index, name in enumerate(parts)
-    ]
+    styles = _styles(seen, cables)
+    lines = {name: axes.plot([], [], label=name, animated=True, **styles[name])[0] for name in seen}
+    # Those below first.
+    order = sorted(lines, key=lambda name: styles[name]["zorder"])
     # Below the axes, where nothing moves across it.
     figure.legend(loc="lower center", bbox_to_anchor=(0.5, 0.05), ncols=4, fontsize=9)
     caption = figure.text(0.02, 0.015, "", animated=True)
     canvas.draw()
     background = canvas.copy_from_bbox(figure.bbox)
     pictures = []
-    for step in range(len(next(iter(parts.values())))):
+    for step in range(len(next(iter(seen.values())))):
         canvas.restore_region(background)
-        for line, part in zip(lines, parts.values(), strict=True):
-            line.set_data(part.values[step][:, h], part.values[step][:, v])
+        for name in order:
+            lines[name].set_data(*seen[name][step].T)
+            figure.draw_artist(lines[name])
         caption.set_text(captions[step] if captions else "")
-        for artist in (*lines, caption):
-            figure.draw_artist(artist)
+        figure.draw_artist(caption)
         pictures.append(Image.fromarray(np.asarray(canvas.buffer_rgba())[..., :3].copy()))
     return as_animation(pictures, seconds)
 
 
-def _style(cable: bool, index: int) -> dict:
-    colour = PALETTE[index % len(PALETTE)]
-    if cable:
-        return {"color": colour, "linewidth": 1.4, "linestyle": (0, (5, 2))}
-    return {
-        "color": colour,
-        "linewidth": 3.5,
-        "marker": "o",
-        "markersize": 5.0,
-        "solid_capstyle": "round",
+def _seen(lines: Sequence[xarray.DataArray], plane: str) -> tuple[list[np.ndarray], str]:
+    """Points of lines (..., 2) on two axes in a unit that fits, and the unit."""
+    shown = [_AXES.index(axis) for axis in plane]
+    points = np.concatenate([line.values.reshape(-1, 3)[:, shown] for line in lines])
+    factor, unit = readable(float(np.ptp(points, axis=0).max()), "m")
+    return [factor * line.values[..., shown] for line in lines], unit
+
+
+def _styles(lines: Mapping[str, np.ndarray], cables: Sequence[str]) -> dict[str, dict]:
+    """A look for each part: the longer, the wider and the farther below.
+
+    So a part that lies upon another one hides nothing of it but what it covers.
+    """
+    length = {
+        name: np.linalg.norm(np.diff(p[0], axis=0), axis=1).sum() for name, p in lines.items()
     }
+    rank = {name: k for k, name in enumerate(sorted(lines, key=lambda name: -length[name]))}
+    styles = {}
+    for index, name in enumerate(lines):
+        own = {"color": PALETTE[index % len(PALETTE)], "zorder": 3.0 + rank[name] / len(lines)}
+        again = index // len(PALETTE)
+        if name in cables:
+            gaps = 2.0 + 2.0 * again
+            styles[name] = {**own, "linewidth": 1.4, "linestyle": (0, (5.0, gaps))}
+        else:
+            width = 5.5 - 3.0 * rank[name] / max(len(lines) - 1, 1)
+            styles[name] = {
+                **own,
+                "linewidth": width,
+                "marker": _MARKERS[again % len(_MARKERS)],
+                "markersize": width + 2.0,
+                "solid_capstyle": "round",
+            }
+    return styles
 
 
-def _axes(figure: Figure, points: np.ndarray, h: int, v: int) -> Axes:
+def _axes(figure: Figure, seen: Sequence[np.ndarray], plane: str, unit: str) -> Axes:
     """Axes of one scale around everything."""
     axes = figure.add_subplot()
-    low, high = points[:, [h, v]].min(axis=0), points[:, [h, v]].max(axis=0)
+    points = np.concatenate([p.reshape(-1, 2) for p in seen])
+    low, high = points.min(axis=0), points.max(axis=0)
     room = 0.06 * np.max(high - low)
     axes.set(
         xlim=(low[0] - room, high[0] + room),
         ylim=(low[1] - room, high[1] + room),
-        xlabel=f"{_AXES[h]} [m]",
-        ylabel=f"{_AXES[v]} [m]",
+        xlabel=f"{plane[0]} [{unit}]",
+        ylabel=f"{plane[1]} [{unit}]",
     )
     axes.set_aspect("equal")
     return axes

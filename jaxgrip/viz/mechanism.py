@@ -13,7 +13,7 @@ from matplotlib.ticker import MaxNLocator, MultipleLocator
 from mpl_toolkits.mplot3d.axes3d import Axes3D
 from PIL import Image
 
-from jaxgrip.viz.style import GREY, PALETTE, TIME_COLOURS, styled
+from jaxgrip.viz.style import GREY, PALETTE, TIME_COLOURS, pace, readable, styled
 
 _VIEW = {"elev": 24.0, "azim": -62.0}
 
@@ -48,33 +48,36 @@ def stroboscope(chains: Mapping[str, xarray.DataArray], title: str, *, poses: in
     """
     figure = Figure(figsize=(8.0, 5.6))
     figure.suptitle(title, x=0.02, ha="left")
-    axes = _space(figure, chains)
+    axes, shown = _space(figure, chains)
     axes.set_position((0.0, 0.04, 0.86, 0.92))
     end = max(float(chain["time"][-1]) for chain in chains.values())
-    norm = matplotlib.colors.Normalize(0.0, 1e3 * end)
+    clock, unit = readable(end, "s")
+    norm = matplotlib.colors.Normalize(0.0, clock * end)
     colours = TIME_COLOURS
     for name, chain in chains.items():
         times = np.linspace(0.0, float(chain["time"][-1]), poses)
-        for time, points in zip(times, 1e3 * _at(chain, times), strict=True):
+        for time, points in zip(times, shown * _at(chain, times), strict=True):
             outer = time in (times[0], times[-1])
             axes.plot(
                 *points.T,
                 "-o",
-                color=colours(norm(1e3 * time)),
+                color=colours(norm(clock * time)),
                 linewidth=4.0 if outer else 1.6,
                 markersize=6.0 if outer else 2.5,
                 solid_capstyle="round",
                 label={times[0]: "start", times[-1]: "end"}.get(time, "on the way"),
             )
-        path = 1e3 * _at(chain, np.linspace(0.0, times[-1], 200))[:, -1]
-        axes.plot(*path.T, color="black", linewidth=1.2, linestyle=(0, (4, 2)), label="path of tip")
-        outward = 0.12 * (path[0] - 1e3 * chain.values[0, 0]) * (1.0, 1.0, 0.0)
-        axes.text(*path[0] + outward + (0.0, 0.0, 8.0), name, ha="center", fontweight="bold")
+        path = shown * _at(chain, np.linspace(0.0, times[-1], 200))[:, -1]
+        # Not dashed: where a tip goes back on its way, dashes fill each other's gaps.
+        axes.plot(*path.T, color="black", linewidth=1.2, label="path of tip")
+        outward = 0.12 * (path[0] - shown * chain.values[0, 0]) * (1.0, 1.0, 0.0)
+        above = 0.03 * max(np.ptp(limits) for limits in (axes.get_xlim(), axes.get_ylim()))
+        axes.text(*path[0] + outward + (0.0, 0.0, above), name, ha="center", fontweight="bold")
     handles = {handle.get_label(): handle for handle in axes.lines}
     legend = [handles[label] for label in ("start", "on the way", "end", "path of tip")]
     figure.legend(handles=legend, loc="upper right", bbox_to_anchor=(0.99, 0.95), ncols=4)
     scale = matplotlib.cm.ScalarMappable(norm, colours)
-    figure.colorbar(scale, cax=figure.add_axes((0.91, 0.2, 0.02, 0.55)), label="time [ms]")
+    figure.colorbar(scale, cax=figure.add_axes((0.91, 0.2, 0.02, 0.55)), label=f"time [{unit}]")
     return figure
 
 
@@ -95,13 +98,14 @@ def animate(
     figure = Figure(figsize=(6.4, 5.4), dpi=100)
     canvas = FigureCanvasAgg(figure)
     figure.suptitle(title, x=0.02, ha="left")
-    axes = _space(figure, chains)
+    axes, shown = _space(figure, chains)
     axes.set_position((0.02, 0.05, 0.9, 0.88))
     end = max(float(chain["time"][-1]) for chain in chains.values())
+    scale, unit = readable(end, "s")
     times = np.linspace(0.0, end, frames)
     moving, data = [], []
     for index, (name, chain) in enumerate(chains.items()):
-        points = 1e3 * _at(chain, times)
+        points = shown * _at(chain, times)
         for pose in (points[0], points[-1]):
             (rest,) = axes.plot(
                 *pose.T, color=GREY, alpha=0.35, linewidth=4.0, solid_capstyle="round"
@@ -131,7 +135,7 @@ def animate(
         for links, path, points in zip(moving[::2], moving[1::2], data, strict=True):
             links.set_data_3d(*points[frame].T)
             path.set_data_3d(*points[: frame + 1, -1].T)
-        clock.set_text(f"t = {1e3 * time:5.1f} ms   (shown {seconds / end:.0f} times slower)")
+        clock.set_text(f"t = {scale * time:5.1f} {unit}   ({pace(seconds, end)})")
         for artist in [*moving, clock]:
             figure.draw_artist(artist)
         pictures.append(Image.fromarray(np.asarray(canvas.buffer_rgba())[..., :3].copy()))
@@ -150,10 +154,15 @@ def as_animation(
     )
 
 
-def _space(figure: Figure, chains: Mapping[str, xarray.DataArray]) -> Axes3D:
-    """Axes in mm with one scale in all directions, around everything that the chains reach."""
+def _space(figure: Figure, chains: Mapping[str, xarray.DataArray]) -> tuple[Axes3D, float]:
+    """Axes with one scale in all directions, around everything that the chains reach.
+
+    Also the factor from m to the unit on them.
+    """
     axes = figure.add_subplot(projection="3d")
-    points = 1e3 * np.concatenate([chain.values.reshape(-1, 3) for chain in chains.values()])
+    points = np.concatenate([chain.values.reshape(-1, 3) for chain in chains.values()])
+    factor, unit = readable(float(np.ptp(points, axis=0).max()), "m")
+    points = factor * points
     low, high = points.min(axis=0), points.max(axis=0)
     room = 0.06 * np.max(high - low)
     low, high = low - room, high + room
@@ -161,12 +170,12 @@ def _space(figure: Figure, chains: Mapping[str, xarray.DataArray]) -> Axes3D:
     axes.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]), zlim=(low[2], high[2]))
     axes.set_box_aspect(high - low, zoom=1.12)
     axes.view_init(**_VIEW)
-    axes.set(xlabel="x [mm]", ylabel="y [mm]", zlabel="z [mm]")
+    axes.set(xlabel=f"x [{unit}]", ylabel=f"y [{unit}]", zlabel=f"z [{unit}]")
     step = np.diff(MaxNLocator(6, steps=[1, 2, 5, 10]).tick_values(0.0, np.max(high - low)))[0]
     for axis in (axes.xaxis, axes.yaxis, axes.zaxis):
         axis.set_pane_color((0.98, 0.98, 0.98, 1.0))
         axis.set_major_locator(MultipleLocator(step))
-    return axes
+    return axes, factor
 
 
 def _at(chain: xarray.DataArray, times: np.ndarray) -> np.ndarray:

@@ -57,6 +57,7 @@ def certificate(
     names = list(control_names or (f"control {j}" for j in range(m)))
     constraints = list(constraint_names or (f"constraint {i}" for i in range(c)))
     arrays = refine(_arrays(solution, names, constraints, units))
+    terms = float(np.max(np.abs(np.asarray(solution.costate) * np.asarray(solution.x_rate))))
     figures = {
         "controls": controls(
             arrays["course"],
@@ -64,6 +65,7 @@ def certificate(
             edges,
             _kinds(solution),
             f"{title}: controls and switching functions",
+            least=1e-6 * terms / (np.max(np.abs(np.asarray(solution.u))) or 1.0),
         )
     }
     jumps = _jumps(solution, c)
@@ -88,12 +90,12 @@ def certificate(
         )
     value = _over_time(solution, "hamiltonian")
     check = next(check for check in solution.certificate.checks if check.name == "Hamiltonian")
-    terms = np.abs(np.asarray(solution.costate) * np.asarray(solution.x_rate))
     figures["hamiltonian"] = hamiltonian(
         value - value.mean(),
-        float(terms.max()) or 1.0,
+        terms or 1.0,
         float(check.tolerance),
         f"{title}: Hamiltonian, ideally constant",
+        largest=float(check.value),
         switching_times=edges[1:-1],
     )
     figures["checks"] = checks(solution.certificate, f"{title}: certificate")
@@ -116,7 +118,10 @@ def checks(proof: "Certificate", title: str) -> Figure:
         ratio = value / tolerance if tolerance > 0.0 else (0.0 if check.passed else np.inf)
         shown = float(np.clip(np.nan_to_num(ratio, nan=np.inf), least, most))
         colour = PALETTE[0] if check.passed else PALETTE[1]
-        axes.barh(row, shown - 0.5 * least, left=0.5 * least, height=0.62, color=colour)
+        if check.passed and value == 0.0:
+            axes.text(0.6 * least, row, "exactly zero", va="center", color=GREY, fontsize=9)
+        else:
+            axes.barh(row, shown - 0.5 * least, left=0.5 * least, height=0.62, color=colour)
         words = " of ".join(f"{each:.0e}" if each else "0" for each in (value, tolerance))
         axes.text(
             1.02,
@@ -127,7 +132,7 @@ def checks(proof: "Certificate", title: str) -> Figure:
             color=colour,
         )
     axes.set_yticks(range(len(every)), [check.name for check in every])
-    axes.invert_yaxis()
+    axes.set_ylim(len(every) - 0.4, -0.6)
     axes.grid(visible=False, axis="y")
     axes.tick_params(axis="y", length=0)
     axes.axvline(1.0, color="black", linestyle="--", linewidth=1.2)

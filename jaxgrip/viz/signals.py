@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import matplotlib
 import numpy as np
 import xarray
 from jaxtyping import Float, Int
@@ -11,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
-from jaxgrip.viz.style import DASHES, GREY, PALETTE, settle, styled
+from jaxgrip.viz.style import DASHES, GREY, PALETTE, readable, settle, styled
 
 _NEVER = np.empty(0)
 HELD = 5
@@ -37,21 +38,24 @@ def controls(
     edges: Float[np.ndarray, " edges"],
     kinds: Int[np.ndarray, "arcs m"],
     title: str,
+    *,
+    least: float = 0.0,
 ) -> Figure:
     """One panel a control: its course, its switching function, what it does and where it switches.
 
     **Arguments:** `control` and `switching_function`, both (time, component) with a coordinate
     `time` in s and the attributes `long_name` and `units`; `edges` of the arcs [s], start and end
     included; `kinds`, as in `ocp.Structure`, 5 where an active constraint determines the control;
-    `title` of the figure.
+    `title` of the figure; `least`, the size of a switching function below which it is rounding.
     """
     component = control.dims[1]
     labels = control[component].values
     figure, panels = _panels(title, len(labels), 2.0)
-    t, places = _milliseconds(control), 1e3 * np.asarray(edges)
+    t, factor, unit = _times(control)
+    places = factor * np.asarray(edges)
     handles: dict[str, Any] = {}
     # Of a switching function that is zero all along there is nothing but rounding to see.
-    least = 1e-3 * float(np.max(np.abs(switching_function.values)))
+    least = max(least, 1e-3 * float(np.max(np.abs(switching_function.values))))
     for index, (axes, label) in enumerate(zip(panels, labels, strict=True)):
         u, s = control.values[:, index], switching_function.values[:, index]
         _shade(axes, places, [_SHADES.get(int(kind)) for kind in kinds[:, index]], handles)
@@ -63,7 +67,8 @@ def controls(
         (right,) = twin.plot(t, s, color=PALETTE[1])
         _symmetric(twin, s, least)
         twin.set_ylabel(_unit(switching_function).strip(), color=PALETTE[1])
-        axes.axhline(0.0, color=GREY, linewidth=0.8)
+        twin.ticklabel_format(axis="y", scilimits=(-3, 4), useMathText=True)
+        _zero_line(axes)
         # A rate that reaches its bound does so where the switching function is not zero.
         zeros = places[1:-1][np.diff(kinds[:, index]) != 0]
         (dots,) = twin.plot(
@@ -75,10 +80,12 @@ def controls(
             markersize=6,
             zorder=5,
         )
-        _name_times(axes, zeros, t)
-    lines = {_name(control): left, _name(switching_function): right, "control switches": dots}
+        _name_times(axes, zeros, t, unit)
+    lines = {_name(control): left, _name(switching_function): right}
+    if np.any(np.diff(kinds, axis=0)):
+        lines["control switches"] = dots
     _legend(figure, lines | handles)
-    _time_axis(panels[-1], t)
+    _time_axis(panels[-1], t, unit)
     return settle(figure)
 
 
@@ -102,13 +109,14 @@ def multipliers(
     component = multiplier.dims[1]
     labels = multiplier[component].values
     figure, panels = _panels(title, len(labels), 2.2)
-    t, places = _milliseconds(multiplier), 1e3 * np.asarray(edges)
+    t, factor, unit = _times(multiplier)
+    places = factor * np.asarray(edges)
     look = (_RATE_AT_BOUND if meaning == _RATE_AT_BOUND[0] else _ACTIVE)[1:]
     handles: dict[str, Any] = {}
     for index, (axes, label) in enumerate(zip(panels, labels, strict=True)):
         states = [(meaning, *look) if holds else None for holds in active[index]]
         _shade(axes, places, states, handles)
-        axes.axhline(0.0, color=GREY, linewidth=0.8)
+        _zero_line(axes)
         (line,) = axes.plot(t, multiplier.values[:, index], color=PALETTE[0])
         handles.setdefault(_name(multiplier), line)
         axes.margins(y=0.25)
@@ -117,13 +125,13 @@ def multipliers(
         axes.yaxis.set_major_locator(MaxNLocator(5))
         axes.ticklabel_format(axis="y", scilimits=(-3, 4), useMathText=True)
         for time, size in jumps[index]:
-            handles["jump of the costate"] = axes.plot(
-                1e3 * time, 0.0, "D", color=PALETTE[1], markersize=7, zorder=5, clip_on=False
+            handles["jump of the costate, by its multipliers η"] = axes.plot(
+                factor * time, 0.0, "D", color=PALETTE[1], markersize=7, zorder=5, clip_on=False
             )[0]
-            left = 1e3 * time > 0.5 * (t[0] + t[-1])
+            left = factor * time > 0.5 * (t[0] + t[-1])
             axes.annotate(
                 size,
-                (1e3 * time, 0.97),
+                (factor * time, 0.97),
                 xycoords=("data", "axes fraction"),
                 xytext=(-6 if left else 6, 0),
                 textcoords="offset points",
@@ -131,9 +139,9 @@ def multipliers(
                 va="top",
                 color=PALETTE[1],
             )
-            axes.axvline(1e3 * time, color=PALETTE[1], linewidth=0.9, linestyle=":")
+            axes.axvline(factor * time, color=PALETTE[1], linewidth=0.9, linestyle=":")
     _legend(figure, handles)
-    _time_axis(panels[-1], t)
+    _time_axis(panels[-1], t, unit)
     return settle(figure)
 
 
@@ -148,18 +156,22 @@ def lines(
     """One panel a signal, one line a component.
 
     **Arguments:** `signals`, each (time, component) with a coordinate `time` in s and the
-    attributes `long_name` and `units`; `title` of the figure; `switching_times` [s], marked in all
-    panels; `limits`, by name of a signal: lower and upper value and what they mean.
+    attributes `long_name` and `units`, of which m and Pa get a prefix that fits; `title` of the
+    figure; `switching_times` [s], marked in all panels; `limits`, by name of a signal: lower and
+    upper value and what they mean.
     """
     figure, panels = _panels(title, len(signals), 2.5)
     for axes, signal in zip(panels, signals, strict=True):
-        t, component = _milliseconds(signal), signal.dims[1]
+        (t, factor, unit), component = _times(signal), signal.dims[1]
         for switch in switching_times:
-            axes.axvline(1e3 * switch, color=GREY, linewidth=0.8, linestyle=":")
+            axes.axvline(factor * switch, color=GREY, linewidth=0.8, linestyle=":")
+        scale, units = 1.0, signal.attrs["units"]
+        if units in ("m", "Pa"):
+            scale, units = readable(float(np.max(np.abs(signal.values))), units)
         for index, label in enumerate(signal[component].values):
             axes.plot(
                 t,
-                signal.values[:, index],
+                scale * signal.values[:, index],
                 color=PALETTE[index % len(PALETTE)],
                 linestyle=DASHES[index % len(DASHES)],
                 label=f"{component} {label}",
@@ -167,17 +179,17 @@ def lines(
         if limits and signal.name in limits:
             *bounds, meaning = limits[signal.name]
             for bound in bounds:
-                axes.axhline(bound, color="black", linewidth=1.0, linestyle=(0, (6, 3)))
+                axes.axhline(scale * bound, color="black", linewidth=1.0, linestyle=(0, (6, 3)))
             axes.annotate(
                 meaning,
-                (0.0, bounds[1]),
+                (0.0, scale * bounds[1]),
                 xycoords=("axes fraction", "data"),
                 xytext=(3, 3),
                 textcoords="offset points",
                 fontsize=9,
             )
             axes.margins(y=0.14)
-        axes.set_ylabel(f"{_name(signal)}{_unit(signal)}")
+        axes.set_ylabel(f"{_name(signal)}{_unit(signal.assign_attrs(units=units))}")
         axes.yaxis.set_major_locator(MaxNLocator(6))
     handles, labels = panels[0].get_legend_handles_labels()
     if len(switching_times):
@@ -185,7 +197,7 @@ def lines(
         labels.append("a control switches")
     columns = 4 if sum(map(len, labels)) < 70 else 2
     figure.legend(handles, labels, loc="outside lower center", ncols=min(columns, len(handles)))
-    _time_axis(panels[-1], t)
+    _time_axis(panels[-1], t, unit)
     return settle(figure)
 
 
@@ -196,20 +208,22 @@ def hamiltonian(
     tolerance: float,
     title: str,
     *,
+    largest: float | None = None,
     switching_times: Float[np.ndarray, " switches"] = _NEVER,
 ) -> Figure:
-    """How far the Hamiltonian is from the constant that it must be.
+    """How far the Hamiltonian is from its mean, over the largest of the terms in it.
 
     **Arguments:** `deviation`, (time,) with a coordinate `time` in s; `scale`, the largest term
     |λᵀf| that cancels in it, in the same unit; `tolerance` of the ratio; `title` of the figure;
-    `switching_times` [s], marked.
+    `largest`, the ratio that a certificate states, whose constant need not be the mean; when not
+    given, the largest drawn; `switching_times` [s], marked.
     """
     figure, (axes,) = _panels(title, 1, 2.4)
-    t = _milliseconds(deviation)
+    t, factor, unit = _times(deviation)
     # An exact zero has no logarithm; draw it at the resolution of a double.
     ratio = np.maximum(np.abs(deviation.values) / scale, 1e-17)
     for switch in switching_times:
-        line = axes.axvline(1e3 * switch, color=GREY, linewidth=0.8, linestyle=":")
+        line = axes.axvline(factor * switch, color=GREY, linewidth=0.8, linestyle=":")
     if len(switching_times):
         _legend(figure, {"a control switches": line})
     axes.semilogy(t, ratio, color=PALETTE[0], linewidth=1.0)
@@ -222,17 +236,19 @@ def hamiltonian(
         textcoords="offset points",
         color=PALETTE[1],
     )
+    words = "largest" if largest is None else "largest, by the certificate"
+    largest = float(ratio.max()) if largest is None else largest
     axes.annotate(
-        f"largest: {ratio.max():.1e}",
-        (0.0, ratio.max()),
+        f"{words}: {largest:.1e}",
+        (0.0, max(largest, 1e-17)),
         xycoords=("axes fraction", "data"),
         xytext=(4, 4),
         textcoords="offset points",
         color=PALETTE[0],
     )
-    axes.set_ylim(1e-17, max(10.0 * tolerance, 10.0 * ratio.max()) * 10.0)
-    axes.set_ylabel("deviation of H over\nlargest |λᵀf| term  [1]")
-    _time_axis(axes, t)
+    axes.set_ylim(1e-17, 100.0 * max(tolerance, largest, ratio.max()))
+    axes.set_ylabel("deviation of the\nHamiltonian over its\nlargest term  [1]")
+    _time_axis(axes, t, unit)
     return settle(figure)
 
 
@@ -258,8 +274,8 @@ def _shade(
             handles.setdefault(name, Patch(label=name, **look))
 
 
-def _name_times(axes: Axes, places: np.ndarray, t: np.ndarray) -> None:
-    """A dotted line and the time in ms at each of some places."""
+def _name_times(axes: Axes, places: np.ndarray, t: np.ndarray, unit: str) -> None:
+    """A dotted line and the time at each of some places."""
     room = 0.13 * (t[-1] - t[0])
     # A label stands to the left of its line, unless that is beyond the axes.
     begins = np.where(places - t[0] < room, places, places - room)
@@ -267,7 +283,7 @@ def _name_times(axes: Axes, places: np.ndarray, t: np.ndarray) -> None:
         axes.axvline(place, color="black", linewidth=0.8, linestyle=":")
         side = 1 if begin == place else -1
         axes.annotate(
-            f"{place:.2f} ms",
+            f"{place:.2f} {unit}",
             (place, 1.0),
             xycoords=("data", "axes fraction"),
             xytext=(3 * side, -2 - 11 * row),
@@ -295,8 +311,16 @@ def _legend(figure: Figure, handles: Mapping[str, Any]) -> None:
     figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=ncols)
 
 
-def _milliseconds(signal: xarray.DataArray) -> np.ndarray:
-    return 1e3 * signal["time"].values
+def _times(signal: xarray.DataArray) -> tuple[np.ndarray, float, str]:
+    """Times of a signal, the factor to them from s, and their unit."""
+    t = signal["time"].values
+    factor, unit = readable(float(np.max(np.abs(t))), "s")
+    return factor * t, factor, unit
+
+
+def _zero_line(axes: Axes) -> None:
+    """An axis at zero, in the look of the others."""
+    axes.axhline(0.0, color=matplotlib.rcParams["axes.edgecolor"], linewidth=0.8)
 
 
 def _name(signal: xarray.DataArray) -> str:
@@ -315,6 +339,6 @@ def _symmetric(axes: Axes, values: np.ndarray, least: float = 0.0) -> None:
     axes.set_ylim(-reach, reach)
 
 
-def _time_axis(axes: Axes, t: np.ndarray) -> None:
-    axes.set_xlabel("time [ms]")
+def _time_axis(axes: Axes, t: np.ndarray, unit: str) -> None:
+    axes.set_xlabel(f"time [{unit}]")
     axes.set_xlim(t[0], t[-1])

@@ -15,11 +15,11 @@ from matplotlib.colors import Colormap, Normalize
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Polygon
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import FuncFormatter, MaxNLocator
 from PIL import Image
 
 from jaxgrip.viz.mechanism import Animation, as_animation
-from jaxgrip.viz.style import GREY, styled
+from jaxgrip.viz.style import GREY, pace, readable, styled
 
 if TYPE_CHECKING:
     from jaxgrip.fem import Body
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
 _REST = {"colors": "#808080", "linewidths": 0.9, "linestyles": [(0, (4, 3))]}
 _WALL = {"facecolor": "#E4E4E4", "edgecolor": "#8C8C8C", "hatch": "////", "linewidth": 0.8}
-_PREFIXES = {-12: "p", -9: "n", -6: "µ", -3: "m", 0: "", 3: "k", 6: "M", 9: "G"}
-_POWERS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 _ELEVATION, _AZIMUTH = np.deg2rad(24.0), np.deg2rad(-62.0)
 # Rows are the axes of the picture: to the right, upwards, towards the eye.
 _VIEW = np.array(
@@ -69,10 +67,11 @@ def solid(
     figure.suptitle(title, x=0.02, ha="left")
     axes = _panel(figure, (0.03, 0.14, 0.8, 0.76), _window(body, u, scale))
     norm, colours = _colours(field.values)
+    unit = readable(norm.vmax, field.attrs["units"])
     _Drawing(axes, body, norm, colours, "xyz").move(u[0], field.values, scale)
     _legend(figure, body, scale)
-    figure.text(0.02, 0.025, _extent(field.values, norm, field.attrs["units"]), va="bottom")
-    _colour_bar(figure, (0.87, 0.2, 0.022, 0.6), norm, colours, field)
+    figure.text(0.02, 0.025, _extent(field, norm, unit), va="bottom")
+    _colour_bar(figure, (0.87, 0.2, 0.022, 0.6), norm, colours, field, unit)
     return figure
 
 
@@ -85,7 +84,7 @@ def solid_components(
     *,
     scale: float | None = None,
 ) -> Figure:
-    """One panel a component of a strain or stress, each with its own range of colours.
+    """One panel a component of a strain or stress, in one unit, each with its own range of colours.
 
     **Arguments:** `body`; `u` (n, 3), displacements [m]; `field` (node, component) with the names
     of the components as a coordinate and the attributes `long_name` and `units`; `title`;
@@ -95,6 +94,8 @@ def solid_components(
     scale = _scale(body, u) if scale is None else scale
     window = _window(body, u, scale)
     labels = field[field.dims[1]].values
+    most = float(np.max(np.abs(field.values)))
+    unit = readable(most, field.attrs["units"])
     rows = -(-len(labels) // 2)
     figure = Figure(figsize=(10.0, 1.0 + 1.95 * rows))
     figure.suptitle(title, x=0.02, ha="left")
@@ -103,15 +104,16 @@ def solid_components(
         left, bottom, top = _cell(figure, row, column, rows, 2)
         height = 0.85 * (top - bottom)
         axes = _panel(figure, (left, bottom, 0.385, height), window)
-        values = field.values[:, index]
-        # A component has a sign, though at one instant it may be the same everywhere.
-        norm, colours = _about_zero(values)
-        _Drawing(axes, body, norm, colours, "x").move(u[0], values, scale)
+        values = field[:, index]
+        # A component has a sign, though at one instant it may be the same everywhere. Of one that
+        # is zero there is nothing but rounding to see.
+        norm, colours = _about_zero(values.values, 1e-9 * most)
+        _Drawing(axes, body, norm, colours, "x").move(u[0], values.values, scale)
         figure.text(left, top, f"{label}", va="top", fontweight="bold")
-        most = _extent(values, norm, field.attrs["units"])
-        figure.text(left + 0.385, top, most, va="top", ha="right", fontsize=9)
+        words = _extent(values, norm, unit)
+        figure.text(left + 0.385, top, words, va="top", ha="right", fontsize=9)
         place = (left + 0.4, bottom + 0.15 * height, 0.012, 0.75 * height)
-        _colour_bar(figure, place, norm, colours, field, named=False)
+        _colour_bar(figure, place, norm, colours, field, unit, named=False)
     _legend(figure, body, scale)
     return figure
 
@@ -134,20 +136,22 @@ def solid_series(
     scale = _scale(body, u.values) if scale is None else scale
     window = _window(body, u.values, scale)
     norm, colours = _colours(field.values)
+    unit = readable(norm.vmax, field.attrs["units"])
+    clock = readable(float(u["time"][-1]), "s")
     count = len(field)
     columns = min(2, count)
     rows = -(-count // columns)
     figure = Figure(figsize=(10.0, 1.0 + 1.95 * rows))
     figure.suptitle(title, x=0.02, ha="left")
-    for index, (now, values) in enumerate(zip(u.values, field.values, strict=True)):
+    for index, (now, values) in enumerate(zip(u.values, field, strict=True)):
         left, bottom, top = _cell(figure, index // columns, index % columns, rows, columns)
         left *= 0.9
         axes = _panel(figure, (left, bottom, 0.4, 0.85 * (top - bottom)), window)
-        _Drawing(axes, body, norm, colours, "x").move(now, values, scale)
-        time, most = 1e3 * float(u["time"][index]), _extent(values, norm, field.attrs["units"])
-        figure.text(left, top, f"{time:.2f} ms", va="top", fontweight="bold")
-        figure.text(left + 0.4, top, most, va="top", ha="right", fontsize=9)
-    _colour_bar(figure, (0.91, 0.25, 0.018, 0.5), norm, colours, field)
+        _Drawing(axes, body, norm, colours, "x").move(now, values.values, scale)
+        time, words = clock[0] * float(u["time"][index]), _extent(values, norm, unit)
+        figure.text(left, top, f"{time:.2f} {clock[1]}", va="top", fontweight="bold")
+        figure.text(left + 0.4, top, words, va="top", ha="right", fontsize=9)
+    _colour_bar(figure, (0.91, 0.25, 0.018, 0.5), norm, colours, field, unit)
     _legend(figure, body, scale)
     return figure
 
@@ -178,7 +182,8 @@ def animate_solid(
     norm, colours = _colours(field.values)
     drawing = _Drawing(axes, body, norm, colours, "xyz")
     _legend(figure, body, scale)
-    _colour_bar(figure, (0.86, 0.22, 0.024, 0.58), norm, colours, field)
+    unit = readable(norm.vmax, field.attrs["units"])
+    _colour_bar(figure, (0.86, 0.22, 0.024, 0.58), norm, colours, field, unit)
     clock = figure.text(0.02, 0.93, "", va="top", fontsize=9.5)
     moving = [*drawing.moving, clock]
     for artist in moving:
@@ -187,12 +192,13 @@ def animate_solid(
     canvas.draw()
     background = canvas.copy_from_bbox(figure.bbox)
     begin, end = float(u["time"][0]), float(u["time"][-1])
-    slower = seconds / (end - begin)
+    factor, second = readable(end, "s")
+    shown = pace(seconds, end - begin)
     pictures = []
     for time in np.linspace(begin, end, frames):
         canvas.restore_region(background)
         drawing.move(_at(u, time), _at(field, time), scale)
-        clock.set_text(f"t = {1e3 * time:6.2f} ms   (shown {slower:.0f} times slower)")
+        clock.set_text(f"t = {factor * time:6.2f} {second}   ({shown})")
         for artist in moving:
             figure.draw_artist(artist)
         pictures.append(Image.fromarray(np.asarray(canvas.buffer_rgba())[..., :3].copy()))
@@ -381,7 +387,7 @@ def _wall(body: "Body") -> tuple[np.ndarray, bool] | None:
 
 
 def _ruler(axes: Axes, nodes: np.ndarray, k: int) -> None:
-    """A scale in mm along an edge of the box around a body, where the body does not hide it."""
+    """A scale along an edge of the box around a body, where the body does not hide it."""
     low, high = 1e3 * nodes.min(axis=0), 1e3 * nodes.max(axis=0)
     # Edges on the rim of the picture: x in front below, y below and z behind at the right end.
     begin = np.array(
@@ -402,15 +408,18 @@ def _ruler(axes: Axes, nodes: np.ndarray, k: int) -> None:
     look = {"color": GREY, "linewidth": 0.9, "zorder": 1, "clip_on": False}
     axes.plot(*np.stack([at(low[k], gap), at(high[k], gap)]).T, **look)
     wanted = max(2, round(7 * np.linalg.norm(b - a) / size))
+    factor, unit = readable(float(np.ptp(nodes, axis=0).max()), "m")
+    # The picture is in mm.
+    factor *= 1e-3
     ticks = MaxNLocator(wanted, steps=[1, 2, 4, 5, 10]).tick_values(low[k], high[k])
     text = {"ha": "center", "va": "center", "fontsize": 9, "color": "#505050", "clip_on": False}
     text["bbox"] = {"boxstyle": "square,pad=0.05", "color": "white", "alpha": 0.8, "linewidth": 0}
     for tick in ticks[(ticks >= low[k] - 1e-9) & (ticks <= high[k] + 1e-9)]:
         axes.plot(*np.stack([at(tick, gap), at(tick, 1.5 * gap)]).T, **look)
-        axes.text(*at(tick, 2.6 * gap), _minus(f"{tick:g}"), **text)
+        axes.text(*at(tick, 2.6 * gap), _minus(f"{factor * tick:g}"), **text)
     middle, top = at((low[k] + high[k]) / 2, (4.6, 5.6, 0.0)[k] * gap), at(high[k], 2.0 * gap)
     place = top + 2.2 * gap * along if k == 2 else middle
-    axes.text(*place, f"{'xyz'[k]} [mm]", **text)
+    axes.text(*place, f"{'xyz'[k]} [{unit}]", **text)
 
 
 def _panel(figure: Figure, place: Sequence[float], window: np.ndarray) -> Axes:
@@ -468,29 +477,23 @@ def _colours(values: np.ndarray) -> tuple[Normalize, Colormap]:
     return _about_zero(values)
 
 
-def _about_zero(values: np.ndarray) -> tuple[Normalize, Colormap]:
-    most = float(np.max(np.abs(values))) or 1.0
+def _about_zero(values: np.ndarray, least: float = 0.0) -> tuple[Normalize, Colormap]:
+    most = max(float(np.max(np.abs(values))), least) or 1.0
     return Normalize(-most, most), matplotlib.colormaps["RdBu_r"]
-
-
-def _readable(norm: Normalize, units: str) -> tuple[float, str]:
-    """Factor and name of a unit in which the largest value has few digits."""
-    power = int(np.clip(3 * np.floor(np.log10(norm.vmax) / 3 + 1e-9), -12, 9))
-    if units == "1":
-        return 10.0**-power, "" if power == 0 else "10" + str(power).translate(_POWERS)
-    return 10.0**-power, _PREFIXES[power] + units
 
 
 def _minus(text: str) -> str:
     return text.replace("-", "−")
 
 
-def _extent(values: np.ndarray, norm: Normalize, units: str) -> str:
+def _extent(field: xarray.DataArray, norm: Normalize, shown: tuple[float, str]) -> str:
     """The largest value in words; the smallest too where both signs occur."""
-    factor, unit = _readable(norm, units)
-    digits = int(np.clip(2 - np.floor(np.log10(factor * norm.vmax)), 0, 2))
-    low, high = (f"{factor * value:.{digits}f}" for value in (values.min(), values.max()))
-    unit = f"× {unit}" if units == "1" and unit else unit
+    factor, unit = shown
+    values = factor * field.values
+    digits = int(np.clip(2 - np.floor(np.log10(factor * norm.vmax)), 0, 99))
+    written = f".{digits}f" if digits < 6 else ".1e"
+    low, high = (f"{value:{written}}" for value in (values.min(), values.max()))
+    unit = f"× {unit}" if field.attrs["units"] == "1" and unit else unit
     words = f"largest {high} {unit}" if norm.vmin == 0.0 else f"{low} to {high} {unit}"
     return _minus(words)
 
@@ -501,15 +504,18 @@ def _colour_bar(
     norm: Normalize,
     colours: Colormap,
     field: xarray.DataArray,
+    shown: tuple[float, str],
     *,
     named: bool = True,
 ) -> None:
-    factor, unit = _readable(norm, field.attrs["units"])
+    factor, unit = shown
     scaled = Normalize(norm.vmin * factor, norm.vmax * factor)
     bar = figure.colorbar(
         matplotlib.cm.ScalarMappable(scaled, colours),
         cax=figure.add_axes(place),
-        ticks=MaxNLocator(6 if named else 4),
+        ticks=MaxNLocator(6 if named else 4, steps=[1, 2, 4, 5, 10]),
+        # Without a power of ten of its own, which would stand where the unit does.
+        format=FuncFormatter(lambda value, _: _minus(f"{value:g}")),
     )
     bar.outline.set_linewidth(0.5)
     bar.ax.grid(visible=False)

@@ -35,6 +35,32 @@ _STYLE = {
 }
 
 
+_PREFIXES = {-12: "p", -9: "n", -6: "µ", -3: "m", 0: "", 3: "k", 6: "M", 9: "G"}
+_POWERS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+def readable(largest: float, units: str) -> tuple[float, str]:
+    """The unit for everything of one kind in a figure, and the factor from `units` to it.
+
+    **Arguments:** `largest`, the largest size shown, which gets few digits; `units` of it, without
+    a prefix; `"1"` gives a power of ten, `""` where that is one.
+    """
+    power = 3 * int(np.floor(np.log10(largest) / 3 + 1e-9)) if 0.0 < largest < np.inf else 0
+    # Nobody reads kiloseconds.
+    power = int(np.clip(power, -12, 0 if units == "s" else 9))
+    if units == "1":
+        return 10.0**-power, "" if power == 0 else "10" + str(power).translate(_POWERS)
+    return 10.0**-power, _PREFIXES[power] + units
+
+
+def pace(seconds: float, duration: float) -> str:
+    """How fast a motion of some duration [s] is shown that takes some `seconds` on the screen."""
+    slower = seconds / duration
+    if round(slower, 1) == 1.0:
+        return "shown as fast as it is"
+    return f"shown {max(slower, 1 / slower):.3g} times {'slower' if slower > 1.0 else 'faster'}"
+
+
 def styled(draw: Callable[..., Any]) -> Callable[..., Any]:
     """Run a drawing function in the common style, leaving matplotlib's global settings alone."""
 

@@ -27,7 +27,28 @@ def test_picture_says_what_it_shows():
     figure = viz.frame(solution, "Cantilever", quantity="stress", scale=100.0, loads=loads)
     words = [text.get_text() for text in figure.legends[0].get_texts()]
     assert words == ["undeformed", "deformed, enlarged 100 times", "support"]
-    assert "[MPa]" in figure.axes[1].get_ylabel()
+    largest = np.abs(solution.part("part").beam_stresses).max()
+    assert 1e3 <= largest < 1e6
+    assert figure.axes[1].get_ylabel() == "largest stress, of normal force and bending [kPa]"
+    np.testing.assert_allclose(figure.axes[1].get_ylim()[1], 1e-3 * largest)
+    assert figure.axes[0].get_xlabel() == "x [m]"
     assert figure.axes[0].texts[0].get_text().strip() == "1 kN"
     with pytest.raises(ValueError, match="'force' or 'stress'"):
         viz.frame(solution, "Cantilever", quantity="moment")
+
+
+def test_small_frames_are_in_mm_and_forces_of_members_and_loads_in_one_unit():
+    structure, poses = chain([[0, 0, 0], [0.2, 0, 0]], turned=False)
+    load = js.NodalForce("part.tip", (0.5, 0, -2.0))
+    solution = js.solve(structure, poses, load)
+    figure = viz.frame(solution, "Cantilever", loads=load)
+    space, bar = figure.axes
+    assert [space.get_xlabel(), space.get_ylabel(), space.get_zlabel()] == [
+        "x [mm]",
+        "y [mm]",
+        "z [mm]",
+    ]
+    assert space.xaxis.get_major_formatter()(-0.1, 0) == "−100"
+    assert bar.get_ylabel() == "normal force [N]: compression −, tension +"
+    np.testing.assert_allclose(bar.get_ylim()[1], 0.5)
+    assert space.texts[0].get_text().strip() == f"{np.hypot(0.5, 2.0):.4g} N"

@@ -11,6 +11,7 @@ from PIL import Image
 import jaxgrip as jg
 from jaxgrip import viz
 from jaxgrip.models import ocp_problems
+from jaxgrip.viz.style import GREY, pace, readable
 
 # Double integrator from rest to rest over one metre with |u| <= 1: switch at 1 s, end at 2 s.
 T = np.concatenate([np.linspace(0.0, 1.0, 20), np.linspace(1.0, 2.0, 20)])
@@ -50,7 +51,7 @@ def test_controls_mark_the_switch_where_the_switching_function_is_zero(torque, s
     figure = viz.controls(torque, switching, EDGES, KINDS, "Double integrator")
     panel, twin = figure.axes
     step, crossing, dots = panel.lines[0], twin.lines[0], twin.lines[1]
-    np.testing.assert_array_equal(dots.get_xdata(), [1000.0])
+    np.testing.assert_array_equal(dots.get_xdata(), [1.0])
     assert crossing.get_ydata()[19] == crossing.get_ydata()[20] == 0.0
     np.testing.assert_array_equal(step.get_ydata(), torque.values[:, 0])
     # Both scales have their zero in the middle, so the crossing is seen at the step.
@@ -59,8 +60,8 @@ def test_controls_mark_the_switch_where_the_switching_function_is_zero(torque, s
         assert low == -high
     assert "[N m]" in panel.get_ylabel()
     assert "[1/(N m)]" in twin.get_ylabel()
-    assert panel.get_xlabel() == "time [ms]"
-    assert "1000.00 ms" in [text.get_text() for text in panel.texts]
+    assert panel.get_xlabel() == "time [s]"
+    assert "1.00 s" in [text.get_text() for text in panel.texts]
     legend = [text.get_text() for text in figure.legends[0].get_texts()]
     assert legend == ["torque", "switching function", "control switches", "at a bound"]
     assert _saved(figure).size == (1040, 390)
@@ -113,10 +114,14 @@ def test_multipliers_shade_what_is_active_and_name_each_jump(switching):
     figure = viz.multipliers(pressing, EDGES, [[False, True]], jumps, "Wall")
     (panel,) = figure.axes
     (shade,) = panel.patches
-    np.testing.assert_allclose(shade.get_extents().x0, panel.transData.transform((1e3, 0))[0])
+    np.testing.assert_allclose(shade.get_extents().x0, panel.transData.transform((1.0, 0))[0])
     assert [text.get_text() for text in panel.texts] == ["η₁ = 36"]
     legend = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert legend == ["constraint active", "switching function", "jump of the costate"]
+    assert legend == [
+        "constraint active",
+        "switching function",
+        "jump of the costate, by its multipliers η",
+    ]
 
 
 def test_checks_tell_what_has_failed_from_what_has_passed():
@@ -128,10 +133,29 @@ def test_checks_tell_what_has_failed_from_what_has_passed():
         )
     )
     (axes,) = viz.checks(proof, "Certificate").axes
-    words = [text.get_text() for text in axes.texts[:3]]
+    words = [text.get_text() for text in axes.texts if " of " in text.get_text()]
     assert words == ["✓ 1e-12 of 1e-08", "✗ failed, 1e-09 of 1e-10", "✓ 0 of 0"]
     ends = [bar.get_x() + bar.get_width() for bar in axes.patches]
     assert ends[0] < 1.0 < ends[1]
+    # What is exactly zero has no bar, which would have a length.
+    assert len(ends) == 2
+    assert [text.get_text() for text in axes.texts].count("exactly zero") == 1
+
+
+def test_a_certificate_whose_last_check_is_zero_shows_its_row_whole():
+    checks = (jg.ocp.Check("first", 1e-9, 1e-8, "how far off"), jg.ocp.Check("last", 0.0, 0.0, "-"))
+    low, high = viz.checks(jg.ocp.Certificate(checks), "Certificate").axes[0].get_ylim()
+    assert low >= 1.4
+    assert high <= -0.4
+
+
+def test_checks_of_exact_zeros_have_no_bars():
+    values = (0.0, 1e-30, np.nan)
+    proof = jg.ocp.Certificate(
+        tuple(jg.ocp.Check(f"check {v}", v, 1e-8, "how far off") for v in values)
+    )
+    (axes,) = viz.checks(proof, "Certificate").axes
+    assert sorted(round(bar.get_y() + bar.get_height() / 2) for bar in axes.patches) == [1, 2]
 
 
 @pytest.fixture(scope="module")
@@ -150,7 +174,20 @@ def test_certificate_shows_controls_multipliers_hamiltonian_and_checks(wall):
     np.testing.assert_allclose(np.max(panel.lines[1].get_ydata()), 6.0, rtol=1e-6)
     assert [text.get_text() for text in panel.texts] == ["η₁ = 36, η₂ = 6"]
     assert figures["controls"].axes[0].get_ylabel() == "control 0\n[m/s²]"
-    assert len(figures["checks"].axes[0].patches) == len(wall.certificate.checks)
+    legend = [text.get_text() for text in figures["controls"].legends[0].get_texts()]
+    assert "control switches" not in legend
+    # The control is never at a bound, so its switching function is zero but for rounding.
+    twin = figures["controls"].axes[1]
+    assert np.ptp(twin.lines[0].get_ydata()) < 1e-6 * np.ptp(twin.get_ylim())
+    # Every check has a bar, unless it is exactly zero.
+    sizes = np.array([check.value for check in wall.certificate.checks])
+    assert np.any(sizes == 0.0)
+    assert len(figures["checks"].axes[0].patches) == np.sum(sizes > 0.0)
+    # The number in the picture is that of the certificate.
+    (check,) = (check for check in wall.certificate.checks if check.name == "Hamiltonian")
+    (axes,) = figures["hamiltonian"].axes
+    written = [text.get_text() for text in axes.texts]
+    assert f"largest, by the certificate: {check.value:.1e}" in written
 
 
 def test_a_solution_without_a_certificate_has_no_pictures_of_one(wall):
@@ -173,10 +210,11 @@ def chains():
 def test_stroboscope_shows_start_end_and_path(chains):
     figure = viz.stroboscope(chains, "Arms", poses=5)
     space, bar = figure.axes
-    assert bar.get_ylabel() == "time [ms]"
+    assert bar.get_ylabel() == "time [s]"
+    assert space.get_xlabel() == "x [m]"
     assert len(space.lines) == 2 * (5 + 1)
     x, y, _ = space.lines[4].get_data_3d()
-    np.testing.assert_allclose((x[-1], y[-1]), (-1e3 * np.cos(1.0), 1e3 * np.sin(1.0)))
+    np.testing.assert_allclose((x[-1], y[-1]), (-np.cos(1.0), np.sin(1.0)))
     assert {text.get_text() for text in space.texts} == {"left", "right"}
     # One length is the same on the picture along all axes.
     widths = np.array([np.ptp(limit) for limit in (space.get_xlim(), space.get_ylim())])
@@ -200,6 +238,144 @@ def test_animation_keeps_one_clock_and_holds_the_end(chains, tmp_path):
     assert min(changes) > 0
     # After half the time the right arm rests, so less of the picture changes.
     assert np.mean(changes[6:]) < np.mean(changes[:4])
+
+
+@pytest.mark.parametrize(
+    ("largest", "units", "shown"),
+    [
+        (0.06, "m", (60.0, "mm")),
+        (48.0, "m", (48.0, "m")),
+        (1e-3, "m", (1.0, "mm")),
+        (999.0, "Pa", (999.0, "Pa")),
+        (6.92e6, "Pa", (6.92, "MPa")),
+        (5000.0, "s", (5000.0, "s")),
+        (0.137, "s", (137.0, "ms")),
+        (2e-5, "1", (20.0, "10⁻⁶")),
+        (0.0, "m", (0.0, "m")),
+        (np.inf, "m", (np.inf, "m")),
+        (1e-30, "m", (1e-18, "pm")),
+    ],
+)
+def test_a_unit_has_the_prefix_that_fits_the_largest_value(largest, units, shown):
+    factor, unit = readable(largest, units)
+    assert (pytest.approx(factor * largest), unit) == shown
+    assert np.isnan(readable(np.nan, units)[0]) == np.False_
+
+
+@pytest.mark.parametrize(
+    ("seconds", "duration", "words"),
+    [(3.0, 0.12, "25 times slower"), (3.0, 12.0, "4 times faster"), (4.0, 4.0, "as fast as it is")],
+)
+def test_the_pace_of_an_animation_is_never_zero(seconds, duration, words):
+    assert pace(seconds, duration) == f"shown {words}"
+
+
+def test_signals_in_m_and_pa_get_a_prefix_and_others_none():
+    signals = [_signal("displacement", 2e-5 * T, "m"), _signal("stress", 3e6 * T, "Pa")]
+    signals.append(_signal("angle", 1e-4 * T, "rad"))
+    limits = {"stress": (-7e6, 7e6, "yield strength")}
+    figure = viz.lines(signals, "Link", limits=limits)
+    labels = [axes.get_ylabel() for axes in figure.axes]
+    assert labels == ["displacement\n[µm]", "stress\n[MPa]", "angle\n[rad]"]
+    tops = [np.max(axes.lines[0].get_ydata()) for axes in figure.axes]
+    np.testing.assert_allclose(tops, [40.0, 6.0, 2e-4])
+    assert {line.get_ydata()[0] for line in figure.axes[1].lines[1:]} == {-7.0, 7.0}
+
+
+def _drawn(axes):
+    """Every line that is one of the data, by its label."""
+    return {line.get_label(): line for line in axes.lines if not line.get_label().startswith("_")}
+
+
+def _looks(line):
+    return line.get_linestyle(), line.get_color(), line.get_marker(), line._unscaled_dash_pattern
+
+
+def test_a_curve_looks_in_every_panel_as_in_the_legend():
+    t = np.linspace(0.0, 1.0, 5)
+    names = [["pulled", "body"], ["flywheel"], ["body", "pulled"], ["flywheel", "body"]]
+    panels = [viz.Panel("t", "x", [viz.Curve(n, t, t) for n in own]) for own in names]
+    figure = viz.curves(panels, "Stick-slip")
+    (legend,) = figure.legends
+    handles = {
+        text.get_text(): line
+        for text, line in zip(legend.get_texts(), legend.get_lines(), strict=True)
+    }
+    for axes, own in zip(figure.axes, names, strict=True):
+        for line, name in zip(axes.lines, own, strict=True):
+            assert _looks(line) == _looks(handles[name])
+        # Within a panel no two are alike, also without colours.
+        assert len({line._unscaled_dash_pattern for line in axes.lines}) == len(own)
+
+
+def test_nine_curves_are_nine_looks():
+    t = np.linspace(0.0, 1.0, 5)
+    panels = [viz.Panel("t", "x", [viz.Curve(f"{k}", t, t + k)]) for k in range(9)]
+    figure = viz.curves(panels, "Many")
+    assert len({_looks(axes.lines[0]) for axes in figure.axes}) == 9
+
+
+@pytest.mark.parametrize("what", [{"levels": [(0.05, "")]}, {"bands": [(0.05, 1.0, "")]}])
+def test_what_is_marked_has_a_meaning(what):
+    panel = viz.Panel("t", "x", [viz.Curve("", np.arange(2.0), np.arange(2.0))], **what)
+    with pytest.raises(ValueError, match=r"marked at 0\.05 has no meaning; say what it is"):
+        viz.curves([panel], "Level")
+
+
+def _swing(size=0.07, steps=61):
+    """A crank in line with its rod at the first step, and the pin of the rod, there and back."""
+    turn = np.linspace(0.0, 2 * np.pi, steps)
+    zero = 0 * turn
+    end = 0.1 * size * np.stack([np.cos(turn), np.sin(turn), zero], axis=-1)
+    pin = np.stack([0.1 * size * np.cos(turn) - size, zero, zero], axis=-1)
+    parts = {"crank": [0 * end, end], "rod": [end, pin], "rope": [pin, pin - size]}
+    dims = ("step", "point", "axis")
+    parts = {name: xarray.DataArray(np.stack(p, axis=1), dims=dims) for name, p in parts.items()}
+    return parts, parts["rod"][:, 1]
+
+
+@pytest.mark.parametrize(("size", "unit", "factor"), [(0.07, "mm", 1e3), (7.0, "m", 1.0)])
+def test_linkages_are_in_a_unit_that_fits(size, unit, factor):
+    parts, pin = _swing(size)
+    figure = viz.linkage(parts, "Crank", plane="xy", step=0, paths={"path": pin}, cables=["rope"])
+    (axes,) = figure.axes
+    assert (axes.get_xlabel(), axes.get_ylabel()) == (f"x [{unit}]", f"y [{unit}]")
+    np.testing.assert_allclose(_drawn(axes)["path"].get_xdata(), factor * pin[:, 0])
+
+
+def test_a_path_there_and_back_is_drawn_as_in_the_legend():
+    parts, pin = _swing()
+    figure = viz.linkage(parts, "Crank", plane="xy", step=0, paths={"path": pin}, cables=["rope"])
+    (axes,), (legend,) = figure.axes, figure.legends
+    drawn = _drawn(axes)
+    for text, handle in zip(legend.get_texts(), legend.get_lines(), strict=True):
+        assert _looks(handle) == _looks(drawn[text.get_text()])
+    # Dashes that are drawn over each other out of step are none.
+    x = drawn["path"].get_xdata()
+    np.testing.assert_allclose(x, x[::-1], atol=1e-12)
+    assert drawn["path"].get_linestyle() == "-"
+
+
+def test_a_link_upon_another_hides_it_nowhere_whole():
+    parts, _ = _swing()
+    for names in itertools.permutations(parts):
+        figure = viz.linkage({n: parts[n] for n in names}, "Crank", plane="xy", step=0)
+        crank, rod = (_drawn(figure.axes[0])[name] for name in ("crank", "rod"))
+        # At the start the crank lies upon the rod: it must be above, and thinner.
+        assert crank.get_zorder() > rod.get_zorder()
+        assert crank.get_linewidth() <= rod.get_linewidth() - 1.0
+
+
+def test_shadows_have_a_name_and_nine_parts_nine_looks():
+    parts, _ = _swing()
+    many = {f"part {k}": part for k, part in enumerate([*parts.values()] * 3)}
+    figure = viz.linkage(many, "Crank", plane="xy")
+    legend = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert legend == [*many, "other positions"]
+    grey = [line for line in figure.axes[0].lines if line.get_color() == GREY]
+    assert {line.get_label() for line in grey} == {"other positions"}
+    drawn = _drawn(figure.axes[0])
+    assert len({_looks(drawn[name]) for name in many}) == 9
 
 
 def test_pictures_leave_the_settings_of_the_user_alone(torque, switching):

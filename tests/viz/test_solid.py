@@ -124,11 +124,17 @@ def test_components_have_a_panel_each(body):
     panels, bars = figure.axes[::2], figure.axes[1::2]
     assert len(panels) == len(bars) == 6
     limits = [float(f"{bar.get_ylim()[1]:.6g}") for bar in bars]
-    assert limits == [1.0, 10.0, 100.0, 1.0, 10.0, 100.0]
+    assert limits == [0.001, 0.01, 0.1, 1.0, 10.0, 100.0]
     # Also where a component happens to have one sign only.
     assert [bar.get_ylim()[0] for bar in bars] == [-bar.get_ylim()[1] for bar in bars]
     units = [bar.get_title(loc="left") for bar in bars]
-    assert units == ["[Pa]"] * 3 + ["[kPa]"] * 3
+    assert units == ["[kPa]"] * 6
+    extents = [text.get_text() for text in figure.texts if "kPa" in text.get_text()]
+    assert extents[0] == "−0.00100 to 0.00100 kPa"
+    assert extents[4] == "−10.0 to 10.0 kPa"
+    # The unit stands where matplotlib would put a power of ten.
+    figure.draw_without_rendering()
+    assert not any(bar.yaxis.get_offset_text().get_text() for bar in bars)
     assert [t.get_text() for t in figure.texts if t.get_fontweight() == "bold"] == names
 
 
@@ -175,3 +181,37 @@ def test_a_saved_picture_has_its_size(body):
     buffer = io.BytesIO()
     viz.solid(body, np.zeros((n, 3)), _field(np.zeros(n)), "Body").savefig(buffer, format="png")
     assert Image.open(buffer).size == (1040, 546)
+
+
+def test_a_component_that_is_rounding_alone_is_drawn_as_zero(body):
+    n = len(body.mesh.nodes)
+    values = np.linspace(-1.0, 1.0, n)[:, None] * [5e6, 1e-8]
+    field = xarray.DataArray(
+        values,
+        {"component": ["xx", "xy"]},
+        ("node", "component"),
+        attrs={"long_name": "stress", "units": "Pa"},
+    )
+    panels = viz.solid_components(body, np.zeros((n, 3)), field, "Stress").axes[::2]
+    ranges = [np.ptp(_polygons(panel)[1][:, 0]) for panel in panels]
+    assert ranges[0] > 0.3
+    assert ranges[1] < 0.02
+
+
+@pytest.mark.parametrize(("length", "unit", "end"), [(0.06, "mm", "60"), (12.0, "m", "12")])
+def test_rulers_are_in_a_unit_that_fits(length, unit, end):
+    body = fem.Body(fem.box_mesh(length, length / 6, length / 6, 6, 2, 2), ALUMINIUM, clamp="x0")
+    n = len(body.mesh.nodes)
+    words = [
+        text.get_text()
+        for text in viz.solid(body, np.zeros((n, 3)), _field(np.zeros(n)), "Body").axes[0].texts
+    ]
+    assert [word for word in words if "[" in word] == [f"{axis} [{unit}]" for axis in "xyz"]
+    assert end in words
+
+
+def test_a_slow_vibration_is_in_seconds(body, vibration):
+    u, size = (array.assign_coords(time=1e3 * array.time) for array in vibration)
+    figure = viz.solid_series(body, u[[0, 5]], size[[0, 5]], "Vibration")
+    written = [text.get_text() for text in figure.texts]
+    assert [w for w in written if w.endswith(" s")] == ["0.00 s", "2.50 s"]
