@@ -9,9 +9,10 @@ import jax.numpy as jnp
 from jax.tree_util import Partial
 from jaxtyping import Array, ArrayLike, Float
 
+from jaxgrip.actuators.driven import Motion
 from jaxgrip.actuators.friction import LuGre
 from jaxgrip.actuators.servo import Servo
-from jaxgrip.actuators.simulation import Motion, increasing, simulate, stiff
+from jaxgrip.actuators.simulation import increasing, simulate, stiff
 from jaxgrip.actuators.viscoelastic import GeneralizedMaxwell
 from jaxgrip.checks import non_negative, numbers, positive
 
