@@ -27,7 +27,10 @@ if "JAXGRIP_TEST_PROGRAMS" not in os.environ:
     os.environ["XLA_FLAGS"] = _process.xla_flags(os.environ)
 
 import jax
+import jax.numpy as jnp
 import pytest
+from jax import lax
+from jax.interpreters import batching
 
 import jaxgrip as jg
 
@@ -36,6 +39,35 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_compilation_cache_dir", os.environ["JAXGRIP_TEST_PROGRAMS"])
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+
+
+def _refuse_batched_lapack():
+    """No test may make a batch of LAPACK's calls, which can wait for each other for ever."""
+
+    def primitives(jaxpr):
+        for equation in jaxpr.eqns:
+            inner = [x.jaxpr for x in equation.params.values() if hasattr(x, "jaxpr")]
+            yield from (p for x in inner for p in primitives(x))
+            yield equation.primitive
+
+    def call(a):
+        factored = (lax.linalg.lu(a), lax.linalg.qr(a), lax.linalg.svd(a), lax.linalg.eigh(a))
+        solved = lax.linalg.triangular_solve(a, a, left_side=True)
+        return factored, solved, lax.linalg.cholesky(a, symmetrize_input=False)
+
+    def refused(name):
+        def batched(*_, **__):
+            raise AssertionError(f"{name} of a batch by JAX: use jaxgrip.solve.dense")
+
+        return batched
+
+    for primitive in set(primitives(jax.make_jaxpr(call)(jnp.eye(2)).jaxpr)):
+        if primitive.name in _LAPACK:
+            batching.primitive_batchers[primitive] = refused(primitive.name)
+
+
+_LAPACK = {"cholesky", "lu", "triangular_solve", "eigh", "svd", "qr", "geqrf"}
+_refuse_batched_lapack()
 
 
 @pytest.fixture(scope="module", autouse=True)

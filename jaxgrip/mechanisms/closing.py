@@ -1,5 +1,6 @@
 """Positions and velocities that keep a mechanism closed."""
 
+import warnings
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -16,6 +17,7 @@ from jaxgrip.mechanisms.equations import (
     RANK_TOLERANCE,
     Equations,
     along,
+    conditioning,
     holding,
     inverse_of,
     weighted_jacobian,
@@ -26,8 +28,12 @@ from jaxgrip.precision import require_x64
 from jaxgrip.rigid import crba, forward_kinematics
 
 CLOSED = 1e-10
+# Constraints less independent than this make a position singular.
+SINGULAR = 1e-4
 LEAST = 1e-15
 STEPS = 60
+# The most that a joint turns in one step, so that the position found is one near the guess.
+_LARGEST_TURN = np.pi / 3
 # Parts of Newton's step that are tried at once; the best is taken.
 PARTS = tuple(0.5**k for k in range(8))
 
@@ -46,13 +52,25 @@ class RESULTS(eqx.Enumeration):
 class Closed(NamedTuple):
     """A position `q` (n,), `gap` (rows,) that it leaves, `iterations` of Newton's, and `result`.
 
-    Rows are the constraints, then the coordinates held.
+    Rows are the constraints, then the coordinates held; `conditioning` is their smallest singular
+    value over the largest, zero in a singular position.
     """
 
     q: Float[Array, " n"]
     gap: Float[Array, " rows"]
     iterations: Any
     result: RESULTS
+    conditioning: Float[Array, ""]
+
+    def warnings(self) -> tuple[str, ...]:
+        """A sentence where the position is singular or nearly so."""
+        if not self.conditioning < SINGULAR:
+            return ()
+        return (
+            "The mechanism closes in a singular position: its constraints are independent to "
+            f"{float(self.conditioning):.1g} only. It can go on in more than one way, and "
+            "derivatives of the position belong to none of them; start beside it.",
+        )
 
 
 class MechanismError(ValueError):
@@ -65,7 +83,7 @@ def close(equations: Equations, q: Float[Array, " n"]) -> tuple[Float[Array, " n
 
     The derivative is that of the nearest such position in the kinetic norm.
     """
-    parts = jnp.asarray(PARTS, q.dtype)
+    parts, largest = jnp.asarray(PARTS, q.dtype), _largest_steps(equations.mechanism)
 
     def size_of(q):
         return jnp.max(jnp.abs(equations(q)), initial=0.0)
@@ -79,6 +97,7 @@ def close(equations: Equations, q: Float[Array, " n"]) -> tuple[Float[Array, " n
     def step(carry):
         q, size, _, count = carry
         newton = -inverse_of(equations, q).driven @ equations(q)
+        newton = newton / jnp.maximum(1.0, jnp.max(jnp.abs(newton) / largest, initial=0.0))
         tried = q[None, :] + parts[:, None] * newton[None, :]
         sizes = jax.vmap(size_of)(tried)
         sizes = jnp.where(jnp.isfinite(sizes), sizes, jnp.inf)
@@ -89,6 +108,17 @@ def close(equations: Equations, q: Float[Array, " n"]) -> tuple[Float[Array, " n
     start = (q, size_of(q), jnp.full((), jnp.inf, q.dtype), jnp.zeros((), int))
     q, _, _, count = lax.while_loop(going, step, start)
     return q, count
+
+
+def _largest_steps(mechanism: Mechanism) -> Float[Array, " n"]:
+    """The most that each coordinate changes in one step: a slide by the size of the mechanism."""
+    tree = mechanism.tree
+    size = jnp.max(jnp.linalg.norm(tree.translation, axis=1))
+    for loop in mechanism.loops:
+        for seat in (loop.first_frame, loop.second_frame):
+            size = jnp.maximum(size, jnp.linalg.norm(seat.origin))
+    slides = np.array([tree.joint_types[i] == "prismatic" for i in tree.moving], dtype=bool)
+    return jnp.where(slides, jnp.where(size > 0, size, jnp.inf), _LARGEST_TURN)
 
 
 @close.defjvp
@@ -115,7 +145,8 @@ def _assemble(equations: Equations, guess: Array) -> Closed:
     turned = jnp.any(jnp.concatenate(facing) < 0) if facing else jnp.zeros((), bool)
     result = RESULTS.where(turned, RESULTS.turned, RESULTS.successful)
     shut = jnp.all(jnp.abs(gap) <= CLOSED)
-    return Closed(q, gap, count, RESULTS.where(shut, result, RESULTS.open))
+    sharp = lax.stop_gradient(conditioning(*lax.stop_gradient((equations, q))))
+    return Closed(q, gap, count, RESULTS.where(shut, result, RESULTS.open), sharp)
 
 
 def assemble(
@@ -137,7 +168,8 @@ def assemble(
     - `hold`: by the name of a body, the coordinate of its joint [rad or m].
     - `throw`: raise when it does not close; within `jit` and `vmap` look at `result` instead.
 
-    **Returns:** `Closed` with `q`, `gap`, `iterations` and `result`.
+    **Returns:** `Closed` with `q`, `gap`, `iterations`, `result` and `conditioning`. Where the
+    position is singular, its `warnings()` are shown as such, also while it is differentiated.
 
     **Raises:** `ValueError` for another shape or an unknown name; `MechanismError`, also a
     `ValueError`, naming the loop that stays open and by how much.
@@ -148,6 +180,11 @@ def assemble(
     closed = _assemble(equations, guess)
     if throw and concrete(closed.gap) and not bool(closed.result == RESULTS.successful):
         raise MechanismError(_why(equations, closed))
+    # Of a position that is differentiated, too, the numbers can be looked at.
+    seen = lax.stop_gradient(closed.conditioning)
+    if concrete(seen):
+        for sentence in closed._replace(conditioning=seen).warnings():
+            warnings.warn(sentence, stacklevel=2)
     return closed
 
 

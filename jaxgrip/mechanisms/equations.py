@@ -21,6 +21,8 @@ from jaxgrip.solve import dense
 
 # A singular value below this part of the largest is a redundant constraint.
 RANK_TOLERANCE = 1e-9
+# How much of the largest singular value a lost equation regains, at least, per radian or metre.
+LOST = 1e-6
 
 
 class Equations(eqx.Module):
@@ -102,17 +104,44 @@ def _implicit(primals, tangents):
     return inverse, Inverse(dg, dh, h.T @ dm @ h + bent + bent.T)
 
 
-def inverse_at(equations: Equations, now: State) -> Inverse:
-    """The inverse where the bodies are."""
+def derivative_at(equations: Equations, now: State) -> Float[Array, "rows n"]:
+    """J where the bodies are."""
     mechanism = equations.mechanism
     held = jnp.eye(mechanism.n, dtype=now.bend.dtype)[np.array(equations.held, dtype=int)]
-    rows = jnp.concatenate([constraint_matrix(mechanism, now), held])
-    return invert(mass_matrix(mechanism.tree, now), rows)
+    return jnp.concatenate([constraint_matrix(mechanism, now), held])
+
+
+def inverse_at(equations: Equations, now: State) -> Inverse:
+    """The inverse where the bodies are."""
+    return invert(mass_matrix(equations.mechanism.tree, now), derivative_at(equations, now))
 
 
 def inverse_of(equations: Equations, q: Float[Array, " n"]) -> Inverse:
     """The inverse at q."""
     return inverse_at(equations, state(equations.mechanism.tree, q, jnp.zeros_like(q)))
+
+
+def conditioning(equations: Equations, q: Float[Array, " n"]) -> Float[Array, ""]:
+    """Smallest singular value of J over the largest, zero where an equation is lost for an instant.
+
+    An equation that depends on others in all positions around stays dependent along every free
+    motion to second order; one that is lost here does not.
+    """
+
+    def rows(q: Array) -> Array:
+        return derivative_at(equations, state(equations.mechanism.tree, q, jnp.zeros_like(q)))
+
+    there, along_motions = jax.linearize(rows, q)
+    if not there.size:
+        return jnp.ones((), q.dtype)
+    left, size, right = dense.svd(there)
+    kept = size > RANK_TOLERANCE * size[0]
+    smallest = jnp.min(jnp.where(kept, size, size[0]))
+    left, right = left * kept.astype(q.dtype)[None, :], kept.astype(q.dtype)[:, None] * right
+    free = jnp.eye(len(q), dtype=q.dtype) - right.T @ right
+    dependent = jnp.eye(len(there), dtype=q.dtype) - left @ left.T
+    bend = jnp.max(jnp.abs(dependent @ jax.vmap(along_motions)(free) @ free))
+    return jnp.where(bend > LOST * size[0], 0.0, smallest / size[0])
 
 
 def along(

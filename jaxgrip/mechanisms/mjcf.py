@@ -12,6 +12,7 @@ from jaxgrip.joints import Ball, Fixed, Frame
 from jaxgrip.mechanisms.mechanism import Coupling, Loop, Mechanism
 from jaxgrip.mechanisms.urdf import Robot
 from jaxgrip.rigid import Import, Placement, from_placements
+from jaxgrip.rigid.urdf import without_losses
 from jaxgrip.spatial.rotations import aligning_z
 
 # What a model may hold that is not used, by MuJoCo's name of its number.
@@ -21,6 +22,11 @@ UNUSED = {
     "ntendon": "tendons",
     "nsensor": "sensors",
     "nflex": "flexible bodies",
+    "nplugin": "plugins",
+    "nhfield": "terrains",
+    "nskin": "skins",
+    "ncam": "cameras",
+    "nlight": "lights",
     "nkey": "keyframes",
     "npair": "contact pairs",
     "nexclude": "excluded contacts",
@@ -116,9 +122,11 @@ def _robot(mujoco: Any, model: Any) -> Robot:
         (model.dof_armature[dofs], "Inertia of motors (armature) is"),
         (model.qpos0[model.jnt_qposadr[order]], "Reference positions of joints are"),
     ):
-        names = [_joint_name(model, j) for j, x in zip(order, values, strict=True) if np.any(x)]
-        if names:
-            ignored.append(f"{what} not used: {', '.join(names)}.")
+        some = [_joint_name(model, j) for j, x in zip(order, values, strict=True) if np.any(x)]
+        if some:
+            ignored.append(f"{what} not used: {', '.join(some)}.")
+    names = [_joint_name(model, j) for j in order]
+    ignored += without_losses(names, model.dof_damping[dofs], model.dof_frictionloss[dofs])
     limited = np.asarray(model.jnt_limited[order], bool)
     pushed = np.asarray(model.jnt_actfrclimited[order], bool)
     force = np.abs(model.jnt_actfrcrange[order]).max(axis=1, initial=0.0)
@@ -138,7 +146,7 @@ def _robot(mujoco: Any, model: Any) -> Robot:
         (),
         axes=jnp.stack([aligning_z(jnp.asarray(b.axis, tree.mass.dtype)) for b in bodies]),
         origin=jnp.asarray(np.stack([seats.get(b.name, np.zeros(3)) for b in bodies])),
-        joints=tuple(_joint_name(model, j) for j in order),
+        joints=tuple(names),
         base="world",
         ignored=(),
     )

@@ -1,5 +1,6 @@
 """Motion in time with loops that stay closed."""
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -9,10 +10,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from jaxgrip.checks import check_shape, check_times, concrete
-from jaxgrip.mechanisms.closing import MechanismError, mobility, worst
+from jaxgrip.mechanisms.closing import SINGULAR, MechanismError, mobility, worst
 from jaxgrip.mechanisms.dynamics import forward_dynamics
 from jaxgrip.mechanisms.equations import (
     RANK_TOLERANCE,
@@ -25,10 +26,10 @@ from jaxgrip.mechanisms.equations import (
 from jaxgrip.mechanisms.kinematics import constraint_matrix, mass_matrix, state
 from jaxgrip.mechanisms.mechanism import Mechanism
 from jaxgrip.precision import require_x64
+from jaxgrip.solve import dense
 
 # How far an initial state may be from a closed one and still be taken for it.
 SLACK = 1e-9
-SINGULAR = 1e-4
 
 
 class Motion(NamedTuple):
@@ -36,7 +37,8 @@ class Motion(NamedTuple):
 
     `q`, `qd` and `qdd` (k, n) [rad or m, per s, per s^2]; `multipliers` (k, m) [N and N m];
     `gap` (k, m), what the constraints miss [m and sines], and `gap_rate` (k, m) [per s];
-    `conditioning` (k,), smallest singular value of the constraints over the largest.
+    `conditioning` (k,), smallest singular value of the constraints over the largest; `passages`,
+    through how many singular positions it has gone, and `passed_at`, through the last of them [s].
     """
 
     t: Float[Array, " k"]
@@ -47,21 +49,53 @@ class Motion(NamedTuple):
     gap: Float[Array, "k m"]
     gap_rate: Float[Array, "k m"]
     conditioning: Float[Array, " k"]
+    passages: Int[Array, ""]
+    passed_at: Float[Array, ""]
 
     def warnings(self) -> tuple[str, ...]:
-        """A sentence where the mechanism comes near to a singular position."""
+        """Sentences where the mechanism comes near to a singular position, or goes through one."""
+        said = []
+        if self.passages:
+            times = "once" if self.passages == 1 else f"{int(self.passages)} times, the last"
+            said.append(
+                f"The mechanism went through a singular position {times} at t = "
+                f"{float(self.passed_at):g} s, where it could have gone on in another way too. It "
+                "went on as it came."
+            )
         k = int(np.argmin(self.conditioning))
         if self.conditioning[k] >= SINGULAR:
-            return ()
+            return tuple(said)
         return (
+            *said,
             f"At t = {float(self.t[k]):g} s the mechanism is near a singular position: its "
             f"constraints are independent to {float(self.conditioning[k]):.1g} only. There it may "
             "go on in more than one way, and which it takes is left to rounding.",
         )
 
 
+class _Passed(NamedTuple):
+    """What a motion has come through.
+
+    `left` (m,) and `right` (n,), the singular vectors of the smallest singular value that is not
+    always zero, its `size` over the largest and its `rank` among them; `count` of the singular
+    positions passed, `time` of the last one [s].
+    """
+
+    left: Float[Array, " m"]
+    right: Float[Array, " n"]
+    size: Float[Array, ""]
+    rank: Int[Array, ""]
+    count: Int[Array, ""]
+    time: Float[Array, ""]
+
+
 class Projected(diffrax.AbstractAdaptiveSolver, diffrax.AbstractWrappedSolver):
-    """A solver whose every step ends on the closed positions and velocities."""
+    """A solver whose every step ends on the closed positions and velocities.
+
+    Errors that the projection takes back count for nothing: near a singular position rounding
+    makes accelerations across the constraints arbitrarily wrong, and no step would be small
+    enough.
+    """
 
     solver: diffrax.AbstractSolver
 
@@ -85,8 +119,8 @@ class Projected(diffrax.AbstractAdaptiveSolver, diffrax.AbstractWrappedSolver):
         return self.solver.order(terms)
 
     def init(self, terms, t0, t1, y0, args):
-        """State of the solver."""
-        return self.solver.init(terms, t0, t1, y0, args)
+        """State of the solver, and the singular positions passed."""
+        return self.solver.init(terms, t0, t1, y0, args), _passed(args[0], y0, t0)
 
     def func(self, terms, t0, y0, args):
         """Rate of change."""
@@ -94,17 +128,51 @@ class Projected(diffrax.AbstractAdaptiveSolver, diffrax.AbstractWrappedSolver):
 
     def step(self, terms, t0, t1, y0, args, solver_state, made_jump):
         """A step of the solver, projected."""
+        state, passed = solver_state
         # A solver that keeps the last rate of a step would keep that before the projection.
-        y1, error, dense, solver_state, result = self.solver.step(
-            terms, t0, t1, y0, args, solver_state, made_jump=True
+        y1, error, dense, state, result = self.solver.step(
+            terms, t0, t1, y0, args, state, made_jump=True
         )
-        return _project(args[0], y1), error, dense, solver_state, result
+        y1, error = _projected(args[0], y1, error)
+        return y1, error, dense, (state, _passed(args[0], y1, t1, t0, passed)), result
+
+
+def _projected(mechanism: Mechanism, x: Array, dx: Array) -> tuple[Array, Array]:
+    """The nearest closed state, and of a small change what is left of it there."""
+    equations, n = free(mechanism), mechanism.n
+    inverse = inverse_of(equations, x[:n])
+    nearest = functools.partial(project, equations, inverse)
+    found, left = jax.jvp(nearest, (x[:n], x[n:]), (dx[:n], dx[n:]))
+    return jnp.concatenate(found), jnp.concatenate(left)
 
 
 def _project(mechanism: Mechanism, x: Array) -> Array:
-    equations = free(mechanism)
-    q, qd = x[: mechanism.n], x[mechanism.n :]
-    return jnp.concatenate(project(equations, inverse_of(equations, q), q, qd))
+    return _projected(mechanism, x, jnp.zeros_like(x))[0]
+
+
+def _passed(
+    mechanism: Mechanism, x: Array, t: Array, t0: Array | None = None, last: _Passed | None = None
+) -> _Passed:
+    """Follow the smallest singular value to the next state: its sign, with that of its vectors,
+    changes where it is zero."""
+    q, none = lax.stop_gradient(x[: mechanism.n]), jnp.zeros((), int)
+    if not mechanism.m:
+        empty = jnp.zeros(0, x.dtype)
+        return _Passed(empty, jnp.zeros_like(q), jnp.ones((), x.dtype), none, none, jnp.asarray(t))
+    now = state(mechanism.tree, q, jnp.zeros_like(q))
+    left, size, right = dense.svd(constraint_matrix(mechanism, now))
+    rank = jnp.sum(size > RANK_TOLERANCE * size[0])
+    if last is not None:
+        rank = jnp.maximum(rank, last.rank)
+    k = jnp.maximum(rank - 1, 0)
+    left, right, size = left[:, k], right[k], size[k] / size[0]
+    if last is None:
+        return _Passed(left, right, size, rank, none, jnp.full_like(size, jnp.nan))
+    same = (left @ last.left) * (right @ last.right)
+    is_passage = same < -0.5
+    place = last.size / (last.size + size)
+    time = jnp.where(is_passage, t0 + place * (t - t0), last.time)
+    return _Passed(left, right, size, rank, last.count + is_passage.astype(int), time)
 
 
 def _rate(t: Array, x: Array, args: tuple) -> Array:
@@ -124,7 +192,9 @@ def _simulate(mechanism, x0, times, torque, rtol, atol, max_steps) -> tuple:
         None,
         x0,
         args=(mechanism, torque),
-        saveat=diffrax.SaveAt(subs=[diffrax.SubSaveAt(ts=times), diffrax.SubSaveAt(t1=True)]),
+        saveat=diffrax.SaveAt(
+            subs=[diffrax.SubSaveAt(ts=times), diffrax.SubSaveAt(t1=True)], solver_state=True
+        ),
         stepsize_controller=diffrax.PIDController(rtol=rtol, atol=atol),
         max_steps=max_steps,
         throw=False,
@@ -139,7 +209,8 @@ def _simulate(mechanism, x0, times, torque, rtol, atol, max_steps) -> tuple:
         return q, qd, qdd, multipliers, equations(q), along(equations, q, qd)
 
     seen = jax.vmap(look)(times, solution.ys[0])
-    motion = Motion(times, *seen, _conditioning(mechanism, seen[0]))
+    passed = solution.solver_state[1]
+    motion = Motion(times, *seen, _conditioning(mechanism, seen[0]), passed.count, passed.time)
     return motion, solution.ts[1][0], solution.ys[1][0], solution.stats["num_steps"]
 
 
@@ -152,7 +223,7 @@ def _conditioning(mechanism: Mechanism, q: Array) -> Array:
     def sizes(now):
         rows = constraint_matrix(mechanism, now)
         weighted = weighted_jacobian(mass_matrix(mechanism.tree, now), rows)[1]
-        return jnp.linalg.svd(weighted, compute_uv=False)
+        return dense.singular_values(weighted)
 
     size = lax.stop_gradient(jax.vmap(sizes)(now))
     rank = jnp.max(jnp.sum(size > RANK_TOLERANCE * size[:, :1], axis=1))
@@ -202,7 +273,9 @@ def simulate(
     check_times(times)
     _check_start(mechanism, q0, qd0)
     x0 = jnp.concatenate([q0, qd0])
-    motion, *end = _simulate(mechanism, x0, times, torque, rtol, atol, max_steps)
+    # As arrays, so that another tolerance needs no other program.
+    tolerances = jnp.asarray(rtol, x0.dtype), jnp.asarray(atol, x0.dtype)
+    motion, *end = _simulate(mechanism, x0, times, torque, *tolerances, max_steps)
     if concrete(motion.q) and not np.isfinite(motion.q).all():
         raise MechanismError(_stopped(mechanism, *end))
     return motion

@@ -74,7 +74,8 @@ class Import(eqx.Module):
     - `joints`: names of the joints that have a coordinate, in the order of the coordinates.
     - `lower`, `upper`: limits [rad or m], `velocity` [per s] and `effort` [N m or N]; infinite
       where the file has none.
-    - `damping` [N m s or N s/m]; `friction` [N m or N].
+    - `damping` [N m s or N s/m]; `friction` [N m or N]: like the limits they are for the torques
+      that go into the dynamics of the tree, which have none of them.
     - `mimics`: joints that follow others; `mechanisms.read_urdf` couples them, the tree alone
       leaves them free.
     - `axes` (bodies, 3, 3): axes of each body's frame in the frame of its link, and `origin`
@@ -140,7 +141,7 @@ def read_urdf(path: str | Path, *, gravity: ArrayLike | Sequence[float] = GRAVIT
     joints = reader.named(robot, "joint")
     order, base = _order(path, links, joints)
     masses = {name: _inertial(reader, name, link) for name, link in links.items()}
-    if masses[base][0] != 0.0:
+    if any(np.any(number) for number in (masses[base][0], masses[base][2])):
         reader.ignored.append(
             f"The inertia of the base link {base!r} is not used: it stands on the ground."
         )
@@ -181,10 +182,11 @@ def read_urdf(path: str | Path, *, gravity: ArrayLike | Sequence[float] = GRAVIT
     mimics = [_mimic(reader, *item, names) for item in moving if item[1].find("mimic") is not None]
     _check_circles(path, {m.follower: m.leader for m in mimics})
     limits = [_limits(reader, joint, where) for _, joint, where in moving]
-    columns = [jnp.asarray(np.array(x, dtype=float)) for x in np.reshape(limits, (-1, 6)).T]
+    columns = np.array(limits, dtype=float).reshape(-1, 6).T
+    reader.ignored += without_losses(names, *columns[4:])
     return Import(
         tree,
-        *columns,
+        *map(jnp.asarray, columns),
         tuple(mimics),
         axes=jnp.stack([aligning_z(jnp.asarray(b.axis)) for b in bodies]),
         origin=jnp.zeros((len(bodies), 3)),
@@ -192,6 +194,21 @@ def read_urdf(path: str | Path, *, gravity: ArrayLike | Sequence[float] = GRAVIT
         base=base,
         ignored=reader.sentences(),
     )
+
+
+def without_losses(
+    names: Sequence[str], damping: Float[np.ndarray, " n"], friction: Float[np.ndarray, " n"]
+) -> list[str]:
+    """Sentences on joints whose damping and friction a file has and the dynamics do not."""
+    found = []
+    for what, values in (("Damping", damping), ("Friction", friction)):
+        lossy = [name for name, value in zip(names, values, strict=True) if value]
+        if lossy:
+            found.append(
+                f"{what} of joints is read, but not part of the dynamics, whose torques must have "
+                f"it: {', '.join(lossy)}."
+            )
+    return found
 
 
 class _Reader:

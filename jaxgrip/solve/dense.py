@@ -446,7 +446,7 @@ def _on_cpu(name: str, jax_version: Callable, lanes: Callable | None) -> Callabl
         batch = args[0].shape[:-2]
         count = int(np.prod(batch))
         flat = [x.reshape(count, *x.shape[len(batch) :]) for x in args]
-        if not args[0].size:
+        if not all(x.size for x in args):
             out = jax_version(*flat, **params)
         elif count >= _FEW and args[0].shape[-1] <= SMALL[name]:
             found = lanes(*(jnp.moveaxis(x, 0, -1) for x in flat), **params)

@@ -121,3 +121,100 @@ def test_new_numbers_do_not_recompile(link):
     for angle in (1.0, 1.1):
         position(jg.models.four_bar(lengths=np.array(LENGTHS) * angle).mechanism, angle)
     assert len(traces) == 1
+
+
+def test_the_position_found_is_near_the_guess():
+    """Newton's step is unbounded where constraints depend on each other, as in a flat four-bar."""
+    mechanism = jg.models.four_bar(lengths=(2.0, 4.0, 4.0, 4.0)).mechanism
+    guesses = np.random.default_rng(3).uniform(-np.pi, np.pi, (200, 3))
+    guesses[0] = [1e-3, 0.0, 0.0]
+    close = jax.jit(jax.vmap(lambda guess: me.assemble(mechanism, guess, throw=False)))
+    closed = close(jnp.asarray(guesses))
+    assert np.all(closed.result == me.RESULTS.successful)
+    assert np.abs(np.asarray(closed.q) - guesses).max() < 2 * np.pi
+
+
+def test_slides_stay_near_too():
+    """A crank of 0.1 m, a rod of 0.3 m, a slider: 0.4 m is as far as it ever is."""
+    zero = (0.0, 0.0, 0.0)
+    body = {"translation": zero, "mass": 1.0, "com": zero, "inertia": (0.1, 0.1, 0.1)}
+    tree = jg.rigid.from_placements(
+        [
+            jg.rigid.Placement("crank", None, **body),
+            jg.rigid.Placement("slider", None, joint="prismatic", axis=(1.0, 0.0, 0.0), **body),
+        ]
+    )
+    tip, origin = (jg.joints.Frame(jnp.array([x, 0.0, 0.0]), jnp.eye(3)) for x in (0.1, 0.0))
+    rod = me.Loop("rod", jg.joints.Distance(0.3), "crank", "slider", tip, origin)
+    mechanism = me.Mechanism(tree, [rod])
+    guesses = np.random.default_rng(5).uniform([-np.pi, -0.6], [np.pi, 0.6], (200, 2))
+    guesses[0] = [0.0, 1e-9]
+    close = jax.jit(jax.vmap(lambda guess: me.assemble(mechanism, guess, throw=False)))
+    closed = close(jnp.asarray(guesses))
+    assert np.all(closed.result == me.RESULTS.successful)
+    change = np.abs(np.asarray(closed.q) - guesses)
+    assert change[:, 0].max() < np.pi
+    assert change[:, 1].max() < 0.8
+
+
+def bennett(a=1.0, b=2.0, alpha=0.5):
+    """Four skew hinges that move although counting says they cannot (Bennett 1903)."""
+    beta = np.arcsin(b / a * np.sin(alpha))
+    first = 1.0
+    ratio = np.sin((beta + alpha) / 2) / np.sin((beta - alpha) / 2)
+    second = 2 * np.arctan(ratio / np.tan(first / 2))
+    angles = np.array([first, second, -first])
+    rows = [
+        jg.rigid.DHRow(
+            name=f"b{k}",
+            parent=f"b{k - 1}" if k else None,
+            a=length,
+            alpha=twist,
+            mass=1.0,
+            com=(0.0, 0.0, 0.0),
+            inertia=(0.1, 0.1, 0.1),
+        )
+        for k, (length, twist) in enumerate([(0.0, 0.0), (a, alpha), (b, beta)])
+    ]
+    tree = jg.rigid.from_dh(rows)
+    # The fourth hinge is a row of a and alpha after the third body, and one of b and beta before
+    # the base.
+    place = jg.rigid.forward_kinematics(tree, jnp.asarray(angles))
+    tip = np.array([[a, 0.0, 0.0], [a, -np.sin(alpha), np.cos(alpha)]])
+    points = np.asarray(place.translation[2]) + tip @ np.asarray(place.rotation[2]).T
+    points = np.vstack([points, points[0] + [0.3, 0.1, -0.2]])
+    # Its axis is that of the base as well.
+    base = np.array([[-b, 0.0, 0.0], [-b, np.sin(beta), np.cos(beta)]])
+    np.testing.assert_allclose(points[:2], base, atol=1e-12)
+    loop = me.closed_at(tree, jnp.asarray(angles), "fourth", jg.joints.Hinge(), "b2", None, points)
+    return me.Mechanism(tree, [loop]), jnp.asarray(angles)
+
+
+def test_equations_that_always_depend_on_others_are_no_singularity(link):
+    for mechanism, start in (bennett(), (link.mechanism, link.start)):
+        closed = me.assemble(mechanism, start + 0.01)
+        assert me.mobility(mechanism, closed.q).freedoms == 1
+        assert closed.conditioning > 1e-2
+        assert not closed.warnings()
+
+
+def test_derivatives_at_a_bifurcation_come_with_a_word():
+    """A flat parallelogram may go on parallel or crossed: the rocker by the crank is 1 or -1."""
+    mechanism = jg.models.four_bar(lengths=(1.0, 0.5, 1.0, 0.5)).mechanism
+    flat = jnp.array([np.pi, -np.pi, np.pi])
+
+    def rocker(crank, guess):
+        return me.assemble(mechanism, guess, {"crank": crank}).q[2]
+
+    near = jnp.array([3.0, -3.0, 3.0])
+    assert abs(jax.grad(rocker)(3.0, near) - 1.0) < 1e-10
+    with pytest.warns(UserWarning, match="singular position"):
+        slope = jax.grad(rocker)(np.pi, flat)
+    assert abs(abs(slope) - 1.0) > 0.1
+    with pytest.warns(UserWarning, match="independent to 0 only"):
+        closed = me.assemble(mechanism, flat)
+    assert closed.conditioning == 0.0
+    batch = jax.jit(jax.vmap(lambda q: me.assemble(mechanism, q, throw=False)))
+    conditioning = batch(jnp.stack([near, flat])).conditioning
+    assert conditioning[0] > 1e-3
+    assert conditioning[1] == 0.0

@@ -2,6 +2,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.integrate
 
 import jaxgrip as jg
 
@@ -168,3 +169,59 @@ def test_a_motion_into_a_singular_position_says_so():
     flat = (np.pi - 1.0) / 15.0
     motion = me.simulate(link.mechanism, link.start, qd, jnp.linspace(0.0, flat - 1e-8, 101))
     assert motion.warnings()[0].startswith(f"At t = {flat:g} s the mechanism is near a singular")
+
+
+def parallel_cranks(count):
+    """Cranks of 1 m and 1 kg in a row, a metre apart, with couplers of 1 kg between their tips."""
+    bodies, loops = [], []
+    for k in range(count):
+        rod = {"mass": 1.0, "com": (0.5, 0.0, 0.0), "inertia": (1 / 12, 1 / 12, 1 / 12)}
+        crank = f"crank{k}"
+        bodies.append(jg.rigid.Placement(crank, None, translation=(float(k), 0.0, 0.0), **rod))
+        if k + 1 < count:
+            bodies.append(
+                jg.rigid.Placement(f"coupler{k}", crank, translation=(1.0, 0.0, 0.0), **rod)
+            )
+            tip = jg.joints.frame(jnp.array([[1.0, 0, 0], [1.0, 0, 1], [2.0, 0, 0]]))
+            pin = jg.joints.Hinge()
+            loops.append(me.Loop(f"pin{k}", pin, f"coupler{k}", f"crank{k + 1}", tip, tip))
+    return me.Mechanism(jg.rigid.from_placements(bodies, gravity=(0.0, -9.81, 0.0)), loops)
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_singular_positions_are_passed_at_any_tolerance(count):
+    """Cranks that stay parallel are one pendulum; where all is flat they could also fold.
+
+    Three are the double four-bar of Gonzalez et al. (2006), at 1 m/s over the top.
+    """
+    mechanism = parallel_cranks(count)
+    coordinates = mechanism.coordinates
+    turn = jnp.array([-1.0 if name.startswith("coupler") else 1.0 for name in coordinates])
+    times = jnp.linspace(0.0, 2.0, 21)
+    stiffness = 9.81 * (count / 2 + (count - 1)) / (count / 3 + (count - 1))
+    exact = scipy.integrate.solve_ivp(
+        lambda t, x: [x[1], -stiffness * np.cos(x[0])],
+        (0.0, 2.0),
+        [np.pi / 2, -1.0],
+        method="DOP853",
+        t_eval=times,
+        rtol=1e-13,
+        atol=1e-13,
+    ).y[0]
+    crossings = np.sum(np.diff(np.floor(exact / np.pi)) != 0)
+    assert crossings >= 2
+    for tolerance in (1e-8, 1e-10, 1e-11, 1e-12):
+        motion = me.simulate(
+            mechanism,
+            np.pi / 2 * turn,
+            -turn,
+            times,
+            rtol=tolerance,
+            atol=tolerance,
+            max_steps=5000,
+        )
+        expected = exact[:, None] * np.asarray(turn)[None]
+        np.testing.assert_allclose(motion.q, expected, rtol=0, atol=300 * tolerance)
+        assert motion.passages == crossings
+        assert abs(np.interp(motion.passed_at, times, exact) / np.pi % 1) < 0.1
+        assert "went through a singular position" in motion.warnings()[0]

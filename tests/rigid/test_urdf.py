@@ -92,7 +92,20 @@ def test_everything_that_is_not_used_is_named():
         "<safety_controller> (limits of a controller) is not used: joint 'elbow_pitch'.",
         "<dinamics> (unknown, perhaps <dynamics>?) is not used: joint 'tip'.",
         "The inertia of the base link 'stand' is not used: it stands on the ground.",
+        "Damping of joints is read, but not part of the dynamics, whose torques must have it: "
+        "shoulder.",
+        "Friction of joints is read, but not part of the dynamics, whose torques must have it: "
+        "shoulder.",
     }
+
+
+def test_the_inertia_of_a_base_without_mass_is_named(tmp_path):
+    text = PATH.read_text()
+    start = text.index("<mass", text.index('<link name="stand"'))
+    end = text.index("/>", start)
+    path = tmp_path / "base.urdf"
+    path.write_text(f'{text[:start]}<mass value="0"{text[end:]}')
+    assert any("base link 'stand'" in sentence for sentence in jg.rigid.read_urdf(path).ignored)
 
 
 @pytest.mark.parametrize(

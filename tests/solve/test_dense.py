@@ -127,6 +127,7 @@ def test_rows_are_exchanged(n):
 
 
 def test_empty_batches_and_matrices():
+    assert dense.solve(jnp.eye(3), jnp.zeros((3, 0))).shape == (3, 0)
     for shape in ((0, 3, 3), (20, 0, 0), (0, 0, 0), (0, 0)):
         a = jnp.zeros(shape)
         assert dense.solve(a, jnp.zeros(shape[:-1])).shape == shape[:-1]
