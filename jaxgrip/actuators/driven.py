@@ -42,14 +42,17 @@ class Driven(eqx.Module):
     joints: tuple[int, ...] | None = eqx.field(static=True)
 
     def at_joints(self, x: Array) -> Array:
+        """Those of the coordinates (n,) that carry a servo, (m,)."""
         return x if self.joints is None else x[np.array(self.joints)]
 
     def voltage(self, duty: Array, speed: Array) -> Any:
+        """Voltage of the supply [V] under duties (m,) at speeds (m,) [rad/s]; None without one."""
         if self.supply is None:
             return None
         return self.supply.voltage(duty, speed, self.servo.motor)
 
     def acceleration(self, q: Array, qd: Array, torque: Array) -> Array:
+        """Accelerations of the plant (n,) under torques (m,) of the servos [N m]."""
         if self.joints is not None:
             torque = jnp.zeros_like(q).at[np.array(self.joints)].set(torque)
         acceleration = self.plant(q, qd, torque)
@@ -57,6 +60,7 @@ class Driven(eqx.Module):
         return acceleration
 
     def rates(self, duty: Array, q: Array, qd: Array, state: ServoState) -> tuple:
+        """Rates of coordinates, their rates, and the servos' states."""
         servo_rates, torque = jax.vmap(Servo.rates, in_axes=(0, 0, 0, 0, 0, None))(
             self.servo,
             state,
@@ -122,6 +126,7 @@ def prepare(
 
 
 def check_duties(duties: Array, times: Array) -> None:
+    """Raise `ValueError` unless duties (k, m) at times (k,) [s] lie between -1 and 1."""
     if concrete(duties) and (outside := np.argwhere(np.abs(duties) > 1)).size:
         k, joint = outside[0]
         raise ValueError(
@@ -131,5 +136,6 @@ def check_duties(duties: Array, times: Array) -> None:
 
 
 def saturated(duty: Array) -> Array:
+    """Duties as servos get them, between -1 and 1."""
     # The derivative of jnp.clip at a limit, where full duty is, would be a half.
     return jnp.where(jnp.abs(duty) > 1, jnp.sign(duty), duty)

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, ArrayLike, Bool, Float
+from jaxtyping import Array, ArrayLike, Float
 
 from jaxgrip.actuators.driven import Driven, Motion, check_duties, prepare, saturated
 from jaxgrip.actuators.friction import LuGre
@@ -95,11 +95,14 @@ def simulate_fixed(
     times = h * jnp.arange(len(duties) + 1.0)
     check_duties(duties, times)
     inputs = (driven, start, saturated(duties), h)
+    # A new array is traced where numbers that are not handed in may be.
     plain = all(map(concrete, (*jax.tree.leaves(inputs), jnp.zeros(()))))
     # A number of steps that is traced needs one program for all, but allows no reverse mode.
     count = jnp.asarray if plain else int
     motion = _fixed(*inputs, times, algorithm, count(1))
-    finer = _fixed(*lax.stop_gradient(inputs), times, algorithm, count(2))
+    numbers_alone, rest = eqx.partition(inputs, eqx.is_array)
+    held = eqx.combine(lax.stop_gradient(numbers_alone), rest)
+    finer = _fixed(*held, times, algorithm, count(2))
     error = _error(motion, finer)
     motion = motion._replace(
         stats={"error": error},

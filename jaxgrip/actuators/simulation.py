@@ -16,6 +16,7 @@ from jaxgrip.actuators.servo import Servo, ServoState
 from jaxgrip.actuators.supply import Supply
 from jaxgrip.checks import check_shape, concrete, numbers
 from jaxgrip.precision import require_x64
+from jaxgrip.solve.integration import Solution, integrate
 from jaxgrip.solve.linear import LU
 
 
@@ -42,13 +43,14 @@ def stiff(
     solver: diffrax.AbstractSolver | None = None,
     adjoint: diffrax.AbstractAdjoint | None = None,
     throw: bool = True,
-) -> diffrax.Solution:
+) -> Solution:
     """States at the times of a stiff system with friction, `rates(t, y, args)`.
 
     By default Kvaerno5 with full Newton steps: those of diffrax, with a matrix kept for the whole
     step, stall at the kink of |v|. At the times `jumps` a step ends and the next starts afresh.
 
-    **Raises:** `RuntimeError` when 64-bit mode is off: Newton's tolerances are beyond 32 bits.
+    **Raises:** as `integrate`, and `RuntimeError` when 64-bit mode is off: Newton's tolerances are
+    beyond 32 bits.
 
     Source: 004 section 8.2.
     """
@@ -56,21 +58,17 @@ def stiff(
     if solver is None:
         newton = optimistix.Newton(rtol=1e-8, atol=1e-10, linear_solver=LU())
         solver = diffrax.Kvaerno5(root_finder=newton)
-    controller = diffrax.PIDController(rtol=rtol, atol=atol)
-    if np.size(jumps):
-        controller = diffrax.ClipStepSizeController(controller, jump_ts=jnp.asarray(jumps, float))
-    return diffrax.diffeqsolve(
-        diffrax.ODETerm(rates),
+    return integrate(
+        rates,
         solver,
-        times[0],
-        times[-1],
-        None,
+        times,
         start,
-        args=args,
-        saveat=diffrax.SaveAt(ts=times),
-        stepsize_controller=controller,
-        adjoint=diffrax.RecursiveCheckpointAdjoint() if adjoint is None else adjoint,
+        args,
+        rtol=rtol,
+        atol=atol,
         max_steps=max_steps,
+        jumps=jumps,
+        adjoint=adjoint,
         throw=throw,
     )
 
@@ -117,12 +115,13 @@ def simulate(
     - `supply`: that the motors of all servos share.
     - `options`: for `stiff`: `jumps`, `rtol`, `atol`, `max_steps`, `solver`, `adjoint`, `throw`.
 
-    **Returns:** the `Motion`; differentiable in all numbers of plant, servos, command and start.
+    **Returns:** the `Motion`; differentiable in all numbers of plant, servos, command and start,
+    in reverse unless `adjoint` is `diffrax.ForwardMode()`. Within `jit` and `vmap`, and with
+    `throw=False`, a motion that stops is not finite from there on, as `result` says.
 
     **Raises:** `ValueError` for wrong shapes, joints that are not there, times not increasing,
     numbers not finite, and duties outside [-1, 1] at one of the times; `RuntimeError` when 64-bit
-    mode is off; an error from diffrax when the step limit is reached or the state stops being
-    finite.
+    mode is off, when the step limit is reached and when the motion stops being finite.
 
     Source: 004 section 4, the continuous model, and section 8.2.
     """

@@ -7,10 +7,11 @@ import diffrax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxgrip.checks import check_times
+from jaxgrip.checks import numbers
 from jaxgrip.flexible.bodies import bodies
 from jaxgrip.flexible.dynamics import accelerations, check_state
 from jaxgrip.flexible.tree import FlexibleTree
+from jaxgrip.solve.integration import integrate
 from jaxgrip.solve.linear import LU
 
 _SOLVER = diffrax.Kvaerno5(
@@ -73,36 +74,35 @@ def simulate(
     - `max_steps`: limit on the number of steps.
     - `jumps`: (j,) increasing times at which the torque jumps [s]; steps end there.
     - `solver`: Kvaerno5 when None, as links are stiff; Dopri8 pays for few, lightly damped modes.
-    - `adjoint`: how derivatives are taken, `diffrax.ForwardMode()` for few parameters; in reverse
-      when None.
+    - `adjoint`: how derivatives are taken, `diffrax.ForwardMode()` for `jax.jvp` and `jax.jacfwd`,
+      by few parameters; in reverse when None.
 
-    **Returns:** `Motion` at the times; differentiable in numbers and initial state.
+    **Returns:** `Motion` at the times; differentiable in numbers and initial state. Within `jit`
+    and `vmap` a motion that stops is not finite from there on.
 
-    **Raises:** `ValueError` for another shape and for times not finite or not increasing; an error
-    from diffrax when the step limit is reached or the state stops being finite.
+    **Raises:** `ValueError` for another shape, for numbers not finite and for times not increasing;
+    `RuntimeError` when the step limit is reached or the motion stops being finite.
     """
-    check_state(model, q0=q0, eta0=eta0, qd0=qd0, etad0=etad0)
-    check_times(times)
+    state = {"q0": q0, "eta0": eta0, "qd0": qd0, "etad0": etad0}
+    state = {name: numbers(name, x) for name, x in state.items()}
+    check_state(model, **state)
+    q0, eta0, qd0, etad0 = state.values()
     frequencies = [
         jnp.sqrt(jnp.diagonal(link.stiffness) / jnp.diagonal(link.modal_mass))
         for link in model.links
     ]
-    controller = diffrax.PIDController(rtol=rtol, atol=atol)
-    if jumps is not None:
-        controller = diffrax.ClipStepSizeController(controller, jump_ts=jumps)
     one = jnp.ones_like(q0)
     scale = jnp.concatenate([one, *frequencies, one, jnp.ones_like(eta0)])
-    solution = diffrax.diffeqsolve(
-        diffrax.ODETerm(_rate),
+    x = integrate(
+        _rate,
         _SOLVER if solver is None else solver,
-        times[0],
-        times[-1],
-        None,
+        times,
         scale * jnp.concatenate([q0, eta0, qd0, etad0]),
-        args=(bodies(model), torque, scale),
-        saveat=diffrax.SaveAt(ts=times),
-        stepsize_controller=controller,
-        adjoint=diffrax.RecursiveCheckpointAdjoint() if adjoint is None else adjoint,
+        (bodies(model), torque, scale),
+        rtol=rtol,
+        atol=atol,
         max_steps=max_steps,
-    )
-    return Motion(times, *_split(model.n, solution.ys / scale[None]))
+        jumps=jumps,
+        adjoint=adjoint,
+    ).ys
+    return Motion(jnp.asarray(times, float), *_split(model.n, x / scale[None]))

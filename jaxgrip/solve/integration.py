@@ -18,17 +18,24 @@ from jaxgrip.checks import brief, check_times, concrete, non_negative, numbers, 
 class Solution(NamedTuple):
     """States at given times, and how far the integration came.
 
-    `ys`: the states, with a leading axis (k,), not finite from where the integration stopped;
-    `t` [s] and `y`, the last time and state reached; `result` and `stats` of diffrax;
+    `ts` (k,) [s]; `ys`: the states, with a leading axis (k,), not finite from where the integration
+    stopped; `t` [s] and `y`, the last time and state reached; `result` and `stats` of diffrax;
     `solver_state` at the end.
     """
 
+    ts: Float[Array, " k"]
     ys: PyTree
     t: Float[Array, ""]
     y: PyTree
     result: Any
     stats: dict[str, Any]
     solver_state: Any
+
+    def stopped(self) -> str:
+        """Where it stopped, as the begin of a sentence."""
+        # While derivatives are taken, times are traced.
+        place = f" at t = {float(self.t):g} s" if concrete(self.t) else ""
+        return f"The motion stopped{place} after {int(self.stats['num_steps'])} steps"
 
 
 def integrate(
@@ -62,7 +69,7 @@ def integrate(
     limits; `RuntimeError` when the step limit is reached or rates stop being finite; `TypeError`
     for forward derivatives in the reverse way.
     """
-    check_times(times)
+    times = check_times(times)
     rtol, atol = positive("rtol", rtol, ()), non_negative("atol", atol, ())
     if not isinstance(max_steps, int | np.integer) or max_steps < 1:
         raise ValueError(f"max_steps is {brief(max_steps)}; it must be a whole number from 1 on.")
@@ -91,7 +98,9 @@ def integrate(
     is_okay = diffrax.is_okay(found.result)
     ys = _marked(found.ys[0], is_okay, (start, args))
     end = jax.tree.map(lambda y: y[0], found.ys[1])
-    solution = Solution(ys, found.ts[1][0], end, found.result, found.stats, found.solver_state)
+    solution = Solution(
+        times, ys, found.ts[1][0], end, found.result, found.stats, found.solver_state
+    )
     if throw and concrete(is_okay) and not is_okay:
         raise RuntimeError(why_stopped(solution, functools.partial(rate, args=args)))
     return solution
@@ -99,17 +108,19 @@ def integrate(
 
 def why_stopped(solution: Solution, rate: Callable[..., Any]) -> str:
     """A sentence on an integration that stopped; `rate(t, y)` is that of the integration."""
-    said = (
-        f"The motion stopped at t = {float(solution.t):g} s after "
-        f"{int(solution.stats['num_steps'])} steps"
-    )
-    rates = jax.tree.leaves(jax.jit(rate)(solution.t, solution.y))
-    if not all(np.isfinite(x).all() for x in (*jax.tree.leaves(solution.y), *rates)):
+    seen = all(map(concrete, jax.tree.leaves((solution.t, solution.y))))
+    if seen and not _goes_on(solution, rate):
         return (
-            f"{said}, where rates of change are not finite: check the torque, the start and the "
-            "numbers of the model."
+            f"{solution.stopped()}, where it is no longer finite: check the torque and the numbers."
         )
-    return f"{said}: raise max_steps, loosen rtol and atol, or check the torque."
+    return f"{solution.stopped()}: raise max_steps, loosen rtol and atol, or check the torque."
+
+
+def _goes_on(solution: Solution, rate: Callable[..., Any]) -> bool:
+    """Whether states and rates are finite at the last time reached, and soon after."""
+    soon = solution.t + 1e-9 * (solution.ts[-1] - solution.ts[0])
+    rates = [jax.jit(rate)(t, solution.y) for t in (solution.t, soon)]
+    return all(np.isfinite(x).all() for x in jax.tree.leaves((solution.y, rates)))
 
 
 @contextlib.contextmanager

@@ -261,7 +261,9 @@ def test_break_away_falls_with_the_rate_of_the_force(benchmark_friction):
 
         solution = diffrax.diffeqsolve(
             diffrax.ODETerm(field),
-            diffrax.Kvaerno5(root_finder=optimistix.Newton(rtol=1e-8, atol=1e-10)),
+            diffrax.Kvaerno5(
+                root_finder=optimistix.Newton(rtol=1e-8, atol=1e-10, linear_solver=LU())
+            ),
             0.0,
             2.0,
             1e-6,
