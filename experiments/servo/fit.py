@@ -28,7 +28,7 @@ EXAMPLE = Path(__file__).parents[2] / "configs" / "servo_fit"
 SLOWEST = 0.1
 # Steps are short enough when half of them change no parameter by more than this share of its
 # standard deviation; they are halved so often at most.
-SHIFT = 0.1
+SHIFT = 0.25
 HALVINGS = 5
 COLUMNS = {"time": "s", "duty": "-", "angle": "rad"}
 UNITS = {

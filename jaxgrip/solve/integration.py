@@ -1,7 +1,6 @@
 """Initial value problems through diffrax, whose failures are one sentence or flagged results."""
 
 import contextlib
-import functools
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -102,7 +101,7 @@ def integrate(
         times, ys, found.ts[1][0], end, found.result, found.stats, found.solver_state
     )
     if throw and concrete(is_okay) and not is_okay:
-        raise RuntimeError(why_stopped(solution, functools.partial(rate, args=args)))
+        raise RuntimeError(why_stopped(solution, lambda t, y: rate(t, y, args)))
     return solution
 
 
