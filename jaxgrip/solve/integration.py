@@ -1,7 +1,7 @@
 """Initial value problems through diffrax, whose failures are one sentence or flagged results."""
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import diffrax
@@ -47,7 +47,7 @@ def integrate(
     rtol: ArrayLike,
     atol: ArrayLike,
     max_steps: int,
-    jumps: Float[Array, " j"] | None = None,
+    jumps: ArrayLike | Sequence | None = None,
     adjoint: diffrax.AbstractAdjoint | None = None,
     event: diffrax.Event | None = None,
     throw: bool = True,

@@ -73,14 +73,15 @@ def test_backlash_of_a_stiff_gear():
     motion = swing(servo(1e5, STIFF_GEAR, backlash=0.02), jnp.full((400, 1), 0.5), 0.005)
     gap = motion.servo.angle[:, 0] - motion.q[:, 0]
     assert float(jnp.abs(gap).max()) < 0.01 + 1e-3
-    np.testing.assert_allclose(gap[-1], 0.01, atol=1e-4)
+    # The corner of the play is rounded, over some 1e-4 rad.
+    np.testing.assert_allclose(gap[-1], 0.01, atol=3e-4)
 
 
 def test_a_step_that_is_too_long_is_refused_with_one_that_is_not():
     model, duties = servo(1e5), jnp.full((100, 1), 0.5)
     with pytest.raises(ValueError, match=r"The step h is 0\.01 s.* the tolerance is 1e-05 %"):
         swing(model, duties, 0.01, tolerance=1e-7)
-    with pytest.raises(ValueError, match="h is 0.01 s, with which .* tolerance is 10 %") as refused:
+    with pytest.raises(ValueError, match=r"0\.01 s, with .* tolerance is 10 %") as refused:
         swing(model, duties, 0.01, algorithm=SourceAlgorithm())
     assert "use simulate" in str(refused.value)
     with pytest.raises(ValueError, match=r"Steps of \S+ s are short enough: repeat every") as said:

@@ -100,6 +100,8 @@ def test_one_coordinate_moves_as_the_whole():
     np.testing.assert_allclose(sd, whole.qd[:, 0], atol=1e-7)
     with pytest.raises(me.MechanismError, match=r"leaves the path soon after t = 0\.\d+ s"):
         me.reduced_motion(path, 1.0, 40.0, times)
+    with pytest.raises(me.MechanismError, match=r"stopped at t = \S+ s after 3 steps: raise"):
+        me.reduced_motion(path, 1.0, 20.0, times, max_steps=3)
 
     def potential(s):
         return jg.rigid.potential_energy(link.mechanism.tree, path.position(s))
@@ -151,6 +153,8 @@ def test_sentences():
         (lambda: me.simulate(mechanism, start, rest + 1.0, times), "pulls loop 'pin' apart"),
         (lambda: me.simulate(mechanism, start[:2], rest[:2], times), r"q0 has the shape \(2,\)"),
         (lambda: me.simulate(mechanism, start, rest, times[::-1]), "finite and increasing"),
+        (lambda: me.simulate(mechanism, start + jnp.nan, rest, times), "q0 is not finite"),
+        (lambda: me.simulate(mechanism, start, rest, times, rtol=0.0), "rtol is 0; it must be pos"),
         (
             lambda: me.simulate(mechanism, start, rest, times, max_steps=5),
             r"stopped at t = 0\.\d+ s after 5 steps: raise max_steps",

@@ -52,7 +52,7 @@ def test_a_motion_that_stops(options, sentence):
     """Looked at, a sentence, also while derivatives are taken; compiled, nothing finite."""
     with pytest.raises(RuntimeError, match=sentence):
         solve(**options)
-    with pytest.raises(RuntimeError, match="^The motion stopped at t = 0"):
+    with pytest.raises(RuntimeError, match=r"^The motion stopped at t = 0"):
         jax.grad(last)(1.0, **options)
     value, slope = jax.jit(jax.value_and_grad(lambda rate: last(rate, **options)))(1.0)
     assert not np.isfinite(value)
