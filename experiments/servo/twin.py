@@ -233,7 +233,7 @@ def _exactly(run: Run, duties: Array, truth: dict) -> None:
     )
     _record(run, "exact", refined)
     run.note(
-        "Fixed steps of 10 ms, fitted to motions of the exact model, leave an rms of "
+        "The source's steps of 10 ms, fitted to motions of the exact model, leave an rms of "
         f"{close.rms:.1e} rad and parameters off by up to "
         f"{100 * max(abs(close.parameters[k] / TRUTH[k] - 1) for k in UNITS):.0f} %: what they "
         "find has no physical meaning beyond their own step."

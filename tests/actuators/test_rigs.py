@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 import jaxgrip as jg
-from jaxgrip.actuators import LuGre, ServoState, rigs
+from jaxgrip.actuators import GeneralizedMaxwell, LuGre, ServoState, rigs
 
 from .reference import BENCHMARK
 

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import jaxgrip as jg
 from experiments.servo import fit, rigs, study, twin
 from jaxgrip import config, fitting, report
 
@@ -86,6 +87,35 @@ def test_the_example_gives_back_the_servo(tmp_path):
         value, sd = run.results[name].value, run.results[f"{name}_deviation"].value
         assert abs(value - true) < 5 * sd, name
     assert run.results["rms_held_out"].value == pytest.approx(run.results["rms"].value, rel=0.1)
+
+
+def test_steps_are_refined_until_they_bias_nothing(tmp_path):
+    """Two parameters from a motion with error control and noise of a fiftieth of a degree."""
+    time = 0.01 * np.arange(301)
+    levels = np.array([0.6, -0.6, 0.5, -0.4, 0.6, -0.5, 0.0])
+
+    def command(t, q, qd):
+        return jnp.asarray(levels)[jnp.floor(2 * t + 1e-9).astype(int)][None]
+
+    model, arm = jg.models.servo_ax12(), jg.models.servo_ax12_arm()
+    jumps = 0.5 * np.arange(1, 6)
+    angle = np.rad2deg(jg.actuators.simulate(arm, model, command, time, jumps=jumps).q[:, 0])
+    noisy = angle + 0.02 * np.random.default_rng(0).standard_normal(len(angle))
+    duty = levels[np.floor(2 * time + 1e-9).astype(int)]
+    rows = [f"{t:.2f},{u},{a}" for t, u, a in zip(time, duty, noisy, strict=True)]
+    fixed = [
+        f"bounds.{name}=[{twin.TRUTH[name]}, {twin.TRUTH[name]}]"
+        for name in fit.UNITS
+        if name not in ("inertia", "stall_torque")
+    ]
+    text = HEADER + "\n".join(rows) + "\n"
+    given = settings(tmp_path, csv(tmp_path, text), "starts=1", "holdout=0.0", *fixed)
+    run = report.Run(tmp_path, given)
+    fit.run(given, run)
+    for name in ("inertia", "stall_torque"):
+        value, sd = run.results[name].value, run.results[f"{name}_deviation"].value
+        assert abs(value - twin.TRUTH[name]) < 3 * sd, name
+    assert run.results["step_shift"].value < fit.SHIFT
 
 
 HEADER = "time [s],duty [-],angle [deg]\n"
