@@ -1,4 +1,5 @@
 from pathlib import Path
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -89,6 +90,40 @@ def test_the_example_gives_back_the_servo(tmp_path):
     assert run.results["rms_held_out"].value == pytest.approx(run.results["rms"].value, rel=0.1)
 
 
+class Stepped(NamedTuple):
+    """A model whose steps of `h` bias its slope by the share h²."""
+
+    h: jnp.ndarray
+
+
+def stepped(parameters, model, measured):
+    t = jnp.linspace(0.0, 1.0, 101)
+    return (parameters["slope"] * (1 + model.h**2) * t - measured[0],)
+
+
+@pytest.mark.parametrize(("noise", "reached"), [(0.3, True), (1e-6, False)])
+def test_steps_are_halved_until_they_bias_nothing(monkeypatch, noise, reached):
+    """A slope of 2 found in steps of h is 2/(1 + h²)."""
+    monkeypatch.setattr(fit, "residuals", stepped)
+    monkeypatch.setattr(fit, "_model", lambda settings, motions, step: Stepped(jnp.asarray(step)))
+    off = noise * np.random.default_rng(0).standard_normal(101)
+    t = np.linspace(0.0, 1.0, 101)
+    # Noise that a slope cannot follow.
+    measured = (jnp.asarray(2 * t + off - t * (t @ off) / (t @ t)),)
+    bounds = {"slope": fitting.Bound(0.5, 5.0)}
+    model = Stepped(jnp.asarray(0.5))
+    found = fitting.fit(stepped, bounds, model, measured, starts=1)
+    deviation = float(found.standard_deviation["slope"])
+    assert abs(found.parameters["slope"] - 2.0) > 3 * deviation
+    found, model, shift = fit._refined(None, None, bounds, found, model, measured)
+    np.testing.assert_allclose(found.parameters["slope"], 2 / (1 + model.h**2), rtol=1e-8)
+    assert (shift <= fit.SHIFT) == reached
+    assert abs(found.parameters["slope"] - 2.0) < found.standard_deviation["slope"]
+    if not reached:
+        assert float(model.h) == 0.5 / 2**fit.HALVINGS
+
+
+@pytest.mark.long
 def test_steps_are_refined_until_they_bias_nothing(tmp_path):
     """Two parameters from a motion with error control and noise of a fiftieth of a degree."""
     time = 0.01 * np.arange(301)
