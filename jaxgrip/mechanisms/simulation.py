@@ -115,6 +115,11 @@ class Projected(diffrax.AbstractAdaptiveSolver, diffrax.AbstractWrappedSolver):
         """Of the solver."""
         return self.solver.term_compatible_contr_kwargs
 
+    @property
+    def scan_kind(self):
+        """Of the solver; diffrax sets it for forward derivatives."""
+        return self.solver.scan_kind
+
     def order(self, terms):
         """Of the solver."""
         return self.solver.order(terms)

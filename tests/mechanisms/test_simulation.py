@@ -1,3 +1,5 @@
+import diffrax
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -142,6 +144,25 @@ def test_gradient_through_a_motion():
             e = jnp.zeros_like(x).at[k].set(1e-4)
             up, down = (value(*point[:i], x + s, *point[i + 1 :]) for s in (e, -e))
             np.testing.assert_allclose(gradient[i][k], (up - down) / 2e-4, rtol=1e-5, atol=1e-8)
+
+
+@pytest.mark.long
+def test_forward_derivatives_of_a_motion():
+    """By gravity, against differences; the sentence for the other way is tested with `solve`."""
+    link = jg.models.four_bar()
+    qd, times = spinning(link, 3.0), jnp.array([0.0, 0.05])
+
+    @jax.jit
+    def end(factor):
+        tree = eqx.tree_at(
+            lambda t: t.gravity, link.mechanism.tree, factor * link.mechanism.tree.gravity
+        )
+        mechanism = eqx.tree_at(lambda m: m.tree, link.mechanism, tree)
+        options = {"rtol": 1e-9, "atol": 1e-9, "adjoint": diffrax.ForwardMode()}
+        return me.simulate(mechanism, link.start, qd, times, **options).q[-1, 0]
+
+    difference = (end(1.001) - end(0.999)) / 2e-3
+    np.testing.assert_allclose(jax.jvp(end, (1.0,), (1.0,))[1], difference, rtol=1e-7)
 
 
 def test_sentences():
