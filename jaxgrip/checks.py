@@ -30,17 +30,21 @@ def numbers(name: str, value: Any, *allowed: tuple[int, ...]) -> jax.Array:
 
     Any shape will do where none is given.
     """
-    try:
-        if any(map(_no_number, jax.tree.leaves(value))):
-            raise TypeError
-        x = jnp.asarray(value, dtype=float)
-    except (TypeError, ValueError, OverflowError):
-        raise ValueError(f"{name} is no number or array of numbers: {brief(value)}.") from None
+    x = _floats(name, value)
     if allowed:
         check_shape(name, x, *allowed)
     if concrete(x) and not np.all(np.isfinite(x)):
         raise ValueError(f"{name} is not finite: {first(x, ~np.isfinite(x))}.")
     return x
+
+
+def _floats(name: str, value: Any) -> jax.Array:
+    try:
+        if any(map(_no_number, jax.tree.leaves(value))):
+            raise TypeError
+        return jnp.asarray(value, dtype=float)
+    except (TypeError, ValueError, OverflowError):
+        raise ValueError(f"{name} is no number or array of numbers: {brief(value)}.") from None
 
 
 def _no_number(x: Any) -> bool:
@@ -78,12 +82,14 @@ def rotation_matrix(name: str, value: Any) -> jax.Array:
     return x
 
 
-def check_times(times: Any, name: str = "times") -> None:
-    """Raise `ValueError` unless times are (k,), k at least 1, finite and increasing."""
-    if jnp.ndim(times) != 1 or len(times) < 1:
-        raise ValueError(f"{name} has the shape {jnp.shape(times)}; it must be (k,), k at least 1.")
+def check_times(times: Any, name: str = "times") -> jax.Array:
+    """Times as an array; `ValueError` unless (k,), k at least 1, finite and increasing."""
+    times = _floats(name, times)
+    if times.ndim != 1 or len(times) < 1:
+        raise ValueError(f"{name} has the shape {times.shape}; it must be (k,), k at least 1.")
     if concrete(times) and not (np.isfinite(times).all() and (np.diff(times) >= 0).all()):
         raise ValueError(f"{name} must be finite and increasing.")
+    return times
 
 
 def near(name: str, known: Iterable[str], otherwise: str = "there are") -> str:

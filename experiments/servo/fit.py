@@ -12,7 +12,7 @@ from pydantic import Field, field_validator, model_validator
 
 import jaxgrip as jg
 from jaxgrip import config, fitting, viz
-from jaxgrip.actuators import GeneralizedMaxwell, SourceAlgorithm, rigs, simulate_fixed
+from jaxgrip.actuators import GeneralizedMaxwell, rigs, simulate_fixed
 from jaxgrip.config import ConfigError, Distinct, InputPath, Real, Section
 from jaxgrip.fitting import Bound, Fit
 from jaxgrip.models import servo
@@ -26,6 +26,10 @@ Range = tuple[Positive, Positive]
 EXAMPLE = Path(__file__).parents[2] / "configs" / "servo_fit"
 # Longest time between samples [s].
 SLOWEST = 0.1
+# Steps are short enough when half of them change no parameter by more than this share of its
+# standard deviation; they are halved so often at most.
+SHIFT = 0.25
+HALVINGS = 5
 COLUMNS = {"time": "s", "duty": "-", "angle": "rad"}
 UNITS = {
     "coulomb": "N m",
@@ -106,7 +110,8 @@ class Config(config.Config):
         0.25, description="share at the end of every motion that is kept for validation"
     )
     step: Annotated[Real, Field(ge=1e-5)] = Field(
-        2e-3, description="largest step of the simulation, which is extrapolated to none [s]"
+        1e-2,
+        description="largest step of the simulation, halved until the parameters found stay [s]",
     )
     starts: int = Field(16, ge=1, le=1024, description="starts of the fit, all in one batch")
     bounds: Bounds = Field(default_factory=Bounds)
@@ -148,7 +153,7 @@ class Model(NamedTuple):
 def run(settings: Config, run: Run) -> None:
     """Read the motions, find the parameters, and show how well they explain what was held out."""
     motions = _read(settings)
-    model = _model(settings, motions)
+    model = _model(settings, motions, settings.step)
     bounds = {
         name: Bound(*getattr(settings.bounds, name)) for name in UNITS if name not in model.fixed
     }
@@ -158,11 +163,50 @@ def run(settings: Config, run: Run) -> None:
     motion = "1 motion" if len(motions.names) == 1 else f"{len(motions.names)} motions"
     with run.stage(f"{len(bounds)} parameters from {motion}"):
         found = fitting.fit(residuals, bounds, model, measured, starts=settings.starts)
+    with run.stage("Again in half steps"):
+        found, model, shift = _refined(settings, motions, bounds, found, model, measured)
     off = [np.asarray(r) for r in jax.jit(residuals)(found.parameters, model, shown)]
     _record(run, found, model.fixed, off, used, motions)
+    run.add("step", model.h, "s")
+    run.add("step_shift", shift, "1")
+    if shift > SHIFT:
+        run.note(
+            f"Steps of {1e3 * float(model.h):g} ms are still too long: from twice as long ones the "
+            f"parameters are off by up to {shift:.2g} standard deviations, which are widened by "
+            "as much. Choose a smaller step."
+        )
     with run.stage("Pictures"):
         _draw(run, motions, off, used)
         _store(run, motions, off)
+
+
+def _refined(
+    settings: Config,
+    motions: Motions,
+    bounds: dict[str, Bound],
+    found: Fit,
+    model: Model,
+    measured: tuple[Float[Array, " k"], ...],
+) -> tuple[Fit, Model, float]:
+    """The fit in steps short enough, with its model, and what the last halving has changed.
+
+    The change is the largest of all parameters, in their standard deviations. That of steps which
+    are too long nevertheless is added to the deviations.
+    """
+    for _ in range(HALVINGS):
+        model = _model(settings, motions, float(model.h) / 2)
+        finer = fitting.fit(
+            residuals, bounds, model, measured, guess=found.parameters, starts=1
+        )._replace(starts=found.starts)
+        moved = {k: abs(float(v - found.parameters[k])) for k, v in finer.parameters.items()}
+        found, deviation = finer, finer.standard_deviation
+        shift = max(moved[k] / max(float(deviation[k]), 1e-300) for k in moved)
+        if shift <= SHIFT:
+            break
+    else:
+        wider = {k: jnp.hypot(deviation[k], moved[k]) for k in moved}
+        found = found._replace(standard_deviation=wider)
+    return found, model, shift
 
 
 def residuals(
@@ -171,22 +215,10 @@ def residuals(
     """Simulated less measured angles [rad] at the first samples of every motion."""
     driven = jg.models.servo_ax12(**model.fixed, **parameters, gear=model.gear)
 
-    def angles(finer):
-        def one(duty, start):
-            motion = simulate_fixed(
-                model.arm,
-                driven,
-                jnp.repeat(duty, finer)[:, None],
-                model.h / finer,
-                q0=start[None],
-                algorithm=SourceAlgorithm(gear="foh"),
-            )
-            return motion.q[::finer, 0]
+    def one(duty, start):
+        return simulate_fixed(model.arm, driven, duty[:, None], model.h, q0=start[None]).q[:, 0]
 
-        return jax.vmap(one)(model.duties, model.start)
-
-    # The steps are of first order, and their error would end up in the inertia: extrapolated.
-    q = 2 * angles(2) - angles(1)
+    q = jax.vmap(one)(model.duties, model.start)
     grid = model.h * jnp.arange(float(q.shape[1]))
     return tuple(
         jnp.interp(times[: len(angle)], grid, one) - angle
@@ -232,8 +264,8 @@ def _read(settings: Config) -> Motions:
     )
 
 
-def _model(settings: Config, motions: Motions) -> Model:
-    h = motions.step / np.ceil(motions.step / settings.step - 1e-9)
+def _model(settings: Config, motions: Motions, step: float) -> Model:
+    h = motions.step / np.ceil(motions.step / step - 1e-9)
     steps = int(np.ceil(max(t[-1] for t in motions.time) / h - 1e-6)) + 1
     grid = h * np.arange(steps)
     # A duty holds until the next one; the last one for motions that are shorter than others.

@@ -288,7 +288,7 @@ def pendulum(run: Run) -> None:
         command = Partial(_torque, torque, servo.stall_torque)
         exact = simulate(arm, servo, command, times, q0=[angle], rtol=1e-9, atol=1e-11)
         duties = jax.vmap(torque)(times[:-1])[:, None] / servo.stall_torque
-        source = simulate_fixed(arm, servo, duties, H, q0=[angle])
+        source = simulate_fixed(arm, servo, duties, H, q0=[angle], algorithm=SourceAlgorithm())
         if name == "decay":
             at = np.rint(np.array(DECAY[0]) / H).astype(int)
             run.add("angle_decay", exact.q[at, 0], "rad", DECAY[1])

@@ -31,7 +31,7 @@ class Config(config.Config):
         True, description="whether to identify with the exact model as well as in fixed steps"
     )
     baselines: bool = Field(
-        True, description="whether to compare with evolutionary searches of the same duration"
+        True, description="whether to compare with evolutionary searches of as many simulations"
     )
 
 

@@ -1,5 +1,7 @@
 from jaxgrip.actuators import rigs as rigs
 from jaxgrip.actuators.backlash import backlash as backlash
+from jaxgrip.actuators.driven import Motion as Motion
+from jaxgrip.actuators.fixed import simulate_fixed as simulate_fixed
 from jaxgrip.actuators.friction import LuGre as LuGre
 from jaxgrip.actuators.friction import coulomb as coulomb
 from jaxgrip.actuators.friction import dahl as dahl
@@ -12,9 +14,7 @@ from jaxgrip.actuators.servo import Servo as Servo
 from jaxgrip.actuators.servo import ServoState as ServoState
 from jaxgrip.actuators.servo import SourceAlgorithm as SourceAlgorithm
 from jaxgrip.actuators.servo import stack as stack
-from jaxgrip.actuators.simulation import Motion as Motion
 from jaxgrip.actuators.simulation import simulate as simulate
-from jaxgrip.actuators.simulation import simulate_fixed as simulate_fixed
 from jaxgrip.actuators.supply import Motor as Motor
 from jaxgrip.actuators.supply import Supply as Supply
 from jaxgrip.actuators.supply import Thermal as Thermal

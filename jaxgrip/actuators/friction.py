@@ -1,5 +1,7 @@
 """Dry and viscous friction: static curves, and the LuGre model of bristles between two faces."""
 
+from typing import NamedTuple
+
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
@@ -182,6 +184,23 @@ class LuGre(eqx.Module):
         bending = self._bending(v, z, level)
         return self._torque(v, z if old else after, bending), after
 
+    def implicit(
+        self, v: ArrayLike, z: ArrayLike, h: ArrayLike, load: ArrayLike = 0.0
+    ) -> "ImplicitFriction":
+        """Friction at the end of an implicit Euler step of `h` [s] from the bristle torque `z`.
+
+        Level, bristle damping and viscous coefficient are those at the speed `v` [rad/s]; `load`
+        [N m] as in `level`.
+        """
+        stroke = self.stiffness * h
+        return ImplicitFriction(
+            jnp.asarray(z),
+            stroke,
+            self.level(v, load),
+            self.bristle_damping(v) / stroke,
+            self.viscous * _slope(v, self.viscous_exponent),
+        )
+
     def steady(self, v: ArrayLike, load: ArrayLike = 0.0) -> Float[Array, "..."]:
         """Friction torque [N m] of steady sliding at the speeds `v` [rad/s]."""
         return self.level(v, load) * jnp.sign(v) + viscous(v, self.viscous, self.viscous_exponent)
@@ -212,6 +231,51 @@ class LuGre(eqx.Module):
         return z + self.bristle_damping(v) * bending + drag
 
 
+class ImplicitFriction(NamedTuple):
+    """The friction that a step ends with, as a function of the speed v at its end.
+
+    From z1 = z + h σ0 (v − |v| z1/g) the bristle torque is z1 = (z + c v)/(1 + c |v|/g), c = h σ0,
+    and friction is z1 + σ1 (z1 − z)/c + d v. All [N m], or [N m s/rad]: `z`; `stroke` c; `level` g;
+    `damping` σ1/c, a number; `viscous` d.
+    """
+
+    z: Float[Array, "..."]
+    stroke: Float[Array, "..."]
+    level: Float[Array, "..."]
+    damping: Float[Array, "..."]
+    viscous: Float[Array, "..."]
+
+    def speed(self, free: ArrayLike, mobility: ArrayLike) -> Float[Array, "..."]:
+        """Speed v [rad/s] at which v = free − mobility · friction(v).
+
+        **Arguments:** `free`, the speed at the end of the step without friction [rad/s];
+        `mobility`, positive, what a torque takes off it [rad/(s N m)].
+
+        For either sign of v the equation is a quadratic one; its sign is that of the speed that
+        the old bristle torque leaves, and it has one root of this sign.
+        """
+        excess = free - mobility * self.z
+        direction = jnp.sign(excess)
+        linear = 1 + mobility * self.viscous
+        rise = self.stroke / self.level
+        drive = free + mobility * self.damping * self.z
+        b = linear + mobility * (1 + self.damping) * self.stroke - direction * rise * drive
+        root = jnp.sqrt(b * b + 4 * linear * rise * jnp.abs(excess))
+        # Of the two forms of the root the one that does not cancel.
+        plain = b > 0
+        sum_ = jnp.where(plain, b + root, 1.0)
+        return jnp.where(plain, 2 * excess / sum_, direction * (root - b) / (2 * linear * rise))
+
+    def bristle(self, v: ArrayLike, at: ArrayLike) -> Float[Array, "..."]:
+        """Bristle torque z1 [N m] at the speed `v`, |v| in it being that of `at` [rad/s]."""
+        return (self.z + self.stroke * v) / (1 + self.stroke * jnp.abs(at) / self.level)
+
+    def torque(self, v: ArrayLike, at: ArrayLike) -> Float[Array, "..."]:
+        """Friction [N m], linear in `v` [rad/s] for given `at`."""
+        z = self.bristle(v, at)
+        return z + self.damping * (z - self.z) + self.viscous * v
+
+
 def dahl(coulomb, stiffness) -> LuGre:
     """Dahl's friction of exponent one: LuGre with F_S = F_C and neither damping nor viscosity.
 
@@ -228,13 +292,17 @@ def _size(x):
 
 
 def _power(v, exponent):
+    return v * _slope(v, exponent)
+
+
+def _slope(v, exponent):
+    # |v|^(δ-1), at rest 1 for δ = 1, else 0.
     if exponent is None:
-        return jnp.asarray(v)
+        return jnp.ones_like(v, dtype=float)
     speed = jnp.abs(v)
     moving = speed > 0
     slope = jnp.where(moving, speed, 1.0) ** (exponent - 1)
-    # |v|^(δ-1) at rest: 1 for δ = 1, else 0.
-    return v * jnp.where(moving, slope, jnp.where(jnp.equal(exponent, 1), 1.0, 0.0))
+    return jnp.where(moving, slope, jnp.where(jnp.equal(exponent, 1), 1.0, 0.0))
 
 
 def _gauss(v, width):

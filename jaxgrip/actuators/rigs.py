@@ -6,14 +6,16 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.tree_util import Partial
 from jaxtyping import Array, ArrayLike, Float
 
+from jaxgrip.actuators.driven import Motion
 from jaxgrip.actuators.friction import LuGre
 from jaxgrip.actuators.servo import Servo
-from jaxgrip.actuators.simulation import Motion, increasing, simulate, stiff
+from jaxgrip.actuators.simulation import increasing, simulate, stiff
 from jaxgrip.actuators.viscoelastic import GeneralizedMaxwell
-from jaxgrip.checks import non_negative, numbers, positive
+from jaxgrip.checks import concrete, non_negative, numbers, positive
 
 
 class Pendulum(eqx.Module):
@@ -198,10 +200,27 @@ def creep_test_fixed(
 
     **Returns:** the lever at the times 0, h, ..., h · steps.
 
+    **Raises:** `ValueError` for a step at which the steps of a gear so stiff are not stable.
+
     Source: 004 section 5.2.
     """
     args = _lever_numbers(gear, torque, release, inertia, damping)
-    return _creep_fixed(args, positive("The step h", h, ()), steps, scheme)
+    h, limit = positive("The step h", h, ()), _longest_stable(*args)
+    if concrete(h) and concrete(limit) and not np.asarray(h) < np.asarray(limit):
+        raise ValueError(
+            f"The step h is {float(h):g} s; for this gear and lever it must be shorter than "
+            f"{float(limit):.3g} s, or steps grow without bound. `creep_test` takes any gear."
+        )
+    return _creep_fixed(args, h, steps, scheme)
+
+
+def _longest_stable(gear, torque, release, inertia, damping):
+    """Step [s] below which speed += h a, angle += h speed is stable: h² k + 2 h d < 4 J."""
+    stiffness = gear.spring + jnp.sum(gear.springs)
+    if gear.damper is not None:
+        damping = damping + gear.damper
+    # The root without the quotient by a stiffness that may be zero.
+    return 4 * inertia / (damping + jnp.sqrt(damping**2 + 4 * inertia * stiffness))
 
 
 @eqx.filter_jit

@@ -244,6 +244,29 @@ class Servo(eqx.Module):
             torque = jnp.mean(torques)
         return state, acceleration, torque
 
+    def without_friction(
+        self,
+        state: ServoState,
+        duty: Float[Array, ""],
+        angle: Float[Array, ""],
+        speed: Float[Array, ""],
+        h: Any,
+        voltage: Any = None,
+    ) -> tuple[Float[Array, ""], Float[Array, " K"], Float[Array, ""]]:
+        """The flywheel's acceleration but for friction, at the end of an implicit Euler step.
+
+        **Arguments:** `state`, of which the gear's part is that at the begin of the step `h` [s]
+        and the bristle is not used; the others as for `rates`, at the end of the step.
+
+        **Returns:** the acceleration [rad/s^2]; the gear's part of the state; the torque on the
+        output joint [N m]; all at the end of the step.
+        """
+        twist, rate, share = self._play(state.angle - angle, state.speed - speed)
+        gear = self.gear.implicit_step(state.gear, twist, h)
+        torque = share * self.gear.torque(twist, gear, rate)
+        drive = self.motor_torque(duty, state.speed, voltage)
+        return (drive - torque) / self.inertia, gear, torque
+
     def energy(self, state: ServoState, angle: Float[Array, ""]) -> Float[Array, ""]:
         """Energy of flywheel, gear and bristles [J], at the output's angle [rad]."""
         twist, _, _ = self._play(state.angle - angle, state.speed)

@@ -99,6 +99,13 @@ class GeneralizedMaxwell(eqx.Module):
             return keep * e + (mean - keep) * twist0 + (1 - mean) * twist1
         raise ValueError(f'The scheme is {brief(scheme)}; it must be "zoh", "foh" or "source".')
 
+    def implicit_step(
+        self, e: Float[Array, " K"], twist: ArrayLike, h: ArrayLike
+    ) -> Float[Array, " K"]:
+        """State after an implicit Euler step `h` [s] that ends at the twist [rad]."""
+        x = h / self.times
+        return (e + x * twist) / (1 + x)
+
     def source_error(self, h: ArrayLike) -> Float[Array, ""]:
         """Stiffness [N m/rad] that the scheme `"source"` adds to E0 at the step `h` [s]. (2.7)"""
         x = h / self.times

@@ -107,6 +107,8 @@ def simulate(
 
     Source: 000a (4.47), integrated by (4.50) to (4.52).
     """
+    for name, x in (("The start t0", t0), ("The end t1", t1), ("The step dt", dt)):
+        numbers(name, x, ())
     if not t1 > t0:
         raise ValueError(f"The end t1 = {t1:g} s must be later than the start t0 = {t0:g} s.")
     if not dt > 0:

@@ -43,13 +43,16 @@ def _mean_squares(residuals, bounds, data, positions):
 class _Population:
     """Mean squares of populations of one size, and the account of them."""
 
-    def __init__(self, residuals, bounds, data, size, seconds):
+    def __init__(self, residuals, bounds, data, size, budget, first):
         require_x64("An evolutionary search")
         leaves(bounds)
-        if not seconds > 0:
-            raise ValueError(f"seconds is {seconds}; a budget of wall time must be positive.")
+        if not isinstance(budget, int | np.integer) or budget < first:
+            raise ValueError(
+                f"evaluations is {brief(budget)}; it must be a whole number from {first} on, which "
+                "the first generation takes."
+            )
         self.numbers = (fisher.dynamic(residuals), bounds, fisher.dynamic(data))
-        self.n, self.size, self.seconds = len(names(bounds)), size, seconds
+        self.n, self.size, self.budget = len(names(bounds)), size, budget
         _mean_squares(*self.numbers, jnp.full((size, self.n), 0.5))
         self.begin, self.evaluations, self.generations = time.perf_counter(), 0, 0
 
@@ -60,49 +63,46 @@ class _Population:
         self.evaluations += len(positions)
         return np.asarray(_mean_squares(*self.numbers, jnp.asarray(padded)))[: len(positions)]
 
-    @property
-    def elapsed(self) -> float:
-        return time.perf_counter() - self.begin
-
-    @property
-    def spent(self) -> bool:
-        return self.elapsed >= self.seconds
+    def spent(self, generation: int) -> bool:
+        """Whether the budget has less left than a generation of this size takes."""
+        return self.evaluations + generation > self.budget
 
     def result(self, position: np.ndarray, value: float) -> Search:
         parameters = place(self.numbers[1], jnp.asarray(position))
         rms = float(np.sqrt(value))
-        return Search(parameters, rms, self.evaluations, self.generations, self.elapsed)
+        seconds = time.perf_counter() - self.begin
+        return Search(parameters, rms, self.evaluations, self.generations, seconds)
 
 
 def differential_evolution(
     residuals: Callable[..., PyTree],
     bounds: Bounds,
     *data: Any,
-    seconds: float,
+    evaluations: int,
     population: int = 64,
     seed: int = 0,
 ) -> Search:
     """Differential evolution of scipy, the whole population in one batch.
 
     **Arguments:** `residuals`, `bounds`, `data`: as for [`fit`][], but no derivative is needed;
-    residuals that are not finite count as infinite. `seconds`: budget of wall time, looked at after
-    every generation; it may stop earlier, when the population has become one. `population`: number
-    of members; `seed`: of the random numbers.
+    residuals that are not finite count as infinite. `evaluations`: budget of simulations, of which
+    as many are spent as make whole generations; it may stop earlier, when the population has become
+    one. `population`: number of members; `seed`: of the random numbers.
 
     **Returns:** `Search`.
 
-    **Raises:** `ValueError` for bad bounds, a budget that is not positive and a population below
+    **Raises:** `ValueError` for bad bounds, a budget below one generation and a population below
     five.
 
     Source: 004, section 8.4 (rand/1/bin, F = 0.7, CR = 0.9); Storn and Price 1997.
     """
     if population < 5:
         raise ValueError(f"population is {population}; differential evolution needs at least 5.")
-    squares = _Population(residuals, bounds, data, population, seconds)
+    squares = _Population(residuals, bounds, data, population, evaluations, population)
 
     def stop(intermediate_result):
         squares.generations += 1
-        return squares.spent
+        return squares.spent(population)
 
     rng = np.random.default_rng(seed)
     found = scipy.optimize.differential_evolution(
@@ -128,7 +128,7 @@ def mu_plus_lambda(
     residuals: Callable[..., PyTree],
     bounds: Bounds,
     *data: Any,
-    seconds: float,
+    evaluations: int,
     mu: int = 20,
     offspring: int = 100,
     step: float = 0.1,
@@ -166,7 +166,7 @@ def mu_plus_lambda(
             super().__init__(position)
             self.fitness = Least((value,))
 
-    squares = _Population(residuals, bounds, data, max(mu, offspring), seconds)
+    squares = _Population(residuals, bounds, data, max(mu, offspring), evaluations, mu)
     rng = np.random.default_rng(seed)
     reach = _reach(bounds)
 
@@ -174,7 +174,7 @@ def mu_plus_lambda(
         return [Member(*pair) for pair in zip(positions, squares(positions), strict=True)]
 
     parents = members(rng.uniform(size=(mu, squares.n)))
-    while not squares.spent:
+    while not squares.spent(offspring):
         chosen = [parents[i] for i in rng.integers(mu, size=offspring)]
         change = step * reach * rng.normal(size=(offspring, squares.n))
         # Reflected at the bounds, so that these do not collect members.

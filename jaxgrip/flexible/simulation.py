@@ -10,11 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxgrip.checks import check_times, concrete, numbers, positive
+from jaxgrip.checks import check_times, concrete, numbers
 from jaxgrip.fem.modes import rayleigh_ritz
 from jaxgrip.flexible.bodies import bodies, geometry, velocities
 from jaxgrip.flexible.dynamics import accelerations
 from jaxgrip.flexible.tree import FlexibleTree
+from jaxgrip.solve.integration import integrate
 from jaxgrip.solve.linear import LU
 
 _SOLVER = diffrax.Kvaerno5(
@@ -77,24 +78,20 @@ def simulate(
     - `max_steps`: limit on the number of steps.
     - `jumps`: (j,) increasing times at which the torque jumps [s]; steps end there.
     - `solver`: Kvaerno5 when None, as links are stiff; Dopri8 pays for few, lightly damped modes.
-    - `adjoint`: how derivatives are taken, `diffrax.ForwardMode()` for few parameters; in reverse
-      when None.
+    - `adjoint`: how derivatives are taken, `diffrax.ForwardMode()` for `jax.jvp` and `jax.jacfwd`,
+      by few parameters; in reverse when None.
 
-    **Returns:** `Motion` at the times; differentiable in numbers and initial state.
+    **Returns:** `Motion` at the times; differentiable in numbers and initial state. Within `jit`
+    and `vmap` a motion that stops is not finite from there on.
 
     **Raises:** `ValueError` for a state of another shape or not finite, for times or jumps not
-    finite or not increasing, tolerances that are not positive, and a torque of another shape; an
-    error from diffrax when the step limit is reached or the state stops being finite. Warns when a
-    link without displacements of second order turned faster than its slowest vibration.
+    finite or not increasing, bad tolerances, and a torque of another shape; `RuntimeError` when the
+    step limit is reached or the motion stops being finite. Warns when a link without displacements
+    of second order turned faster than its slowest vibration.
     """
     q0, qd0 = numbers("q0", q0, (model.n,)), numbers("qd0", qd0, (model.n,))
     eta0, etad0 = numbers("eta0", eta0, (model.k,)), numbers("etad0", etad0, (model.k,))
-    times = jnp.asarray(times, dtype=float)
-    check_times(times)
-    rtol, atol = positive("rtol", rtol, ()), positive("atol", atol, ())
-    if jumps is not None:
-        jumps = jnp.asarray(jumps, dtype=float)
-        check_times(jumps, "jumps")
+    times = check_times(times)
     if torque is not None:
         shape = jax.eval_shape(torque, times[0], q0, eta0, qd0, etad0).shape
         if shape != (model.n,):
@@ -103,25 +100,21 @@ def simulate(
         jnp.sqrt(jnp.diagonal(link.stiffness) / jnp.diagonal(link.modal_mass))
         for link in model.links
     ]
-    controller = diffrax.PIDController(rtol=rtol, atol=atol)
-    if jumps is not None:
-        controller = diffrax.ClipStepSizeController(controller, jump_ts=jumps)
     one = jnp.ones_like(q0)
     scale = jnp.concatenate([one, *frequencies, one, jnp.ones_like(eta0)])
-    solution = diffrax.diffeqsolve(
-        diffrax.ODETerm(_rate),
+    x = integrate(
+        _rate,
         _SOLVER if solver is None else solver,
-        times[0],
-        times[-1],
-        None,
+        times,
         scale * jnp.concatenate([q0, eta0, qd0, etad0]),
-        args=(bodies(model), torque, scale),
-        saveat=diffrax.SaveAt(ts=times),
-        stepsize_controller=controller,
-        adjoint=diffrax.RecursiveCheckpointAdjoint() if adjoint is None else adjoint,
+        (bodies(model), torque, scale),
+        rtol=rtol,
+        atol=atol,
         max_steps=max_steps,
-    )
-    motion = Motion(times, *_split(model.n, solution.ys / scale[None]))
+        jumps=jumps,
+        adjoint=adjoint,
+    ).ys
+    motion = Motion(times, *_split(model.n, x / scale[None]))
     _warn_of_fast_turns(model, motion)
     return motion
 

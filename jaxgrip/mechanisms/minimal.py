@@ -1,5 +1,6 @@
 """Mechanisms of one freedom in one coordinate: J(s) s̈ + ½ J′(s) ṡ² = Q."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -11,12 +12,18 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
-from jaxgrip.checks import check_shape, concrete, numbers
+from jaxgrip.checks import check_shape, check_times, concrete, non_negative, numbers, positive
 from jaxgrip.mechanisms.closing import CLOSED, MechanismError, close, mobility
 from jaxgrip.mechanisms.equations import Equations, along, inverse_of
 from jaxgrip.mechanisms.mechanism import Mechanism
 from jaxgrip.precision import require_x64
 from jaxgrip.rigid import crba, rnea
+from jaxgrip.solve.integration import (
+    Solution,
+    forward_mode_explained,
+    integrate,
+    why_stopped,
+)
 
 
 class Path(eqx.Module):
@@ -135,21 +142,22 @@ def reduced_motion(
     times; `times`: (k,) increasing [s]; `torque`: function of `(t, q, qd)` giving (n,) at all
     joints of the tree [N m or N]; `rtol`, `atol`, `max_steps` of the integration.
 
-    **Returns:** coordinate and rate, (k,) each; infinite after the motion has left the path.
+    **Returns:** coordinate and rate, (k,) each; within `jit` and `vmap` not finite from where the
+    motion leaves the path or stops.
 
-    **Raises:** `MechanismError` when the motion leaves the path; an error from diffrax when the
-    step limit is reached, as at a dead point.
+    **Raises:** `MechanismError` when the motion leaves the path, when the step limit is reached, as
+    at a dead point, and when the motion stops being finite.
     """
-    s, sd = _reduced(
-        path,
-        jnp.stack([numbers("s0", s0, ()), numbers("sd0", sd0, ())]),
-        times,
-        torque,
-        rtol,
-        atol,
-        max_steps,
-    )
+    start = jnp.stack([numbers("s0", s0, ()), numbers("sd0", sd0, ())])
+    times = check_times(times)
+    rtol, atol = positive("rtol", rtol, ()), non_negative("atol", atol, ())
+    with forward_mode_explained():
+        solution = _reduced(path, start, times, torque, rtol, atol, max_steps)
+    s, sd = solution.ys[:, 0], solution.ys[:, 1]
     if concrete(s) and not np.isfinite(s).all():
+        if not diffrax.is_event(solution.result):
+            rate = functools.partial(_path_rate, args=(path, torque))
+            raise MechanismError(why_stopped(solution, rate))
         last = float(times[np.argmin(np.isfinite(s)) - 1])
         raise MechanismError(
             f"The motion leaves the path soon after t = {last:g} s: follow {path.name!r} beyond "
@@ -158,28 +166,30 @@ def reduced_motion(
     return s, sd
 
 
+def _path_rate(t: Array, x: Array, args: tuple) -> Array:
+    path, torque = args
+    s, sd = x
+    q, k = path.position(s), path.transfer(s)
+    tau = jnp.zeros_like(q) if torque is None else torque(t, q, k * sd)
+    return jnp.stack([sd, path.acceleration(s, sd, tau)])
+
+
+def _left(t: Array, x: Array, args: tuple, **_: Any) -> Array:
+    path, _ = args
+    return (x[0] < jnp.min(path.values)) | (x[0] > jnp.max(path.values))
+
+
 @eqx.filter_jit
-def _reduced(path, start, times, torque, rtol, atol, max_steps) -> tuple:
-    def left(t, x, path, **_):
-        return (x[0] < jnp.min(path.values)) | (x[0] > jnp.max(path.values))
-
-    def rate(t, x, path):
-        s, sd = x
-        q, k = path.position(s), path.transfer(s)
-        tau = jnp.zeros_like(q) if torque is None else torque(t, q, k * sd)
-        return jnp.stack([sd, path.acceleration(s, sd, tau)])
-
-    solution = diffrax.diffeqsolve(
-        diffrax.ODETerm(rate),
+def _reduced(path, start, times, torque, rtol, atol, max_steps) -> Solution:
+    return integrate(
+        _path_rate,
         diffrax.Dopri8(),
-        times[0],
-        times[-1],
-        None,
+        times,
         start,
-        args=path,
-        saveat=diffrax.SaveAt(ts=times),
-        stepsize_controller=diffrax.PIDController(rtol=rtol, atol=atol),
+        (path, torque),
+        rtol=rtol,
+        atol=atol,
         max_steps=max_steps,
-        event=diffrax.Event(left),
+        event=diffrax.Event(_left),
+        throw=False,
     )
-    return solution.ys[:, 0], solution.ys[:, 1]

@@ -12,7 +12,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Int
 
-from jaxgrip.checks import check_shape, check_times, concrete
+from jaxgrip.checks import check_times, concrete, non_negative, numbers, positive
 from jaxgrip.mechanisms.closing import SINGULAR, MechanismError, mobility, worst
 from jaxgrip.mechanisms.dynamics import forward_dynamics
 from jaxgrip.mechanisms.equations import (
@@ -27,6 +27,7 @@ from jaxgrip.mechanisms.kinematics import constraint_matrix, mass_matrix, state
 from jaxgrip.mechanisms.mechanism import Mechanism
 from jaxgrip.precision import require_x64
 from jaxgrip.solve import dense
+from jaxgrip.solve.integration import Solution, forward_mode_explained, integrate, why_stopped
 
 # How far an initial state may be from a closed one and still be taken for it.
 SLACK = 1e-9
@@ -114,6 +115,11 @@ class Projected(diffrax.AbstractAdaptiveSolver, diffrax.AbstractWrappedSolver):
         """Of the solver."""
         return self.solver.term_compatible_contr_kwargs
 
+    @property
+    def scan_kind(self):
+        """Of the solver; diffrax sets it for forward derivatives."""
+        return self.solver.scan_kind
+
     def order(self, terms):
         """Of the solver."""
         return self.solver.order(terms)
@@ -183,20 +189,17 @@ def _rate(t: Array, x: Array, args: tuple) -> Array:
 
 
 @eqx.filter_jit
-def _simulate(mechanism, x0, times, torque, rtol, atol, max_steps) -> tuple:
-    solution = diffrax.diffeqsolve(
-        diffrax.ODETerm(_rate),
+def _simulate(mechanism, x0, times, torque, rtol, atol, max_steps, adjoint) -> tuple:
+    solution = integrate(
+        _rate,
         Projected(diffrax.Dopri8()),
-        times[0],
-        times[-1],
-        None,
+        times,
         x0,
-        args=(mechanism, torque),
-        saveat=diffrax.SaveAt(
-            subs=[diffrax.SubSaveAt(ts=times), diffrax.SubSaveAt(t1=True)], solver_state=True
-        ),
-        stepsize_controller=diffrax.PIDController(rtol=rtol, atol=atol),
+        (mechanism, torque),
+        rtol=rtol,
+        atol=atol,
         max_steps=max_steps,
+        adjoint=adjoint,
         throw=False,
     )
 
@@ -208,10 +211,10 @@ def _simulate(mechanism, x0, times, torque, rtol, atol, max_steps) -> tuple:
         equations = free(mechanism)
         return q, qd, qdd, multipliers, equations(q), along(equations, q, qd)
 
-    seen = jax.vmap(look)(times, solution.ys[0])
+    seen = jax.vmap(look)(times, solution.ys)
     passed = solution.solver_state[1]
     motion = Motion(times, *seen, _conditioning(mechanism, seen[0]), passed.count, passed.time)
-    return motion, solution.ts[1][0], solution.ys[1][0], solution.stats["num_steps"]
+    return motion, solution
 
 
 def _conditioning(mechanism: Mechanism, q: Array) -> Array:
@@ -240,6 +243,7 @@ def simulate(
     rtol: float = 1e-11,
     atol: float = 1e-11,
     max_steps: int = 100_000,
+    adjoint: diffrax.AbstractAdjoint | None = None,
 ) -> Motion:
     """Motion of a mechanism from a closed initial state; its loops cannot pull apart.
 
@@ -255,11 +259,13 @@ def simulate(
       [N m or N]; none when None.
     - `rtol`, `atol`: relative and absolute tolerance of a step, the latter in units of the state.
     - `max_steps`: limit on the number of steps.
+    - `adjoint`: how derivatives are taken, `diffrax.ForwardMode()` for `jax.jvp` and `jax.jacfwd`;
+      in reverse when None.
 
-    **Returns:** `Motion`; differentiable in reverse mode with respect to the numbers of the
-    mechanism and of the torque, and the initial state.
+    **Returns:** `Motion`; differentiable with respect to the numbers of the mechanism and of the
+    torque, and the initial state.
 
-    **Raises:** `ValueError` for another shape and for times not finite or not increasing;
+    **Raises:** `ValueError` for another shape, for numbers not finite and for times not increasing;
     `MechanismError` for an initial state that is not closed, and when the motion stops: at a
     singular position, at the step limit, or because it is not finite. Within `jit` and `vmap` a
     motion that stops is not finite from there on.
@@ -268,30 +274,28 @@ def simulate(
     Wanner, Solving Ordinary Differential Equations II, section VII.2).
     """
     require_x64("Simulating a mechanism")
-    for name, x in (("q0", q0), ("qd0", qd0)):
-        check_shape(name, x, (mechanism.n,))
-    check_times(times)
+    q0, qd0 = (numbers(name, x, (mechanism.n,)) for name, x in (("q0", q0), ("qd0", qd0)))
+    times = check_times(times)
+    # As arrays, so that another tolerance needs no other program.
+    tolerances = positive("rtol", rtol, ()), non_negative("atol", atol, ())
     _check_start(mechanism, q0, qd0)
     x0 = jnp.concatenate([q0, qd0])
-    # As arrays, so that another tolerance needs no other program.
-    tolerances = jnp.asarray(rtol, x0.dtype), jnp.asarray(atol, x0.dtype)
-    motion, *end = _simulate(mechanism, x0, times, torque, *tolerances, max_steps)
+    with forward_mode_explained():
+        motion, solution = _simulate(mechanism, x0, times, torque, *tolerances, max_steps, adjoint)
     if concrete(motion.q) and not np.isfinite(motion.q).all():
-        raise MechanismError(_stopped(mechanism, *end))
+        raise MechanismError(_stopped(mechanism, torque, solution))
     return motion
 
 
-def _stopped(mechanism: Mechanism, t: Array, x: Array, steps: Array) -> str:
-    said = f"The motion stopped at t = {float(t):g} s after {int(steps)} steps"
-    if not np.isfinite(x).all():
-        return f"{said}, where it is no longer finite: check the torque and the numbers."
-    found = mobility(mechanism, x[: mechanism.n])
-    if found.conditioning < SINGULAR:
-        return (
-            f"{said}, near a singular position, where the constraints are independent to "
-            f"{found.conditioning:.1g} only and the motion is not determined."
-        )
-    return f"{said}: raise max_steps, loosen rtol and atol, or check the torque."
+def _stopped(mechanism: Mechanism, torque: Callable[..., Any] | None, solution: Solution) -> str:
+    if np.isfinite(solution.y).all():
+        found = mobility(mechanism, solution.y[: mechanism.n])
+        if found.conditioning < SINGULAR:
+            return (
+                f"{solution.stopped()}, near a singular position, where the constraints are "
+                f"independent to {found.conditioning:.1g} only and the motion is not determined."
+            )
+    return why_stopped(solution, functools.partial(_rate, args=(mechanism, torque)))
 
 
 def _check_start(mechanism: Mechanism, q0: Array, qd0: Array) -> None:

@@ -7,9 +7,10 @@ import diffrax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxgrip.checks import check_shape, check_times
+from jaxgrip.checks import numbers
 from jaxgrip.rigid.state_space import StateSpace
 from jaxgrip.rigid.tree import Tree
+from jaxgrip.solve.integration import integrate
 
 
 class Motion(NamedTuple):
@@ -37,6 +38,7 @@ def simulate(
     rtol: float = 1e-11,
     atol: float = 1e-11,
     max_steps: int = 100_000,
+    adjoint: diffrax.AbstractAdjoint | None = None,
 ) -> Motion:
     """Motion of a tree from an initial state.
 
@@ -48,27 +50,27 @@ def simulate(
     - `torque`: function of `(t, q, qd)` giving (n,) joint torques [N m or N]; none when None.
     - `rtol`, `atol`: relative and absolute tolerance of a step, the latter in units of the state.
     - `max_steps`: limit on the number of steps.
+    - `adjoint`: how derivatives are taken, `diffrax.ForwardMode()` for `jax.jvp` and `jax.jacfwd`;
+      in reverse when None.
 
-    **Returns:** `Motion` at the times; differentiable in both numbers and initial state.
+    **Returns:** `Motion` at the times; differentiable in both numbers and initial state. Within
+    `jit` and `vmap` a motion that stops is not finite from there on.
 
-    **Raises:** `ValueError` for another shape and for times not finite or not increasing; an error
-    from diffrax when the step limit is reached or the state stops being finite.
+    **Raises:** `ValueError` for another shape, for numbers not finite and for times not increasing;
+    `RuntimeError` when the step limit is reached or the motion stops being finite.
 
     Source: 001 eq. 17, integrated by Dopri8 with error control.
     """
-    for name, x in (("q0", q0), ("qd0", qd0)):
-        check_shape(name, x, (tree.n,))
-    check_times(times)
-    solution = diffrax.diffeqsolve(
-        diffrax.ODETerm(_rate),
+    q0, qd0 = numbers("q0", q0, (tree.n,)), numbers("qd0", qd0, (tree.n,))
+    x = integrate(
+        _rate,
         diffrax.Dopri8(),
-        times[0],
-        times[-1],
-        None,
+        times,
         jnp.concatenate([q0, qd0]),
-        args=(StateSpace(tree), torque),
-        saveat=diffrax.SaveAt(ts=times),
-        stepsize_controller=diffrax.PIDController(rtol=rtol, atol=atol),
+        (StateSpace(tree), torque),
+        rtol=rtol,
+        atol=atol,
         max_steps=max_steps,
-    )
-    return Motion(times, solution.ys[:, : tree.n], solution.ys[:, tree.n :])
+        adjoint=adjoint,
+    ).ys
+    return Motion(jnp.asarray(times, float), x[:, : tree.n], x[:, tree.n :])

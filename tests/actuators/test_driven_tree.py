@@ -5,7 +5,16 @@ import pytest
 from jax.tree_util import Partial
 
 import jaxgrip as jg
-from jaxgrip.actuators import LuGre, Motor, Servo, Supply, simulate, simulate_fixed, stack
+from jaxgrip.actuators import (
+    LuGre,
+    Motor,
+    Servo,
+    SourceAlgorithm,
+    Supply,
+    simulate,
+    simulate_fixed,
+    stack,
+)
 
 
 def driven(tree):
@@ -147,6 +156,7 @@ def test_steps_of_a_gripper(gripper, six, start, motion):
             h,
             q0=start,
             supply=Supply(**SUPPLY),
+            algorithm=SourceAlgorithm(),
         )
         errors.append(float(jnp.abs(steps.q[::k] - motion.q).max()))
     assert errors[0] < 2e-2

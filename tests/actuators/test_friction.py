@@ -9,6 +9,7 @@ from jax.test_util import check_grads
 from scipy.integrate import solve_ivp
 
 from jaxgrip import actuators
+from jaxgrip.solve.linear import LU
 
 SERVO_STEADY = {
     0.01: 0.426684614,
@@ -261,7 +262,9 @@ def test_break_away_falls_with_the_rate_of_the_force(benchmark_friction):
 
         solution = diffrax.diffeqsolve(
             diffrax.ODETerm(field),
-            diffrax.Kvaerno5(root_finder=optimistix.Newton(rtol=1e-8, atol=1e-10)),
+            diffrax.Kvaerno5(
+                root_finder=optimistix.Newton(rtol=1e-8, atol=1e-10, linear_solver=LU())
+            ),
             0.0,
             2.0,
             1e-6,

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 import jaxgrip as jg
-from jaxgrip.actuators import LuGre, ServoState, rigs
+from jaxgrip.actuators import GeneralizedMaxwell, LuGre, ServoState, rigs
 
 from .reference import BENCHMARK
 
@@ -188,3 +188,24 @@ def test_bad_rigs(servo):
     ):
         with pytest.raises(ValueError, match=words):
             make()
+
+
+def test_a_gear_too_stiff_for_the_creep_steps_is_refused():
+    """Steps of a spring k and a damping d on an inertia J are stable below h² k + 2 h d = 4 J."""
+    gear = GeneralizedMaxwell(1e3)
+    limit = np.roots([1e3, 2 * 0.1, -4 * 0.005]).max()
+    with pytest.raises(ValueError, match=rf"h is 0.01 s; .* shorter than {limit:.3g} s"):
+        rigs.creep_test_fixed(gear, 0.5, 0.01, 10)
+    creep = rigs.creep_test_fixed(gear, 0.5, 0.9 * limit, 1000)
+    np.testing.assert_allclose(creep.angle[-1], 0.5 / 1e3, rtol=1e-6)
+
+
+def test_stiff_bristles_with_jumps_end_in_a_sentence():
+    """Bristles of 1e7 N m/rad take more steps than there are."""
+    stiff = jg.models.servo_ax12(stiffness=1e7)
+    ramp, times = rigs.ramp(1.0), jnp.linspace(0.0, 1.0, 3)
+    options = {"jumps": [0.5], "max_steps": 20}
+    with pytest.raises(RuntimeError, match=r"^The motion stopped at t = \S+ s after 20 steps: "):
+        rigs.slide(stiff.friction, stiff.inertia, ramp, times, **options)
+    flagged = rigs.slide(stiff.friction, stiff.inertia, ramp, times, throw=False, **options)
+    assert not np.isfinite(flagged.angle[1:]).any()

@@ -1,10 +1,12 @@
 from pathlib import Path
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import jaxgrip as jg
 from experiments.servo import fit, rigs, study, twin
 from jaxgrip import config, fitting, report
 
@@ -86,6 +88,69 @@ def test_the_example_gives_back_the_servo(tmp_path):
         value, sd = run.results[name].value, run.results[f"{name}_deviation"].value
         assert abs(value - true) < 5 * sd, name
     assert run.results["rms_held_out"].value == pytest.approx(run.results["rms"].value, rel=0.1)
+
+
+class Stepped(NamedTuple):
+    """A model whose steps of `h` bias its slope by the share h²."""
+
+    h: jnp.ndarray
+
+
+def stepped(parameters, model, measured):
+    t = jnp.linspace(0.0, 1.0, 101)
+    return (parameters["slope"] * (1 + model.h**2) * t - measured[0],)
+
+
+@pytest.mark.parametrize(("noise", "reached"), [(0.3, True), (1e-6, False)])
+def test_steps_are_halved_until_they_bias_nothing(monkeypatch, noise, reached):
+    """A slope of 2 found in steps of h is 2/(1 + h²)."""
+    monkeypatch.setattr(fit, "residuals", stepped)
+    monkeypatch.setattr(fit, "_model", lambda settings, motions, step: Stepped(jnp.asarray(step)))
+    off = noise * np.random.default_rng(0).standard_normal(101)
+    t = np.linspace(0.0, 1.0, 101)
+    # Noise that a slope cannot follow.
+    measured = (jnp.asarray(2 * t + off - t * (t @ off) / (t @ t)),)
+    bounds = {"slope": fitting.Bound(0.5, 5.0)}
+    model = Stepped(jnp.asarray(0.5))
+    found = fitting.fit(stepped, bounds, model, measured, starts=1)
+    deviation = float(found.standard_deviation["slope"])
+    assert abs(found.parameters["slope"] - 2.0) > 3 * deviation
+    found, model, shift = fit._refined(None, None, bounds, found, model, measured)
+    np.testing.assert_allclose(found.parameters["slope"], 2 / (1 + model.h**2), rtol=1e-8)
+    assert (shift <= fit.SHIFT) == reached
+    assert abs(found.parameters["slope"] - 2.0) < found.standard_deviation["slope"]
+    if not reached:
+        assert float(model.h) == 0.5 / 2**fit.HALVINGS
+
+
+@pytest.mark.long
+def test_steps_are_refined_until_they_bias_nothing(tmp_path):
+    """Two parameters from a motion with error control and noise of a fiftieth of a degree."""
+    time = 0.01 * np.arange(301)
+    levels = np.array([0.6, -0.6, 0.5, -0.4, 0.6, -0.5, 0.0])
+
+    def command(t, q, qd):
+        return jnp.asarray(levels)[jnp.floor(2 * t + 1e-9).astype(int)][None]
+
+    model, arm = jg.models.servo_ax12(), jg.models.servo_ax12_arm()
+    jumps = 0.5 * np.arange(1, 6)
+    angle = np.rad2deg(jg.actuators.simulate(arm, model, command, time, jumps=jumps).q[:, 0])
+    noisy = angle + 0.02 * np.random.default_rng(0).standard_normal(len(angle))
+    duty = levels[np.floor(2 * time + 1e-9).astype(int)]
+    rows = [f"{t:.2f},{u},{a}" for t, u, a in zip(time, duty, noisy, strict=True)]
+    fixed = [
+        f"bounds.{name}=[{twin.TRUTH[name]}, {twin.TRUTH[name]}]"
+        for name in fit.UNITS
+        if name not in ("inertia", "stall_torque")
+    ]
+    text = HEADER + "\n".join(rows) + "\n"
+    given = settings(tmp_path, csv(tmp_path, text), "starts=1", "holdout=0.0", *fixed)
+    run = report.Run(tmp_path, given)
+    fit.run(given, run)
+    for name in ("inertia", "stall_torque"):
+        value, sd = run.results[name].value, run.results[f"{name}_deviation"].value
+        assert abs(value - twin.TRUTH[name]) < 3 * sd, name
+    assert run.results["step_shift"].value < fit.SHIFT
 
 
 HEADER = "time [s],duty [-],angle [deg]\n"

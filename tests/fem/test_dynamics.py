@@ -254,6 +254,7 @@ def test_many_variants_at_once():
     ("change", "sentence"),
     [
         ({"t1": -1.0}, "must be later than the start"),
+        ({"t1": np.inf}, "The end t1 is not finite"),
         ({"dt": 0.0}, "must be positive"),
         ({"u0": jnp.full((20, 3), jnp.nan)}, "u0 is not finite"),
         ({"ts": jnp.array([0.0, 2.0])}, "must increase and lie between"),

@@ -252,6 +252,8 @@ def test_bad_input(gripper, finger):
     rest, flat = jnp.zeros(3), jnp.zeros(6)
     with pytest.raises(ValueError, match=r"eta0 has the shape \(3,\); it must be \(6,\)"):
         jg.flexible.simulate(gripper, rest, rest, rest, rest, jnp.linspace(0, 1, 3))
+    with pytest.raises(ValueError, match="q0 is not finite"):
+        jg.flexible.simulate(gripper, rest + jnp.nan, flat, rest, flat, jnp.linspace(0, 1, 3))
     with pytest.raises(ValueError, match="times must be finite and increasing"):
         jg.flexible.simulate(gripper, rest, flat, rest, flat, jnp.array([1.0, 0.0]))
     start = {"q0": rest, "eta0": flat, "qd0": rest, "etad0": flat}

@@ -1,3 +1,5 @@
+import diffrax
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -100,6 +102,8 @@ def test_one_coordinate_moves_as_the_whole():
     np.testing.assert_allclose(sd, whole.qd[:, 0], atol=1e-7)
     with pytest.raises(me.MechanismError, match=r"leaves the path soon after t = 0\.\d+ s"):
         me.reduced_motion(path, 1.0, 40.0, times)
+    with pytest.raises(me.MechanismError, match=r"stopped at t = \S+ s after 3 steps: raise"):
+        me.reduced_motion(path, 1.0, 20.0, times, max_steps=3)
 
     def potential(s):
         return jg.rigid.potential_energy(link.mechanism.tree, path.position(s))
@@ -142,6 +146,25 @@ def test_gradient_through_a_motion():
             np.testing.assert_allclose(gradient[i][k], (up - down) / 2e-4, rtol=1e-5, atol=1e-8)
 
 
+@pytest.mark.long
+def test_forward_derivatives_of_a_motion():
+    """By gravity, against differences; the sentence for the other way is tested with `solve`."""
+    link = jg.models.four_bar()
+    qd, times = spinning(link, 3.0), jnp.array([0.0, 0.05])
+
+    @jax.jit
+    def end(factor):
+        tree = eqx.tree_at(
+            lambda t: t.gravity, link.mechanism.tree, factor * link.mechanism.tree.gravity
+        )
+        mechanism = eqx.tree_at(lambda m: m.tree, link.mechanism, tree)
+        options = {"rtol": 1e-9, "atol": 1e-9, "adjoint": diffrax.ForwardMode()}
+        return me.simulate(mechanism, link.start, qd, times, **options).q[-1, 0]
+
+    difference = (end(1.001) - end(0.999)) / 2e-3
+    np.testing.assert_allclose(jax.jvp(end, (1.0,), (1.0,))[1], difference, rtol=1e-7)
+
+
 def test_sentences():
     link = jg.models.four_bar()
     mechanism, start = link
@@ -151,6 +174,8 @@ def test_sentences():
         (lambda: me.simulate(mechanism, start, rest + 1.0, times), "pulls loop 'pin' apart"),
         (lambda: me.simulate(mechanism, start[:2], rest[:2], times), r"q0 has the shape \(2,\)"),
         (lambda: me.simulate(mechanism, start, rest, times[::-1]), "finite and increasing"),
+        (lambda: me.simulate(mechanism, start + jnp.nan, rest, times), "q0 is not finite"),
+        (lambda: me.simulate(mechanism, start, rest, times, rtol=0.0), "rtol is 0; it must be pos"),
         (
             lambda: me.simulate(mechanism, start, rest, times, max_steps=5),
             r"stopped at t = 0\.\d+ s after 5 steps: raise max_steps",

@@ -1,3 +1,4 @@
+import diffrax
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -56,14 +57,42 @@ def test_gradient_through_a_motion():
         np.testing.assert_allclose(gradient[k], difference, rtol=1e-5, atol=1e-8)
 
 
+def free_joint(qd0, **options):
+    """Angle after 2 s of a body that nothing acts upon."""
+    inertia = (1.0, 1.0, 1.0)
+    body = jg.rigid.Placement("body", None, (0.0, 0.0, 0.0), 1.0, (0.0, 0.0, 0.0), inertia)
+    tree = jg.rigid.from_placements([body], gravity=(0.0, 0.0, 0.0))
+    times = jnp.array([0.0, 2.0])
+    return jg.rigid.simulate(tree, jnp.zeros(1), qd0, times, **options).q[-1]
+
+
+def test_forward_derivatives():
+    """Without forces q = qd0 t."""
+    forward = jax.jacfwd(lambda qd0: free_joint(qd0, adjoint=diffrax.ForwardMode()))
+    np.testing.assert_allclose(forward(jnp.ones(1)), [[2.0]], rtol=1e-12)
+    with pytest.raises(TypeError, match=r"need adjoint=diffrax\.ForwardMode\(\)"):
+        jax.jacfwd(free_joint)(jnp.ones(1))
+
+
+def test_a_motion_that_stops_says_so():
+    with pytest.raises(
+        RuntimeError, match=r"^The motion stopped at t = \S+ s after 2 steps: raise"
+    ):
+        free_joint(jnp.ones(1), max_steps=2)
+    compiled = jax.jit(lambda qd0: free_joint(qd0, max_steps=2))
+    assert not np.isfinite(compiled(jnp.ones(1))).any()
+
+
 def test_bad_input():
     tree = jg.models.gripper_finger("A").tree
     rest, long = jnp.zeros(3), jnp.zeros(4)
     times = jnp.linspace(0.0, 0.1, 3)
     with pytest.raises(ValueError, match=r"q0 has the shape \(4,\); it must be \(3,\)"):
         jg.rigid.simulate(tree, long, long, times)
+    with pytest.raises(ValueError, match="q0 is not finite"):
+        jg.rigid.simulate(tree, rest.at[1].set(jnp.nan), rest, times)
     with pytest.raises(ValueError, match=r"times has the shape \(0,\)"):
         jg.rigid.simulate(tree, rest, rest, times[:0])
-    for bad in (times[::-1], times.at[1].set(jnp.nan)):
+    for bad in (times[::-1], times.at[1].set(jnp.nan), times.at[2].set(jnp.inf)):
         with pytest.raises(ValueError, match="times must be finite and increasing"):
             jg.rigid.simulate(tree, rest, rest, bad)

@@ -1,0 +1,146 @@
+"""Initial value problems through diffrax, whose failures are one sentence or flagged results."""
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import diffrax
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, Float, PyTree
+
+from jaxgrip.checks import brief, check_times, concrete, non_negative, positive
+
+
+class Solution(NamedTuple):
+    """States at given times, and how far the integration came.
+
+    `ts` (k,) [s]; `ys`: the states, with a leading axis (k,), not finite from where the integration
+    stopped; `t` [s] and `y`, the last time and state reached; `result` and `stats` of diffrax;
+    `solver_state` at the end.
+    """
+
+    ts: Float[Array, " k"]
+    ys: PyTree
+    t: Float[Array, ""]
+    y: PyTree
+    result: Any
+    stats: dict[str, Any]
+    solver_state: Any
+
+    def stopped(self) -> str:
+        """Where it stopped, as the begin of a sentence."""
+        # While derivatives are taken, times are traced.
+        place = f" at t = {float(self.t):g} s" if concrete(self.t) else ""
+        return f"The motion stopped{place} after {int(self.stats['num_steps'])} steps"
+
+
+def integrate(
+    rate: Callable[..., Any],
+    solver: diffrax.AbstractSolver,
+    times: Float[Array, " k"],
+    start: PyTree,
+    args: Any,
+    *,
+    rtol: ArrayLike,
+    atol: ArrayLike,
+    max_steps: int,
+    jumps: ArrayLike | Sequence | None = None,
+    adjoint: diffrax.AbstractAdjoint | None = None,
+    event: diffrax.Event | None = None,
+    throw: bool = True,
+) -> Solution:
+    """States at the times of y' = rate(t, y, args), with error control.
+
+    Where it stops before its end, and numbers can be looked at, a sentence says why. Where they
+    cannot, within `jit` and `vmap`, and with `throw=False`, states are not finite from there on,
+    nor are their derivatives.
+
+    **Arguments:** `rate`, `solver`; `times` (k,) increasing; `start`, the state at the first of
+    them; `args` of the rate; `rtol`, `atol`, tolerances of a step; `max_steps`; `jumps` (j,),
+    times at which the rate jumps; `adjoint`: how derivatives are taken, in reverse when None, for
+    which `diffrax.ForwardMode()` is the other way; `event` that ends the integration as it should;
+    `throw`: whether to raise.
+
+    **Raises:** `ValueError` for times not finite or not increasing and for bad tolerances, jumps or
+    limits; `RuntimeError` when the step limit is reached or rates stop being finite; `TypeError`
+    for forward derivatives in the reverse way.
+    """
+    times = check_times(times)
+    rtol, atol = positive("rtol", rtol, ()), non_negative("atol", atol, ())
+    if not isinstance(max_steps, int | np.integer) or max_steps < 1:
+        raise ValueError(f"max_steps is {brief(max_steps)}; it must be a whole number from 1 on.")
+    controller = diffrax.PIDController(rtol=rtol, atol=atol)
+    if jumps is not None and np.size(jumps):
+        controller = diffrax.ClipStepSizeController(controller, jump_ts=check_times(jumps, "jumps"))
+    with forward_mode_explained():
+        found = diffrax.diffeqsolve(
+            diffrax.ODETerm(rate),
+            solver,
+            times[0],
+            times[-1],
+            None,
+            start,
+            args=args,
+            saveat=diffrax.SaveAt(
+                subs=[diffrax.SubSaveAt(ts=times), diffrax.SubSaveAt(t1=True)], solver_state=True
+            ),
+            stepsize_controller=controller,
+            adjoint=diffrax.RecursiveCheckpointAdjoint() if adjoint is None else adjoint,
+            max_steps=int(max_steps),
+            event=event,
+            throw=False,
+        )
+    is_okay = diffrax.is_okay(found.result)
+    ys = _marked(found.ys[0], is_okay, (start, args))
+    end = jax.tree.map(lambda y: y[0], found.ys[1])
+    solution = Solution(
+        times, ys, found.ts[1][0], end, found.result, found.stats, found.solver_state
+    )
+    if throw and concrete(is_okay) and not is_okay:
+        raise RuntimeError(why_stopped(solution, lambda t, y: rate(t, y, args)))
+    return solution
+
+
+def why_stopped(solution: Solution, rate: Callable[..., Any]) -> str:
+    """A sentence on an integration that stopped; `rate(t, y)` is that of the integration."""
+    seen = all(map(concrete, jax.tree.leaves((solution.t, solution.y))))
+    if seen and not _goes_on(solution, rate):
+        return (
+            f"{solution.stopped()}, where it is no longer finite: check the torque and the numbers."
+        )
+    return f"{solution.stopped()}: raise max_steps, loosen rtol and atol, or check the torque."
+
+
+def _goes_on(solution: Solution, rate: Callable[..., Any]) -> bool:
+    """Whether states and rates are finite at the last time reached, and soon after."""
+    soon = solution.t + 1e-9 * (solution.ts[-1] - solution.ts[0])
+    rates = [jax.jit(rate)(t, solution.y) for t in (solution.t, soon)]
+    return all(np.isfinite(x).all() for x in jax.tree.leaves((solution.y, rates)))
+
+
+@contextlib.contextmanager
+def forward_mode_explained() -> Iterator[None]:
+    """Says what to do about JAX's "can't apply forward-mode differentiation"."""
+    try:
+        yield
+    except TypeError as error:
+        if "forward-mode" not in str(error):
+            raise
+        raise TypeError(
+            "Forward derivatives (jax.jvp, jax.jacfwd) of a motion need "
+            "adjoint=diffrax.ForwardMode(); the default is for jax.grad and jax.jacrev."
+        ) from None
+
+
+def _marked(ys: PyTree, is_okay: Array, inputs: PyTree) -> PyTree:
+    """The states, and those not reached with derivatives that are not finite either.
+
+    They are constants to diffrax, so their derivatives would be zero.
+    """
+    factor = jnp.where(is_okay, 1.0, jnp.nan)
+    floats = jax.tree.leaves(eqx.filter(inputs, eqx.is_inexact_array))
+    lost = sum(jnp.sum(factor * x) for x in floats)
+    return jax.tree.map(lambda y: jnp.where(is_okay | jnp.isfinite(y), y, lost), ys)

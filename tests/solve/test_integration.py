@@ -1,0 +1,81 @@
+import diffrax
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxgrip.solve.integration import integrate
+
+TIMES = jnp.array([0.0, 0.5, 1.0])
+
+
+def decay(t, y, rate):
+    return -rate * y
+
+
+def broken_from_half(t, y, rate):
+    return jnp.where(t > 0.5, jnp.nan, -rate) * y
+
+
+def solve(rate=1.0, field=decay, times=TIMES, **options):
+    options = {"rtol": 1e-8, "atol": 1e-8, "max_steps": 200, **options}
+    start = jnp.ones(1)
+    return integrate(field, diffrax.Bosh3(), times, start, jnp.asarray(rate, float), **options)
+
+
+def last(rate, **options):
+    return solve(rate, **options).ys[-1, 0]
+
+
+def test_states_and_both_kinds_of_derivatives():
+    solution = solve()
+    np.testing.assert_allclose(solution.ys[:, 0], np.exp(-TIMES), rtol=1e-7)
+    assert solution.t == 1.0
+    np.testing.assert_allclose(jax.grad(last)(1.0), -np.exp(-1.0), rtol=1e-6)
+    forward = jax.jacfwd(lambda rate: last(rate, adjoint=diffrax.ForwardMode()))
+    np.testing.assert_allclose(forward(1.0), -np.exp(-1.0), rtol=1e-6)
+
+
+def test_forward_derivatives_the_wrong_way_say_what_to_do():
+    with pytest.raises(TypeError, match=r"need adjoint=diffrax\.ForwardMode\(\)"):
+        jax.jacfwd(last)(1.0)
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"max_steps": 4}, r"^The motion stopped at t = 0\.\d+ s after 4 steps: raise max_steps"),
+        ({"field": broken_from_half}, r"^The motion stopped at t = 0\.5 s .* no longer finite"),
+    ],
+)
+def test_a_motion_that_stops(options, sentence):
+    """Looked at, a sentence, also while derivatives are taken; compiled, nothing finite."""
+    with pytest.raises(RuntimeError, match=sentence):
+        solve(**options)
+    with pytest.raises(RuntimeError, match=r"^The motion stopped at t = 0"):
+        jax.grad(last)(1.0, **options)
+    value, slope = jax.jit(jax.value_and_grad(lambda rate: last(rate, **options)))(1.0)
+    assert not np.isfinite(value)
+    assert not np.isfinite(slope)
+    flagged = solve(throw=False, **options)
+    assert not diffrax.is_successful(flagged.result)
+    assert np.isfinite(flagged.ys[0]).all()
+    assert not np.isfinite(flagged.ys[-1]).any()
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"times": jnp.array([0.0, jnp.inf])}, "times must be finite and increasing"),
+        ({"times": jnp.array([0.0, 1.0, 0.5])}, "times must be finite and increasing"),
+        ({"times": jnp.zeros(0)}, r"times has the shape \(0,\); it must be \(k,\), k at least 1"),
+        ({"rtol": jnp.nan}, "rtol is not finite"),
+        ({"rtol": 0.0}, "rtol is 0; it must be positive"),
+        ({"atol": -1.0}, "atol is -1; it must not be negative"),
+        ({"max_steps": 0}, "max_steps is 0; it must be a whole number from 1 on"),
+        ({"jumps": jnp.array([jnp.inf])}, "jumps is not finite"),
+    ],
+)
+def test_bad_input(options, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        solve(**options)
