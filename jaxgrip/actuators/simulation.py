@@ -17,7 +17,7 @@ from jaxgrip.actuators.supply import Supply
 from jaxgrip.checks import check_shape, concrete, numbers
 from jaxgrip.precision import require_x64
 from jaxgrip.solve.integration import Solution, integrate
-from jaxgrip.solve.linear import LU
+from jaxgrip.solve.stiff import LU, Kvaerno5
 
 
 def increasing(times: ArrayLike | Sequence) -> Float[Array, " k"]:
@@ -57,7 +57,7 @@ def stiff(
     require_x64("A simulation with error control")
     if solver is None:
         newton = optimistix.Newton(rtol=1e-8, atol=1e-10, linear_solver=LU())
-        solver = diffrax.Kvaerno5(root_finder=newton)
+        solver = Kvaerno5(root_finder=newton)
     return integrate(
         rates,
         solver,

@@ -16,11 +16,7 @@ from jaxgrip.flexible.bodies import bodies, geometry, velocities
 from jaxgrip.flexible.dynamics import accelerations
 from jaxgrip.flexible.tree import FlexibleTree
 from jaxgrip.solve.integration import integrate
-from jaxgrip.solve.linear import LU
-
-_SOLVER = diffrax.Kvaerno5(
-    root_finder=diffrax.with_stepsize_controller_tols(diffrax.VeryChord)(linear_solver=LU())
-)
+from jaxgrip.solve.stiff import Kvaerno5
 
 
 class Motion(NamedTuple):
@@ -104,7 +100,7 @@ def simulate(
     scale = jnp.concatenate([one, *frequencies, one, jnp.ones_like(eta0)])
     x = integrate(
         _rate,
-        _SOLVER if solver is None else solver,
+        Kvaerno5() if solver is None else solver,
         times,
         scale * jnp.concatenate([q0, eta0, qd0, etad0]),
         (bodies(model), torque, scale),

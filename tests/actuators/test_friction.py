@@ -9,7 +9,7 @@ from jax.test_util import check_grads
 from scipy.integrate import solve_ivp
 
 from jaxgrip import actuators
-from jaxgrip.solve.linear import LU
+from jaxgrip.solve.stiff import LU
 
 SERVO_STEADY = {
     0.01: 0.426684614,

@@ -73,7 +73,7 @@ def test_a_motion_that_stops(options, sentence):
         ({"rtol": 0.0}, "rtol is 0; it must be positive"),
         ({"atol": -1.0}, "atol is -1; it must not be negative"),
         ({"max_steps": 0}, "max_steps is 0; it must be a whole number from 1 on"),
-        ({"jumps": jnp.array([jnp.inf])}, "jumps is not finite"),
+        ({"jumps": jnp.array([jnp.inf])}, "jumps must be finite and increasing"),
     ],
 )
 def test_bad_input(options, sentence):
