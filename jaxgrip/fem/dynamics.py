@@ -19,6 +19,7 @@ from jaxgrip.fem.reduction import Reduced
 from jaxgrip.fem.static import check_supports
 from jaxgrip.fem.structure import Structure, structure
 from jaxgrip.solve import dense
+from jaxgrip.solve.integration import forward_mode_explained
 
 # A quarter of a period a step still follows a vibration, with a visible error in its period.
 COARSE = 0.25
@@ -92,16 +93,19 @@ def simulate(
     - `save`: function `(t, u, v)` of what to save instead of displacements, velocities and, for
       reduced bodies, coordinates.
     - `method`: `Newmark()` when not given, `GeneralizedAlpha(...)`, or, for reduced bodies, a
-      solver of diffrax such as `diffrax.Kvaerno5()` with error control by `rtol`, `atol` (in
-      units of the coordinates) and at most `max_steps`.
-    - `progress_meter`, `adjoint`, `throw`: as for `diffrax.diffeqsolve`; forward derivatives take
+      solver of diffrax such as `jaxgrip.solve.stiff.Kvaerno5()` with error control by `rtol`,
+      `atol` (in units of the coordinates) and at most `max_steps`.
+    - `progress_meter`, `adjoint`: as for `diffrax.diffeqsolve`; forward derivatives take
       `adjoint=diffrax.ForwardMode()`.
+    - `throw`: whether to raise where the motion stops; else, and within `jit` and `vmap`, see
+      `result`.
 
     **Returns:** `Response`; differentiable in all numbers but the times, which set the number of
     steps.
 
     **Raises:** `ValueError` for times out of order, supports that leave a rigid motion, or an
-    initial state, motion or load that is not finite, or no `Load`. Warns when the step is too long
+    initial state, motion or load that is not finite, or no `Load`; `RuntimeError` when the step
+    limit is reached or the motion stops being finite. Warns when the step is too long
     for the motion, and when a body that its turn does not stiffen turns faster than its slowest
     vibration, beyond which it diverges.
 
@@ -147,16 +151,24 @@ def simulate(
     # Python's numbers would be part of the program.
     span = jnp.asarray(t0, dtype=float), jnp.asarray(t1, dtype=float)
     tolerances = jnp.asarray(rtol, dtype=float), jnp.asarray(atol, dtype=float)
-    return _simulate(
-        body, model, motion, load, u0, v0, ts, save, method, meter, adjoint, span, steps,
-        tolerances, max_steps, throw,
-    )  # fmt: skip
+    with forward_mode_explained():
+        response = _simulate(
+            body, model, motion, load, u0, v0, ts, save, method, meter, adjoint, span, steps,
+            tolerances, max_steps,
+        )  # fmt: skip
+    is_okay = diffrax.is_okay(response.result)
+    if throw and concrete(is_okay) and not is_okay:
+        raise RuntimeError(
+            f"The motion stopped after {int(response.stats['num_steps'])} steps: raise max_steps, "
+            "loosen rtol and atol, or check the motion and the load."
+        )
+    return response
 
 
 @eqx.filter_jit
 def _simulate(
     body, model, motion, load, u0, v0, ts, save, method, meter, adjoint, span, steps, tolerances,
-    max_steps, throw,
+    max_steps,
 ):  # fmt: skip
     t0, t1 = span
     h = (t1 - t0) / steps
@@ -225,7 +237,7 @@ def _simulate(
         max_steps=count,
         progress_meter=meter,
         adjoint=adjoint,
-        throw=throw,
+        throw=False,
     )
     saved = solution.ys
     if reduced:

@@ -11,6 +11,7 @@ from jaxgrip.fem.integrators import StructureTerm
 from jaxgrip.fem.reduction import Reduced
 from jaxgrip.fem.structure import Structure, structure
 from jaxgrip.fem.topology import Constant
+from jaxgrip.solve.stiff import Kvaerno5
 from jaxgrip.spatial.rotations import axis_angle
 
 SIDE = np.sqrt(7.5e-5)
@@ -180,7 +181,7 @@ def test_reduced_bodies_against_whole_ones_and_against_kvaerno():
     largest = np.abs(whole.u).max()
     np.testing.assert_allclose(few.u, whole.u, rtol=0, atol=5e-4 * largest)
     stiff = fem.simulate(
-        small, TURN, dt, t1=t1, load=load, ts=ts, method=diffrax.Kvaerno5(), rtol=1e-9, atol=1e-14
+        small, TURN, dt, t1=t1, load=load, ts=ts, method=Kvaerno5(), rtol=1e-9, atol=1e-14
     )
     errors = []
     for step in (dt, dt / 4):
@@ -258,7 +259,7 @@ def test_many_variants_at_once():
         ({"dt": 0.0}, "must be positive"),
         ({"u0": jnp.full((20, 3), jnp.nan)}, "u0 is not finite"),
         ({"ts": jnp.array([0.0, 2.0])}, "must increase and lie between"),
-        ({"method": diffrax.Kvaerno5()}, "reduce the body first"),
+        ({"method": Kvaerno5()}, "reduce the body first"),
         ({"load": jnp.ones((20, 3))}, "give Load\\(patterns, amount\\)"),
         (
             {"load": fem.Load(jnp.full((1, 20, 3), jnp.nan), lambda t: jnp.ones(1))},
@@ -274,6 +275,16 @@ def test_bad_input_gets_a_sentence(change, sentence):
     given = {"dt": 1e-5, "t1": 1e-3} | change
     with pytest.raises(ValueError, match=sentence):
         fem.simulate(beam(), None, given.pop("dt"), **given)
+
+
+@pytest.mark.parametrize("method", [Kvaerno5(), diffrax.Dopri5()])
+def test_a_motion_that_needs_more_steps_is_told(method):
+    body = fem.reduce(beam(), 3)
+    u0 = jnp.tensordot(jnp.array([1e-6, 0.0, 0.0]), body.shapes, 1)
+    options = {"t1": 1.0, "u0": u0, "method": method, "max_steps": 4}
+    with pytest.raises(RuntimeError, match=r"^The motion stopped after 4 steps: raise max_steps"):
+        fem.simulate(body, None, 1e-5, **options)
+    assert not diffrax.is_okay(fem.simulate(body, None, 1e-5, throw=False, **options).result)
 
 
 def test_methods_that_are_not_stable_are_refused():
