@@ -11,6 +11,7 @@ import json
 import math
 import os
 import platform
+import secrets
 import shutil
 import tempfile
 import threading
@@ -102,7 +103,7 @@ class Picture(pydantic.BaseModel):
 
 
 class Summary(pydantic.BaseModel):
-    """Content of summary.json; `files` is None where an older version wrote it."""
+    """Content of summary.json; `files` and `draft` are None where an older version wrote it."""
 
     experiment: str
     title: str = ""
@@ -119,6 +120,7 @@ class Summary(pydantic.BaseModel):
     versions: dict[str, str] = {}
     config_hash: str
     files: list[str] | None = None
+    draft: str | None = None
 
 
 class Run:
@@ -158,6 +160,8 @@ class Run:
         # Until the end: a process that is killed must not leave what looks like a success.
         self._error: str | None = _STOPPED
         self._files = dict.fromkeys(("config.toml", "summary.json", "report.md"))
+        # Of this run alone, so that what is found of it after a kill is no one else's.
+        self._draft = f"{_DRAFT}{secrets.token_hex(8)}-"
         self._open: list[tuple[str, rich.status.Status]] = []
         self._write_summary()
         self._reserve = _reserve(self._home)
@@ -275,7 +279,7 @@ class Run:
                 os.close(self._reserve)
                 self._reserve = None
             # With what a signal has cut short.
-            for left in self._home.glob(f"{_DRAFT}*"):
+            for left in (self._home / _RESERVE, *self._home.glob(f"{self._draft}*")):
                 _remove(left)
             self._write_summary()
             write_report(self._home)
@@ -315,12 +319,18 @@ class Run:
         picture: tuple[str, str] | None = None,
     ) -> None:
         """Have files written into a draft of the folder, list them, and move them into it."""
-        draft = Path(tempfile.mkdtemp(prefix=_DRAFT, dir=self._home))
+        draft = Path(tempfile.mkdtemp(prefix=self._draft, dir=self._home))
         old = draft.with_name(f"{draft.name}-old")
         try:
             write(draft)
             found = [str(file) for file in _walk(draft) if not (draft / file).is_dir()]
             with _process.unbroken():
+                for file in found:
+                    if os.path.lexists(self._home / file) and file not in self._files:
+                        raise RunError(
+                            f"{configs.short(self.folder / file)}: is not from this run and is "
+                            "left alone; move it away."
+                        )
                 if group and (self._home / "results.zarr" / group).exists():
                     self._forget(group, old)
                 self._files |= dict.fromkeys(found)
@@ -362,6 +372,7 @@ class Run:
             "versions": _versions(),
             "config_hash": self._hash,
             "files": list(self._files),
+            "draft": self._draft,
         }
         text = pydantic_core.to_json(summary, indent=2).decode()
         _put(self._home, "summary.json", text + "\n")
@@ -655,20 +666,22 @@ def _holds_a_run(out: Path, overwrite: bool) -> bool:
 
 def _foreign(folder: Path) -> Path | None:
     """The first thing in a folder that its run has not handed over, relative to it, or None."""
-    listed = _read(folder).files
-    if listed is None:
+    summary = _read(folder)
+    if summary.files is None:
         raise RunError("Its summary.json does not list what the run wrote, as older ones do not.")
-    own = set(map(Path, listed))
+    own = set(map(Path, summary.files))
     folders = {above for file in own for above in file.parents}
+    # A run that has come to its end has cleared its drafts away.
+    was_killed = summary.error == _STOPPED
     for file in _walk(folder):
-        if file.parts[0].startswith(_DRAFT):
+        place = file.parts[0]
+        is_draft = place == _RESERVE or place.startswith(summary.draft or "/")
+        if was_killed and is_draft:
             continue
         there = folder / file
         known = folders if there.is_dir() else own
-        if (
-            there.is_symlink()
-            or not {file, file.with_name(file.name.removesuffix(".part"))} & known
-        ):
+        half_written = was_killed and file.suffix == ".part" and file.with_suffix("") in own
+        if there.is_symlink() or not (file in known or half_written):
             return file
     return None
 

@@ -73,7 +73,7 @@ def test_everything_is_on_disk_when_it_has_been_handed_over(run):
     written = {
         str(p.relative_to(run.folder))
         for p in run.folder.rglob("*")
-        if p.is_file() and not p.name.startswith(".part-")
+        if p.is_file() and p.name != ".part-reserve"
     }
     assert {*summary(run)["files"]} - written == {"report.md"}
     assert written <= {*summary(run)["files"]}
@@ -386,6 +386,8 @@ def link(name):
         (put("results.zarr/stone/z/notes.txt"), "results.zarr/stone/z/notes.txt"),
         (put("traceback.txt"), "traceback.txt"),
         (put("thesis.txt.part"), "thesis.txt.part"),
+        (put("report.md.part"), "report.md.part"),
+        (put(".part-notes/thesis.txt"), ".part-notes"),
         (lambda folder: (folder / "empty").mkdir(), "empty"),
         (link("figures"), "figures"),
         (link("config.toml"), "config.toml"),
@@ -442,6 +444,16 @@ def test_a_link_in_the_place_of_the_folder_is_refused(earlier, settings, target,
     with pytest.raises(report.RunError, match="is a symbolic link; name the folder itself"):
         started(place, settings, overwrite=overwrite)
     assert content(earlier.parent) == before
+
+
+def test_what_a_person_puts_into_a_run_folder_meanwhile_stays(tmp_path, settings):
+    run = started(tmp_path / "run", settings)
+    put("fields/a.txt")(run.folder)
+    before = content(run.folder / "fields")
+    with pytest.raises(report.RunError, match=r"fields/a.txt: is not from this run"):
+        run.files("fields", lambda folder: (folder / "a.txt").write_text("1"))
+    run.finish("stopped")
+    assert content(run.folder / "fields") == before
 
 
 def test_the_folder_that_one_is_in_is_not_moved_away(earlier, settings, monkeypatch):

@@ -106,6 +106,8 @@ class _Numbers:
     def rows(self, count: int, *fields: tuple[str, int]) -> list[np.ndarray]:
         """Of `count` rows each field, (count, length), by its type and length."""
         count, width = int(count), sum(length for _, length in fields)
+        if count < 0 or any(length < 0 for _, length in fields):
+            raise ValueError("a section has a count below zero; the file is damaged")
         if self.order is None:
             table, step = None, count * width
         else:
@@ -124,6 +126,25 @@ class _Numbers:
             words[:, a:b] if kind == "f8" else _whole(words[:, a:b])
             for (kind, _), a, b in zip(fields, places[:-1], places[1:], strict=True)
         ]
+
+    def alike(self, width: int, most: int) -> int:
+        """How many rows of words have the second and the third of the first row."""
+        left = self.content[self.at :]
+        most, size = min(most, len(left) // max(width, 3)), 1
+        while size < most:
+            # Little by little, so that many short runs of rows are not read again and again.
+            size = min(2 * size, most)
+            heads = left[: size * width].reshape(size, width)[:, 1:3]
+            same = np.all(heads == heads[0], axis=1)
+            if not same.all():
+                return int(np.argmin(same))
+        return size
+
+    def times(self, count: int) -> range:
+        """As often as counted, if there is a number left for each."""
+        if not 0 <= count <= len(self.content) - self.at:
+            raise ValueError("a section is shorter than it says; the file is cut off or damaged")
+        return range(count)
 
     def take(self, kind: str, count: int = 1) -> list:
         """So many numbers of one type."""
@@ -180,12 +201,14 @@ def _elements_2(content: bytes, order: str | None) -> list[tuple]:
     found: dict[tuple[int, int], list] = {}
     while count > 0:
         if order is None:
+            begin = numbers.at
             _, kind, tags = numbers.take("i4", 3)
-            rows = 1
+            numbers.at = begin
+            rows = numbers.alike(3 + tags + _type(kind)[2], count)
         else:
             kind, rows, tags = numbers.take("i4", 3)
-        before = [] if order is None else [("i4", 1)]
-        *_, tag, nodes = numbers.rows(rows, *before, ("i4", tags), ("i4", _type(kind)[2]))
+        before = ("i4", 3 if order is None else 1)
+        _, tag, nodes = numbers.rows(rows, before, ("i4", tags), ("i4", _type(kind)[2]))
         for group in np.unique(tag[:, 0]) if tags else (0,):
             own = nodes[tag[:, 0] == group] if tags else nodes
             found.setdefault((kind, abs(int(group))), []).append(own)
@@ -206,7 +229,7 @@ def _entities(
         numbers.rows(numbers.take(count)[0], ("i4", 2))
     groups = {}
     for dim, many in enumerate(numbers.take(count, 4)):
-        for _ in range(many):
+        for _ in numbers.times(many):
             (tag,) = numbers.take("i4")
             if partitioned:
                 numbers.take("i4", 2)
@@ -222,7 +245,7 @@ def _entities(
 def _nodes_4(numbers: _Numbers, count: str, old: bool) -> tuple[np.ndarray, np.ndarray]:
     blocks = numbers.take(count, 2 if old else 4)[0]
     tags, places = [np.zeros(0, dtype=int)], [np.zeros((0, 3))]
-    for _ in range(blocks):
+    for _ in numbers.times(blocks):
         first, second, parametric = numbers.take("i4", 3)
         dim = second if old else first
         (many,) = numbers.take(count)
@@ -241,7 +264,7 @@ def _elements_4(
     numbers: _Numbers, count: str, old: bool, entities: dict[tuple[int, int], list[int]]
 ) -> list[tuple]:
     elements = []
-    for _ in range(numbers.take(count, 2 if old else 4)[0]):
+    for _ in numbers.times(numbers.take(count, 2 if old else 4)[0]):
         first, second, kind = numbers.take("i4", 3)
         dim, tag = (second, first) if old else (first, second)
         (many,) = numbers.take(count)

@@ -52,7 +52,11 @@ def check_vtu(path: Path) -> None:
         for size, length in zip(sizes, packed, strict=True):
             block = data[at : at + length]
             at += length
-            if len(UNPACKERS[compressor]().decompress(block, size + 1)) > size:
+            try:
+                unpacked = UNPACKERS[compressor]().decompress(block, size + 1)
+            except (zlib.error, lzma.LZMAError) as error:
+                raise ValueError(f"a block of it is damaged: {error}") from None
+            if len(unpacked) > size:
                 raise ValueError(f"a block of it unpacks to more than the {size} bytes it says")
 
 

@@ -209,6 +209,13 @@ def test_vtu_whose_header_understates(tmp_path, monkeypatch):
         jg.fem.read_mesh(path)
 
 
+def test_vtu_with_a_damaged_block(tmp_path):
+    whole = packed(bytes(range(100)))
+    path = vtu(tmp_path / "damaged.vtu", f'format="binary">{whole[:30]}AAAAAA{whole[36:]}')
+    with pytest.raises(ValueError, match=r"damaged\.vtu cannot be read \(a block of it is damaged"):
+        jg.fem.read_mesh(path)
+
+
 def test_vtu_in_appended_blocks(tmp_path):
     """As ParaView writes: raw bytes behind the tree."""
     path = vtu(tmp_path / "raw.vtu", 'format="appended" offset="0">')
