@@ -51,7 +51,8 @@ def _no_number(x: Any) -> bool:
     """Whether NumPy would make a real number of what is none: words, truth values, complex."""
     if isinstance(x, str | bytes | bool | complex):
         return True
-    return hasattr(x, "dtype") and getattr(x.dtype, "kind", "") in ("b", "c", "S", "U")
+    # Keys of random numbers have a dtype without a kind.
+    return hasattr(x, "dtype") and getattr(x.dtype, "kind", "K") in ("b", "c", "K", "S", "U")
 
 
 def positive(name: str, value: Any, *allowed: tuple[int, ...], unit: str = "") -> jax.Array:
@@ -83,12 +84,12 @@ def rotation_matrix(name: str, value: Any) -> jax.Array:
 
 
 def check_times(times: Any, name: str = "times") -> jax.Array:
-    """Times as an array; `ValueError` unless (k,), k at least 1, finite and increasing."""
+    """Times as an array; `ValueError` unless (k,), k at least 1, finite and not decreasing."""
     times = _floats(name, times)
     if times.ndim != 1 or len(times) < 1:
         raise ValueError(f"{name} has the shape {times.shape}; it must be (k,), k at least 1.")
     if concrete(times) and not (np.isfinite(times).all() and (np.diff(times) >= 0).all()):
-        raise ValueError(f"{name} must be finite and increasing.")
+        raise ValueError(f"{name} must be finite and must not decrease.")
     return times
 
 

@@ -510,16 +510,22 @@ def _converted(
     elif isinstance(raw, list) and isinstance(value, list | tuple) and len(raw) == len(value):
         for place, (given, inner) in enumerate(zip(raw, value, strict=True)):
             yield from _converted(given, inner, (*location, place))
-    elif (wanted := _kind(value)) and _kind(raw) not in (None, wanted):
-        whole = "a whole number" if isinstance(value, int) and wanted == "a number" else wanted
-        yield _key_of(location), f"must be {whole}, but is {_shown(raw)}."
+    elif (wanted := _kind(value)) and not _is(raw, wanted):
+        yield _key_of(location), f"must be {wanted}, but is {_shown(raw)}."
+
+
+def _is(raw: Any, wanted: str) -> bool:
+    found = _kind(raw)
+    return found in (None, wanted) or (found, wanted) == ("a whole number", "a number")
 
 
 def _kind(value: Any) -> str | None:
     match value:
         case bool():
             return "true or false"
-        case int() | float():
+        case int():
+            return "a whole number"
+        case float():
             return "a number"
         case str():
             return "a string"

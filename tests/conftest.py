@@ -42,7 +42,10 @@ jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
 
 
 def _refuse_batched_lapack():
-    """No test may make a batch of LAPACK's calls, which can wait for each other for ever."""
+    """No test may make a batch of LAPACK's calls by `vmap`: they can wait for each other for ever.
+
+    What has a batch in its own shape the linter refuses.
+    """
 
     def primitives(jaxpr):
         for equation in jaxpr.eqns:

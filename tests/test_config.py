@@ -86,6 +86,7 @@ def test_overrides_win_over_the_file_and_make_tables(tmp_path):
         ({"arm": 1}, "arm: must be a table, but is 1."),
         ({"steps": 0}, "steps: must be greater than 0, but is 0."),
         ({"steps": True}, "steps: must be a whole number, but is true."),
+        ({"steps": 3.0}, "steps: must be a whole number, but is 3.0."),
         ({"steps": "3"}, 'steps: must be a whole number, but is "3".'),
         ({"damped": "yes"}, 'damped: must be true or false, but is "yes".'),
         ({"damped": 1}, "damped: must be true or false, but is 1."),

@@ -99,10 +99,11 @@ def structure(body: Body, geometric: bool = False) -> Structure:
 
 
 @eqx.filter_jit
-def motion_stiffness(body: Body) -> Float[Array, "12 width n d d"]:
+def motion_stiffness(body: Body) -> Float[Array, "12 width n s s"]:
     """Blocks of the geometric stiffness [N/m] by the stress of the inertia forces.
 
-    One matrix for a unit of each of `FrameMotion.amounts`; the stress is the one of equilibrium
+    They are numbers (1, 1) of solids, times the unit matrix, and (d, d) of other elements. One
+    matrix for a unit of each of `FrameMotion.amounts`; the stress is the one of equilibrium
     without elastic acceleration, so it is linear in them.
     """
     static = responses(body, inertia(body).patterns())

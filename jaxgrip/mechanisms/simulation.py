@@ -163,8 +163,10 @@ def _passed(
     changes where it is zero."""
     q, none = lax.stop_gradient(x[: mechanism.n]), jnp.zeros((), int)
     if not mechanism.m:
-        empty = jnp.zeros(0, x.dtype)
-        return _Passed(empty, jnp.zeros_like(q), jnp.ones((), x.dtype), none, none, jnp.asarray(t))
+        empty, one = jnp.zeros(0, x.dtype), jnp.ones((), x.dtype)
+        return _Passed(empty, jnp.zeros_like(q), one, none, none, jnp.full_like(one, jnp.nan))
+    numbers, rest = eqx.partition(mechanism, eqx.is_array)
+    mechanism = eqx.combine(lax.stop_gradient(numbers), rest)
     now = state(mechanism.tree, q, jnp.zeros_like(q))
     left, size, right = dense.svd(constraint_matrix(mechanism, now))
     rank = jnp.sum(size > RANK_TOLERANCE * size[0])

@@ -9,7 +9,7 @@ share. Both are faster than LAPACK on the whole batch (`jaxgrip bench`), the sec
 matrices stay in the cache. A single matrix, and any on another device, is left to JAX.
 
 Every function takes arrays with any leading axes, works under `jit`, `vmap` and differentiation
-of any order, and gives NaN, not an exception, where a matrix is singular.
+of any order, and gives NaN or infinity, not an exception, where a matrix is singular.
 """
 
 import functools
@@ -37,6 +37,8 @@ SMALL = {
     "eigh": 3,
     "svd": 0,
 }
+# Beyond this a matrix is worth keeping factors of, at the cost of a larger program.
+_LARGE = 64
 # Fewer matrices than this are as fast in LAPACK, whose programs compile faster.
 _FEW = 16
 # The jaxlibs that share calls do one themselves up to 200 000 operations, counted by them as here
@@ -130,9 +132,26 @@ def solve(
     is symmetric and positive definite.
     """
     a, b, restore = _matched(a, b)
+    a = _symmetric(a) if positive else a
+    if a.shape[-1] > _LARGE:
+        return restore(_solve_by_factors(a, b, positive))
+    return restore((_solve_positive if positive else _solve_general).bind(a, b)[0])
+
+
+def _solve_by_factors(a: Array, b: Array, positive: bool) -> Array:
+    """The same, with factors that serve the derivatives too."""
     if positive:
-        return restore(_solve_positive.bind(_symmetric(a), b)[0])
-    return restore(_solve_general.bind(a, b)[0])
+        lower = cholesky(lax.stop_gradient(a))
+        return lax.custom_linear_solve(
+            lambda x: a @ x, b, lambda _, y: cho_solve(lower, y), symmetric=True
+        )
+    lu = lu_factor(lax.stop_gradient(a))
+    return lax.custom_linear_solve(
+        lambda x: a @ x,
+        b,
+        lambda _, y: lu_solve(lu, y),
+        lambda _, y: lu_solve(lu, y, trans=True),
+    )
 
 
 def inverse(a: Float[Array, "*batch n n"]) -> Float[Array, "*batch n n"]:
@@ -181,7 +200,7 @@ def pinv(a: Float[Array, "*batch m n"], rtol: float) -> Float[Array, "*batch n m
     u, s, vt = svd(a)
     keep = s > rtol * jnp.max(s, axis=-1, keepdims=True, initial=0.0)
     s = jnp.where(keep, 1 / jnp.where(keep, s, 1.0), 0.0)
-    return _t(vt) @ (s[..., None] * _t(u))
+    return vt.mT @ (s[..., None] * u.mT)
 
 
 @pinv.defjvp
@@ -189,13 +208,15 @@ def _pinv_jvp(rtol: float, primals: tuple, tangents: tuple) -> tuple[Array, Arra
     (a,), (da,) = primals, tangents
     p = pinv(a, rtol)
     change = -p @ da @ p
-    change += p @ _t(p) @ (_t(da) - (_t(da) @ a) @ p)
-    change += (_t(da) - p @ (a @ _t(da))) @ _t(p) @ p
+    change += p @ p.mT @ (da.mT - (da.mT @ a) @ p)
+    change += (da.mT - p @ (a @ da.mT)) @ p.mT @ p
     return p, change
 
 
 def condition(a: Float[Array, "*batch n n"]) -> Float[Array, "*batch"]:
-    """Largest over smallest singular value."""
+    """Largest over smallest singular value; one for a matrix without rows."""
+    if not a.shape[-1]:
+        return jnp.ones(a.shape[:-2], a.dtype)
     s = singular_values(a)
     return s[..., 0] / s[..., -1]
 
@@ -208,12 +229,8 @@ def _unit_lower(lu: Array) -> Array:
     return jnp.tril(lu, -1) + _eye_like(lu)
 
 
-def _t(a: Array) -> Array:
-    return jnp.swapaxes(a, -1, -2)
-
-
 def _symmetric(a: Array) -> Array:
-    return (a + _t(a)) / 2
+    return (a + a.mT) / 2
 
 
 def _matched(a: Array, b: Array) -> tuple[Array, Array, Callable[[Array], Array]]:
@@ -527,21 +544,21 @@ def _triangular_change(
     da: Array, _: Array, x: Array, *, lower: bool, trans: bool, unit: bool
 ) -> Array:
     da = jnp.tril(da, -int(unit)) if lower else jnp.triu(da, int(unit))
-    return (_t(da) if trans else da) @ x
+    return (da.mT if trans else da) @ x
 
 
 def _lu_change(dlu: Array, lu: Array, x: Array, *, trans: bool) -> Array:
     lower, upper = _unit_lower(lu), jnp.triu(lu)
     d_lower, d_upper = jnp.tril(dlu, -1), jnp.triu(dlu)
     if trans:
-        return _t(upper) @ (_t(d_lower) @ x) + _t(d_upper) @ (_t(lower) @ x)
+        return upper.mT @ (d_lower.mT @ x) + d_upper.mT @ (lower.mT @ x)
     return d_lower @ (upper @ x) + lower @ (d_upper @ x)
 
 
 def _cholesky_jvp(primals: tuple, tangents: tuple) -> tuple:
     (lower,) = _cholesky.bind(*primals)
     half = solve_triangular(lower, ad.instantiate_zeros(tangents[0]), lower=True)
-    change = solve_triangular(lower, _t(half), lower=True)
+    change = solve_triangular(lower, half.mT, lower=True)
     return [lower], [lower @ ((jnp.tril(change) + jnp.tril(change, -1)) / 2)]
 
 
@@ -549,7 +566,7 @@ def _lu_jvp(primals: tuple, tangents: tuple) -> tuple:
     lu, perm = _lu.bind(*primals)
     part = _rows(ad.instantiate_zeros(tangents[0]), perm)
     part = solve_triangular(lu, part, lower=True, unit=True)
-    part = _t(solve_triangular(lu, _t(part), lower=False, trans=True))
+    part = solve_triangular(lu, part.mT, lower=False, trans=True).mT
     change = _unit_lower(lu) @ jnp.tril(part, -1) + jnp.triu(part) @ jnp.triu(lu)
     return [lu, perm], [change, ad.Zero(jax.typeof(perm).to_tangent_aval())]
 
@@ -561,31 +578,31 @@ def _reciprocal(x: Array) -> Array:
 
 def _eigh_jvp(primals: tuple, tangents: tuple) -> tuple:
     values, vectors = _eigh.bind(*primals)
-    inner = _t(vectors) @ _symmetric(ad.instantiate_zeros(tangents[0])) @ vectors
+    inner = vectors.mT @ _symmetric(ad.instantiate_zeros(tangents[0])) @ vectors
     turn = _reciprocal(values[..., None, :] - values[..., :, None]) * inner
     return [values, vectors], [jnp.diagonal(inner, axis1=-2, axis2=-1), vectors @ turn]
 
 
 def _svd_jvp(primals: tuple, tangents: tuple) -> tuple:
     u, s, vt = _svd.bind(*primals)
-    da, v = ad.instantiate_zeros(tangents[0]), _t(vt)
-    inner = _t(u) @ da @ v
+    da, v = ad.instantiate_zeros(tangents[0]), vt.mT
+    inner = u.mT @ da @ v
     # Every pair of singular values has two equations for the turns of its vectors.
     row, column = s[..., None, :], s[..., :, None]
     apart = _reciprocal(row * row - column * column)
-    du = u @ (apart * (inner * row + column * _t(inner)))
-    dv = v @ (apart * (column * inner + _t(inner) * row))
+    du = u @ (apart * (inner * row + column * inner.mT))
+    dv = v @ (apart * (column * inner + inner.mT * row))
     m, n = da.shape[-2:]
     if m > n:
         du += _outside(u, da @ v * _reciprocal(row))
     if n > m:
-        dv += _outside(v, _t(da) @ u * _reciprocal(row))
-    return [u, s, vt], [du, jnp.diagonal(inner, axis1=-2, axis2=-1), _t(dv)]
+        dv += _outside(v, da.mT @ u * _reciprocal(row))
+    return [u, s, vt], [du, jnp.diagonal(inner, axis1=-2, axis2=-1), dv.mT]
 
 
 def _outside(basis: Array, x: Array) -> Array:
     """What of columns the columns of an orthonormal basis do not span."""
-    return x - basis @ (_t(basis) @ x)
+    return x - basis @ (basis.mT @ x)
 
 
 _cholesky = _primitive("cholesky", _jax_cholesky, _lanes_cholesky)
@@ -612,7 +629,7 @@ _solve_general = _solution(
     _jax_solve_general,
     _lanes_solve_general,
     lambda da, _, x: da @ x,
-    lambda a: (_t(a), {}),
+    lambda a: (a.mT, {}),
 )
 _lu_solve = _solution(
     "lu_solve",

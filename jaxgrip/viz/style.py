@@ -55,6 +55,8 @@ def readable(largest: float, units: str) -> tuple[float, str]:
 
 def pace(seconds: float, duration: float) -> str:
     """How fast a motion of some duration [s] is shown that takes some `seconds` on the screen."""
+    if not duration:
+        return "shown at rest"
     slower = seconds / duration
     if round(slower, 1) == 1.0:
         return "shown as fast as it is"

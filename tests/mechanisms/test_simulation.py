@@ -173,7 +173,7 @@ def test_sentences():
         (lambda: me.simulate(mechanism, start + 0.01, rest, times), "misses loop 'pin' by 0.007"),
         (lambda: me.simulate(mechanism, start, rest + 1.0, times), "pulls loop 'pin' apart"),
         (lambda: me.simulate(mechanism, start[:2], rest[:2], times), r"q0 has the shape \(2,\)"),
-        (lambda: me.simulate(mechanism, start, rest, times[::-1]), "finite and increasing"),
+        (lambda: me.simulate(mechanism, start, rest, times[::-1]), "finite and must not decrease"),
         (lambda: me.simulate(mechanism, start + jnp.nan, rest, times), "q0 is not finite"),
         (lambda: me.simulate(mechanism, start, rest, times, rtol=0.0), "rtol is 0; it must be pos"),
         (

@@ -198,6 +198,30 @@ def test_derivatives_where_eigenvalues_are_equal():
     assert np.isfinite(vectors).all()
 
 
+@pytest.mark.parametrize("is_positive", [False, True])
+def test_derivatives_of_large_systems(is_positive):
+    """Along lines x(s) = (A + s B)⁻¹ b: x' = −A⁻¹ B x and x'' = 2 (A⁻¹ B)² x."""
+    n = 70
+    a, b, change = positive((3,), n), matrices((3,), n, 5)[..., 0], matrices((3,), n, 6)
+    change = change + change.mT
+
+    def line(s, a, change, b):
+        return dense.solve(a + s * change, b, positive=is_positive)
+
+    def derivatives(*numbers):
+        slope = jax.jacfwd(line)
+        return [f(0.0, *numbers) for f in (line, slope, jax.jacfwd(slope))]
+
+    x, first, second = jax.jit(jax.vmap(derivatives))(a, change, b)
+    step = np.linalg.solve(a, change)
+    wanted = np.linalg.solve(a, b[..., None])
+    np.testing.assert_allclose(x, wanted[..., 0], rtol=1e-10)
+    np.testing.assert_allclose(first, -(step @ wanted)[..., 0], rtol=1e-8, atol=1e-12)
+    np.testing.assert_allclose(second, 2 * (step @ step @ wanted)[..., 0], rtol=1e-8, atol=1e-12)
+    one = jax.grad(lambda b: jnp.sum(dense.solve(a[0], b, positive=is_positive)))(b[0])
+    np.testing.assert_allclose(one, np.linalg.solve(a[0].T, np.ones(n)), rtol=1e-9)
+
+
 @pytest.mark.parametrize("n", [4, 9])
 def test_any_axis_may_be_the_batch(n):
     a, b = matrices((20,), n), matrices((20,), n, 1, 1)[..., 0]
