@@ -482,7 +482,7 @@ def _explain(schema: type[Section], raw: dict[str, Any], detail: dict) -> tuple[
         return key, f"is {given}, but must be a finite number."
     if kind == "value_error":
         return key, f"{str(context['error']).rstrip('.')}."
-    if kind.startswith(("greater_than", "less_than")) and _kind(given) != "a number":
+    if kind.startswith(("greater_than", "less_than")) and not _is(given, "a number"):
         return key, f"must be a number, but is {_shown(given)}."
     message = detail["msg"]
     for theirs, ours in _WORDS.items():
