@@ -208,7 +208,9 @@ def certify(problem: Problem, extremal: Extremal, measured: Measured | None = No
     **Arguments:** `problem`; `extremal`, what the shooting found; `measured`, what [`measure`][]
     returns for it, where that is known already.
 
-    **Returns:** a [`Certificate`][]. Source: specs/000b, section 1.
+    **Returns:** a [`Certificate`][].
+
+    Source: G. F. Schanzer, dissertation, TU München 2007, sections 5.2, 5.3 and 6.2.3.
     """
     plan, shot, scales = extremal.plan, extremal.shot, extremal.scales
     arcs, value = shot.arcs, shot.stages.value

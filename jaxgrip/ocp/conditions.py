@@ -336,7 +336,9 @@ def end_gradients(
     """What must vanish where something is free at the ends.
 
     **Arguments:** y at both ends, the final time, the multipliers of the boundary conditions, and
-    the Hamiltonian's `value` at the final time. Source: specs/000b, section 1.
+    the Hamiltonian's `value` at the final time.
+
+    Source: G. F. Schanzer, dissertation, TU München 2007, section 5.2.
     """
     n = problem.n
     change = EndGradients(

@@ -328,12 +328,12 @@ def _shoot_and_mend(
 
 
 def follow(
-    problem: Problem, solver: Solver, certified: Certified, stats: dict, most: int | float
+    problem: Problem, solver: Solver, certified: Certified, stats: dict, most: int
 ) -> Certified | None:
     """Shoot and mend from the extremal of a problem with other numbers; None where that fails, also
     because more than so many shootings in all would be spent.
     """
-    rounds = int(min(solver.max_rounds, most - stats["rounds"]))
+    rounds = min(solver.max_rounds, most - stats["rounds"])
     n_arcs = len(certified.extremal.plan.kinds)
     return _shoot_and_mend(problem, solver, certified.track, stats, rounds, n_arcs).certified
 
@@ -362,10 +362,11 @@ def find_extremal(
     stats: dict,
     imposed: Sequence[Sequence[tuple[int, float]]] | None,
     shot: list[Track],
-) -> tuple[Certified | None, RESULTS | None, str]:
+) -> tuple[Certified | None, RESULTS, str] | None:
     """Read the structure off the transcription, shoot, mend until nothing is wrong, certify.
 
-    A structure of the controls that is `imposed` is shot as it is.
+    A structure of the controls that is `imposed` is shot as it is, and its extremal handed over
+    with whatever its certificate names, bounds included.
 
     Where a stretch inside the bounds turns out not to be a singular arc, it is read once more as a
     blurred switch, once more without the constraints, which come back where they are violated, and
@@ -376,8 +377,8 @@ def find_extremal(
     **Arguments:** `shot`, what was shot from other motions, to which that from this one is added;
     what is there already is not shot again.
 
-    **Returns:** an extremal that is within all bounds, or None; why, None where all was shot
-    before; a detail of it.
+    **Returns:** an extremal, within all bounds unless its structure is imposed, or None; why; a
+    detail of it. None in place of the three where all was shot before.
     """
     labelled, reading = label(problem, found)
     best, certified, result = None, None, None
@@ -395,10 +396,10 @@ def find_extremal(
             best = reached
         if certified is not None or imposed is not None:
             break
-    if imposed is not None and certified is not None:
-        return certified, RESULTS.not_certified, ""
-    if imposed is not None or result is None:
-        return None, result, ""
+    if result is None:
+        return None
+    if imposed is not None:
+        return certified, result if certified is None else RESULTS.not_certified, ""
     detail = ""
     if certified is not None and not certified.certificate.is_within_bounds:
         detail = f"the motion that was found breaks: {', '.join(certified.certificate.failed)}"

@@ -70,7 +70,9 @@ def expand(
 
     **Arguments:** states `(n,)`, controls `(m,)`, costates `(n,)`.
 
-    **Returns:** an [`Expansion`][]. Source: specs/000b, section 1.
+    **Returns:** an [`Expansion`][].
+
+    Source: G. F. Schanzer, dissertation, TU München 2007, section 5.2.
     """
     n = problem.n
     z = jnp.concatenate([x, u])
@@ -93,7 +95,7 @@ def hamiltonian_flow(
 ) -> Float[Array, " y"]:
     """Canonical equations: rate (f, -H_x) `(2n,)` of y = (x, costate) `(2n,)` at controls `(m,)`.
 
-    Source: specs/000b, section 1.
+    Source: G. F. Schanzer, dissertation, TU München 2007, section 5.2.
     """
     n = problem.n
 
@@ -107,7 +109,7 @@ def hamiltonian_flow(
 def switching(problem: Problem, y: Float[Array, " y"], u: Float[Array, " m"]) -> Float[Array, " m"]:
     """Switching functions H_u `(m,)` at y = (x, costate) `(2n,)` and controls `(m,)`.
 
-    Source: specs/000b, section 1.
+    Source: G. F. Schanzer, dissertation, TU München 2007, section 5.2.
     """
     n = problem.n
     (cost, _), pullback = jax.vjp(
@@ -149,7 +151,7 @@ def switching_slope(
 
     **Arguments:** `y` = (x, costate) `(2n,)`, controls `(m,)`.
 
-    Source: specs/000b, section 1 (singular arcs).
+    Source: G. F. Schanzer, dissertation, TU München 2007, section 5.3.
     """
     if _expands_itself(problem.dynamics):
         # H_ux f - f_u^T H_x, without differentiating the dynamics twice.

@@ -1,7 +1,6 @@
 """A problem reached from an easier one, whose numbers change little by little."""
 
 import dataclasses
-import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
@@ -46,12 +45,10 @@ def continue_from(problem: Problem, solver: Solver, easier: Problem) -> Found:
         sentence = RESULTS[found.result].split(":")[0]
         detail = f"the easier problem itself was not solved: {sentence}"
         return found._replace(certified=None, result=RESULTS.continuation_failed, detail=detail)
-    return _walk(problem, solver, easier, found)
+    return _walk(problem, solver, easier, found, solver.max_shootings)
 
 
-def _walk(
-    problem: Problem, solver: Solver, easier: Problem, found: Found, most: int | float = math.inf
-) -> Found:
+def _walk(problem: Problem, solver: Solver, easier: Problem, found: Found, most: int) -> Found:
     """Follow an extremal of an easier problem to this one, until so many shootings were spent."""
     numbers, rest = eqx.partition(problem, eqx.is_inexact_array)
     others, _ = eqx.partition(easier, eqx.is_inexact_array)
@@ -132,7 +129,9 @@ def _easier(problem: Problem) -> Iterator[tuple[str, Problem, Problem, Callable]
             yield f"the final time {float(time):.4g} s", easier, problem, lambda _, p=easier: p
     span = problem.upper - problem.lower
     if np.any(np.isfinite(span)):
-        wider = problem.lower - 0.5 * span, problem.upper + 0.5 * span
+        # A bound without one opposite stays where it is.
+        more = jnp.where(jnp.isfinite(span), 0.5 * span, 0.0)
+        wider = problem.lower - more, problem.upper + more
         easier = eqx.tree_at(lambda p: (p.lower, p.upper), problem, wider)
         yield "control bounds twice as wide", easier, problem, lambda _: easier
 

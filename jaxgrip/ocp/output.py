@@ -6,7 +6,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from jaxgrip.ocp.arcs import (
     LOWER,
@@ -140,3 +140,17 @@ def tangent_output(problem: Problem, tangent: Problem, extremal: Linearised) -> 
     step = newton_step(problem, plan, arcs, scales, features, value, jacobian, ends, rhs)
     _, through = jax.jvp(lambda w: conditions(numbers, w), (arcs,), (step,))[1]
     return jax.tree.map(jnp.add, direct, through)
+
+
+@jax.custom_jvp
+def without_derivatives(values: PyTree, numbers: PyTree) -> PyTree:
+    """Values that stay, with derivatives by the numbers that are NaN, since there are none."""
+    del numbers
+    return values
+
+
+@without_derivatives.defjvp
+def _without_derivatives_jvp(primals, tangents):
+    values, _ = primals
+    lost = sum(jnp.sum(jnp.nan * change) for change in jax.tree.leaves(tangents[1]))
+    return values, jax.tree.map(lambda value: jnp.full(value.shape, lost), values)

@@ -11,7 +11,7 @@ import numpy as np
 from jaxgrip.ocp.conditions import evaluate_stages
 from jaxgrip.ocp.extremals import COMPILER
 from jaxgrip.ocp.homotopy import continue_from, find
-from jaxgrip.ocp.output import Linearised, tangent_output
+from jaxgrip.ocp.output import Linearised, tangent_output, without_derivatives
 from jaxgrip.ocp.problem import Problem
 from jaxgrip.ocp.results import RESULTS, SolveError
 from jaxgrip.ocp.search import Found
@@ -111,13 +111,15 @@ def solve(
     Nothing but the problem is needed: a direct transcription started from a straight line shows
     which control sits on which bound, multiple shooting with exact switching conditions computes
     the extremal, and every necessary condition is then measured. The search runs outside `jit`;
-    `jax.grad` and its kin go through `solve` by the implicit function theorem.
+    `jax.grad` and its kin go through `solve` by the implicit function theorem. Where there is no
+    extremal, all derivatives are NaN.
 
     **Arguments:** `problem`; `solver`, default [`Solver`][]`()`; `structure`, to impose one instead
     of the search: for each control its segments (kind, end as a share of the final time), the kinds
     as in [`Structure`][], the ends a first guess; `continued_from`, an easier problem with other
     numbers, to search there and change the numbers little by little; `throw`, whether a failure or
-    an uncertified solution raises. The certificate tells what is wrong with a structure.
+    an uncertified solution raises. The certificate tells what is wrong with an imposed structure,
+    whose motion is handed over even where it breaks a bound.
 
     **Returns:** a [`Solution`][].
 
@@ -125,7 +127,7 @@ def solve(
     other and a `continued_from` with other functions; `TypeError` under `jit` or `vmap`;
     [`SolveError`][] with the sentence of its `result` when `throw`.
 
-    Source: specs/000b, sections 1 and 2.
+    Source: G. F. Schanzer, dissertation, TU München 2007, sections 5.1 to 5.4.2.
     """
     if not isinstance(problem, Problem):
         raise TypeError(f"ocp.solve takes a Problem, not {type(problem).__name__}.")
@@ -161,6 +163,9 @@ def solve(
     out = outputs(arrays)
     found = kept["found"]
     solution = found.solution(problem, out)
+    if found.certified is None:
+        values, rest = eqx.partition(solution, eqx.is_inexact_array)
+        solution = eqx.combine(without_derivatives(values, arrays), rest)
     if throw and found.result != RESULTS.successful:
         raise SolveError(found.sentence(solver), solution)
     return solution

@@ -79,7 +79,7 @@ def probe(
         whole = "an array" if what is None else f"the {what}"
         raise ValueError(
             f"{name} uses entry {index} of {whole}, whose entries are numbered 0 to {size - 1}: "
-            "JAX would silently take another one or none."
+            "JAX would silently take another one."
         )
     own = getattr(out, "shape", None)
     if (
@@ -132,7 +132,7 @@ def _misses(
         value = variable.val if isinstance(variable, Literal) else known.get(variable)
         if value is None or isinstance(value, jax.core.Tracer):
             return None
-        return np.asarray(value) if np.asarray(value).dtype.kind in "iub" else None
+        return np.asarray(value) if _is_integer(variable) else None
 
     for step in program.eqns:
         values = [integers(variable) for variable in step.invars]
@@ -141,25 +141,37 @@ def _misses(
         inner = [
             each for each in jax.tree.leaves(step.params) if isinstance(each, ClosedJaxpr | Jaxpr)
         ]
+        given = step.invars if step.primitive.name in _CALLS else []
+        if step.primitive.name == "cond":
+            given = step.invars[1:]
+            # One branch alone runs where a constant chooses it.
+            inner = inner if values[0] is None else [inner[int(values[0])]]
         for each in inner:
             body, constants = (
                 (each.jaxpr, each.consts) if isinstance(each, ClosedJaxpr) else (each, [])
             )
             passed = {}
-            if step.primitive.name in _CALLS and len(body.invars) == len(step.invars):
-                passed = dict(zip(body.invars, step.invars, strict=True))
+            if len(body.invars) == len(given):
+                passed = dict(zip(body.invars, given, strict=True))
             yield from _misses(
                 body,
                 constants,
                 {own: words.get(_key(outer)) for own, outer in passed.items()},
                 {own: integers(outer) for own, outer in passed.items()},
             )
-        is_index = all(variable.aval.dtype.kind in "iub" for variable in step.outvars)
-        if is_index and not inner and all(value is not None for value in values):
+        is_index = all(_is_integer(variable) for variable in step.outvars)
+        is_known = not inner and all(value is not None for value in values)
+        if is_index and is_known and not step.effects:
             with jax.ensure_compile_time_eval():
                 out = step.primitive.bind(*values, **step.params)
             out = out if step.primitive.multiple_results else [out]
             known |= dict(zip(step.outvars, out, strict=True))
+
+
+def _is_integer(variable) -> bool:
+    """Whether a variable holds whole numbers or truth values; random keys and tokens do not."""
+    dtype = getattr(variable.aval, "dtype", None)
+    return dtype is not None and any(jnp.issubdtype(dtype, k) for k in (jnp.integer, jnp.bool_))
 
 
 def _key(variable):
@@ -168,18 +180,23 @@ def _key(variable):
 
 
 def _beyond(step: JaxprEqn, values: list) -> Iterator[tuple[int, int]]:
-    """Entries beyond those of the array from which a step takes or in which it sets some."""
+    """Entries beyond those of the array from which a step takes or in which it sets some.
+
+    Only where the statement asks for no other mode. What is set with `mode="drop"` looks the same
+    as with none, and is left out in both, so that it passes.
+    """
     name, given = step.primitive.name, step.params
-    shape = step.invars[0].aval.shape if step.invars else ()
+    shape = getattr(step.invars[0].aval, "shape", ()) if step.invars else ()
+    is_promised = given.get("mode") == jax.lax.GatherScatterMode.PROMISE_IN_BOUNDS
     if name in ("dynamic_slice", "dynamic_update_slice"):
         is_slice = name == "dynamic_slice"
         lengths = given["slice_sizes"] if is_slice else step.invars[1].aval.shape
         starts = values[1:] if is_slice else values[2:]
         rows = [(start, size, n) for start, size, n in zip(starts, shape, lengths, strict=True)]
-    elif name == "gather" and given["mode"] == jax.lax.GatherScatterMode.PROMISE_IN_BOUNDS:
+    elif name == "gather" and is_promised:
         axes, lengths = given["dimension_numbers"].start_index_map, given["slice_sizes"]
         rows = [(_column(values[1], i), shape[k], lengths[k]) for i, k in enumerate(axes)]
-    elif name.startswith("scatter"):
+    elif name.startswith("scatter") and is_promised:
         axes = given["dimension_numbers"].scatter_dims_to_operand_dims
         rows = [(_column(values[1], i), shape[k], 1) for i, k in enumerate(axes)]
     else:
@@ -189,8 +206,7 @@ def _beyond(step: JaxprEqn, values: list) -> Iterator[tuple[int, int]]:
             continue
         last = start + length - 1
         bad = (start < 0) | (last >= size)
-        # Some entries that are left out may be meant; a single one that is, never.
-        if np.all(bad) if name.startswith("scatter") else np.any(bad):
+        if np.any(bad):
             at = np.flatnonzero(bad)[0]
             low, high = int(start.flat[at]), int(np.asarray(last).flat[at])
             # Negative ones were counted from the end.

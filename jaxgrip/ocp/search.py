@@ -234,20 +234,21 @@ def search(
     shot: list = []
     why = None
     for tried in _guess_rounds(problem, solver):
-        found, every, result = _candidates(problem, solver, tried, stats)
-        for one in found:
-            certified, result, detail = timed(
+        motions, every, no_motion = _candidates(problem, solver, tried, stats)
+        for one in motions:
+            outcome = timed(
                 stats, "shooting", find_extremal, problem, solver, one, stats, structure, shot
             )
+            if outcome is None:
+                continue
+            certified, result, detail = outcome
             if certified is not None and certified.certificate.passed:
                 return Found(certified, RESULTS.successful, stats, one)
-            if result is None:
-                continue
             stats["unconfirmed"] += 1
             if why is None or not why.is_conclusive:
                 why = Found(certified, result, stats, one, detail)
         if why is None and every:
-            why = Found(None, result, stats, every[0])
+            why = Found(None, no_motion, stats, every[0])
         why = why.explain(problem)
         # Other final times are for where no motion was found at all.
         if why.is_conclusive or why.last.converged or structure is not None:

@@ -294,7 +294,9 @@ def solve_shooting(
     **Arguments:** `problem`, `solver`, `plan`, starting `arcs`, `scales`; `features`, what the plan
     contains.
 
-    **Returns:** [`ShootingResult`][]. Source: specs/000b, section 2.
+    **Returns:** [`ShootingResult`][].
+
+    Source: G. F. Schanzer, dissertation, TU München 2007, section 5.4.2.
     """
 
     def body(state: _State) -> _State:

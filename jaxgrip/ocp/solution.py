@@ -48,10 +48,11 @@ class Solution(eqx.Module):
     - `certificate`: every necessary condition with its measured value, None where there is no
       extremal;
     - `result`: a member of [`RESULTS`][]; `stats`: counts and times;
-    - `origin`: "extremal", or where there is none that is within all bounds "transcription": then
-      times, states, controls, objective, design variables and boundary multipliers are those of a
-      transcription, to its accuracy, and all else is NaN or empty; or "nothing", where not even a
-      transcription ended in a motion, and every number is NaN.
+    - `origin`: "extremal", within all bounds except for an imposed structure, whose certificate
+      names the bound; or where there is none "transcription": then times, states, controls,
+      objective, design variables and boundary multipliers are those of a transcription, to its
+      accuracy, and all else is NaN or empty; or "nothing", where not even a transcription ended in
+      a motion, and every number is NaN. Derivatives are NaN without an extremal.
     """
 
     final_time: Float[Array, ""]

@@ -271,6 +271,20 @@ def test_problems_can_be_stated_under_a_transformation():
     assert eqx.filter_eval_shape(end, jnp.ones(())).shape == (2,)
 
 
+def test_imposed_structure_that_breaks_a_bound(effort_problem):
+    """Distance one in one second takes u = 6 - 12 t inside: an extremal, whose certificate says
+    what is wrong with it.
+    """
+    solution = jg.ocp.solve(
+        effort_problem((0.0, 0.0), (1.0, 0.0), 5.0), structure=[[(0, 1.0)]], throw=False
+    )
+    assert solution.origin == "extremal"
+    assert solution.result == RESULTS.not_certified
+    np.testing.assert_allclose(solution.u[:, 0], 6.0 - 12.0 * solution.t, atol=1e-9)
+    assert not solution.certificate.is_within_bounds
+    assert "control bounds" in solution.stats["detail"]
+
+
 def test_imposed_structure_that_breaks_a_condition():
     problem = jg.models.ocp_problems.nonsmooth_turnpike()
     solution = jg.ocp.solve(problem, structure=[[(1, 0.5), (-1, 1.0)]], throw=False)
@@ -329,6 +343,18 @@ def test_homotopy_ends_in_the_same_motion():
     history = followed.stats["history"]
     assert any(line.startswith("mend control 0: ") for line in history)
     assert any(line.startswith("numbers at ") for line in history)
+
+
+@pytest.mark.parametrize("most", [1, 2])
+def test_homotopy_within_the_budget(most):
+    """One shooting solves the easier problem; a second one does not reach the other."""
+    solution = jg.ocp.solve(
+        oscillator(jnp.array(1.5)),
+        continued_from=oscillator(jnp.array(0.1)),
+        solver=jg.ocp.Solver(max_shootings=most),
+        throw=False,
+    )
+    assert solution.stats["rounds"] <= most
 
 
 def test_homotopy_from_a_problem_without_a_bound():

@@ -31,6 +31,32 @@ def test_closed_form(time_problem):
     np.testing.assert_allclose(forward, expected[0] + 2.0 * expected[1], rtol=1e-11)
 
 
+@pytest.mark.parametrize(
+    ("latest", "structure", "origin"),
+    [(np.inf, [[(1, 0.3), (-1, 0.6), (1, 1.0)]], "transcription"), (1.9, None, "nothing")],
+)
+def test_what_is_not_certified_has_no_derivative(time_problem, latest, structure, origin):
+    """No motion pushes, brakes and pushes again; distance one takes two seconds."""
+
+    def outputs(distance):
+        problem = time_problem((0.0, 0.0), (distance, 0.0), guess=1.5, upper=latest)
+        sol = jg.ocp.solve(problem, solver=ONE_START, structure=structure, throw=False)
+        return sol.objective, sol
+
+    (value, sol), gradient = jax.value_and_grad(outputs, has_aux=True)(jnp.array(1.0))
+    assert sol.origin == origin
+    assert sol.certificate is None
+    np.testing.assert_allclose(value, 2.0 if origin == "transcription" else np.nan, rtol=1e-3)
+    assert np.isnan(gradient)
+    _, (forward, by_state) = jax.jvp(
+        lambda distance: (outputs(distance)[0], outputs(distance)[1].x),
+        (jnp.array(1.0),),
+        (jnp.array(1.0),),
+    )
+    assert np.isnan(forward)
+    assert np.all(np.isnan(by_state))
+
+
 def test_both_modes_against_differences(time_problem):
     def outputs(distance, bound):
         problem = time_problem((-distance, 0.1), (0.2, 0.3), bound)

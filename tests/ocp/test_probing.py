@@ -13,6 +13,7 @@ import jaxgrip as jg
 from jaxgrip.ocp import Free, Problem
 
 TABLE = [0.0, 1.0, 2.0]
+KEYS = jax.random.split(jax.random.key(1), 2)
 
 
 def state(dynamics=lambda x, u: jnp.stack([x[1], u[0]]), **changes):
@@ -73,7 +74,10 @@ def test_a_control_that_is_not_there(index, dynamics):
         lambda x, u: x[jnp.array([1, 2])],
         lambda x, u: x[np.array([1, 2])],
         lambda x, u: x[jnp.arange(2) + 1],
-        lambda x, u: x.at[2].set(u[0]),
+        lambda x, u: x.at[2].set(u[0], mode="promise_in_bounds"),
+        lambda x, u: jax.lax.cond(x[0] > 0.0, lambda x: x[2], lambda x: x[0], x) * x,
+        lambda x, u: jax.lax.cond(True, lambda x: x[2], lambda x: x[0], x) * x,
+        lambda x, u: jax.lax.switch(7, [lambda x: x[0], lambda x: x[2]], x) * x,
     ],
 )
 def test_a_state_that_is_not_there(dynamics):
@@ -85,7 +89,7 @@ def test_a_state_that_is_not_there(dynamics):
     [
         repeated,
         lambda x, u: jnp.stack([x.reshape(1, 2)[0, 2], u[0]]),
-        lambda x, u: jnp.zeros(2).at[2].set(u[0]),
+        lambda x, u: jnp.zeros(2).at[jnp.array([0, 2])].set(u[0], mode="promise_in_bounds"),
         lambda x, u: jnp.stack([x[1], jnp.concatenate([x, x])[:2][2]]),
     ],
 )
@@ -179,12 +183,30 @@ def test_other_arguments_than_the_statement_gives(sentence, changes):
         lambda x, u: x.at[jnp.array([1, 5])].get(mode="fill", fill_value=0.0),
         lambda x, u: x.at[jnp.array([1, 5])].get(mode="clip"),
         lambda x, u: x.at[jnp.array([0, 2])].set(u[0], mode="drop"),
+        lambda x, u: x.at[5].set(u[0], mode="drop"),
+        lambda x, u: x.at[5].add(u[0], mode="clip"),
+        lambda x, u: jax.lax.cond(False, lambda x: x[5], lambda x: x[1], x) * x,
+        lambda x, u: jax.lax.cond(jnp.array(3) > 2, lambda: x[1], lambda: x[5]) * x,
+        lambda x, u: jax.lax.switch(-1, [lambda x: x[0], lambda x: x[2]], x) * x,
+        lambda x, u: x * jax.random.normal(jax.random.key(0), (2,)),
+        lambda x, u: x * jax.random.normal(jax.random.PRNGKey(0), (2,)),
+        lambda x, u: x[jax.random.permutation(jax.random.key(0), 2)] * jax.random.uniform(KEYS[1]),
         lambda x, u: jax.lax.fori_loop(0, 2, lambda i, c: c + x[i], u[0]) * x,
         lambda x, u: x[jnp.argmax(x)] * x,
     ],
 )
 def test_what_is_meant_passes(dynamics):
     state(dynamics)
+
+
+def test_nothing_is_called_back_by_the_look(capfd):
+    def told(x, u):
+        jax.debug.print("seen {}", 3)
+        return jnp.stack([x[1], u[0]])
+
+    state(told)
+    jax.effects_barrier()
+    assert "seen" not in capfd.readouterr().out
 
 
 def test_entries_are_counted_within_one_problem_of_a_batch():

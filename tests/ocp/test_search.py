@@ -11,6 +11,7 @@ from scipy.optimize import brentq, minimize_scalar
 import jaxgrip as jg
 from jaxgrip.models.ocp_problems import catalyst_mixing
 from jaxgrip.ocp import RESULTS, Free, Problem, Solver
+from jaxgrip.ocp.homotopy import _easier
 
 ONE_START = Solver(starts=1)
 INF = np.inf
@@ -236,3 +237,20 @@ def test_the_same_motion_is_shot_once():
     starts = [line for line in sol.stats["history"] if line.startswith("start with control 0")]
     assert sol.stats["transcriptions"] <= 8
     assert len(starts) <= 10
+
+
+def test_wider_bounds_of_controls():
+    """Twice as wide, and those without a bound opposite as they are."""
+    problem = Problem(
+        lambda x, u: u[:1] + u[1:2] + u[2:],
+        running_cost=lambda x, u: u @ u,
+        initial_state=[0.0],
+        final_state=[1.0],
+        final_time=Free(1.0),
+        control_bounds=([-1.0, -INF, 0.0], [3.0, 1.0, INF]),
+    )
+    ((words, easier, target, _),) = _easier(problem)
+    assert words == "control bounds twice as wide"
+    np.testing.assert_array_equal(easier.lower, [-3.0, -INF, 0.0])
+    np.testing.assert_array_equal(easier.upper, [5.0, 1.0, INF])
+    assert target is problem
