@@ -11,6 +11,7 @@ import numpy as np
 
 import jaxgrip as jg
 from experiments.benchmarks.table import Row, peer_json
+from jaxgrip.solve.fusion import plain_emitters
 
 BATCH = 16384
 # Ours and the peer take turns, so that a busy moment of the machine spoils neither.
@@ -38,7 +39,7 @@ STATES = (None, -1, -1, -1)
 # What a user may hand to the outermost jit; it suits some programs and not others.
 COMPILERS = {
     "jaxgrip": {},
-    "jaxgrip, plain emitters": {"xla_cpu_use_fusion_emitters": False},
+    "jaxgrip, plain emitters": plain_emitters(),
 }
 
 

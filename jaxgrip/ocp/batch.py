@@ -8,7 +8,6 @@ from optimistix import max_norm
 
 from jaxgrip.ocp.certificate import Extremal, certify, measure
 from jaxgrip.ocp.conditions import evaluate_ends, evaluate_stages, residuals
-from jaxgrip.ocp.extremals import COMPILER
 from jaxgrip.ocp.nearby import Shot, corrector, solve_nearby
 from jaxgrip.ocp.output import assemble
 from jaxgrip.ocp.pipeline import expand_stages, search
@@ -17,17 +16,18 @@ from jaxgrip.ocp.results import RESULTS
 from jaxgrip.ocp.shooting import Shooting, ShootingResult
 from jaxgrip.ocp.solution import Solution, as_solution
 from jaxgrip.ocp.solver import Solver
+from jaxgrip.solve.fusion import jit_plainly
 
 # Problems that are shot together: enough to fill the cores, few enough for the memory.
 _CHUNK = 32
 
 
-@eqx.filter_jit(compiler_options=COMPILER)
+@jit_plainly
 def _shoot_alike(numbers, rest, shooting: Shooting, lead: Problem, like: Extremal, linearised):
     return solve_nearby(numbers, rest, shooting, like, corrector(lead, like, *linearised))
 
 
-@eqx.filter_jit(compiler_options=COMPILER)
+@jit_plainly
 def _examine_alike(numbers, rest, shooting: Shooting, like: Extremal, shot: Shot):
     """Full result of the shooting, what certifies it and its output, each with a leading axis."""
 

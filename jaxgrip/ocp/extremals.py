@@ -63,10 +63,9 @@ from jaxgrip.ocp.structure import (
     tie,
 )
 from jaxgrip.ocp.transcription import Transcribed
+from jaxgrip.solve.fusion import jit_plainly
 
-# Fusing as the CPU compiler does by default costs it minutes on programs of this kind.
-COMPILER = {"xla_cpu_use_fusion_emitters": False}
-_shoot = eqx.filter_jit(solve_shooting, compiler_options=COMPILER)
+_shoot = jit_plainly(solve_shooting)
 _TOLERANCE = 1e-8
 
 

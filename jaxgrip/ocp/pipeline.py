@@ -9,7 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxgrip.ocp.conditions import evaluate_stages
-from jaxgrip.ocp.extremals import COMPILER
 from jaxgrip.ocp.homotopy import continue_from, find
 from jaxgrip.ocp.output import Linearised, tangent_output, without_derivatives
 from jaxgrip.ocp.problem import Problem
@@ -18,8 +17,9 @@ from jaxgrip.ocp.search import Found
 from jaxgrip.ocp.solution import Solution
 from jaxgrip.ocp.solver import Solver
 from jaxgrip.ocp.statement import is_concrete
+from jaxgrip.solve.fusion import jit_plainly
 
-expand_stages = eqx.filter_jit(evaluate_stages, compiler_options=COMPILER)
+expand_stages = jit_plainly(evaluate_stages)
 
 
 _ONLY_ONCE = (

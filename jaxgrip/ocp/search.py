@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxgrip.ocp.diagnosis import describe_miss, find_kink, find_steep_place
-from jaxgrip.ocp.extremals import COMPILER, Certified, find_extremal
+from jaxgrip.ocp.extremals import Certified, find_extremal
 from jaxgrip.ocp.output import Output
 from jaxgrip.ocp.problem import Problem
 from jaxgrip.ocp.results import RESULTS
@@ -24,8 +24,9 @@ from jaxgrip.ocp.transcription import (
     solve_transcription,
     straight_line,
 )
+from jaxgrip.solve.fusion import jit_plainly
 
-_transcribe = eqx.filter_jit(solve_transcription, compiler_options=COMPILER)
+_transcribe = jit_plainly(solve_transcription)
 
 
 def no_stats() -> dict:

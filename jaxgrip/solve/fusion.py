@@ -1,7 +1,10 @@
-"""How to keep XLA's CPU compiler from computing a shared intermediate once per user."""
+"""How to keep XLA's CPU compiler from fusing what it had better leave apart."""
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
+import equinox as eqx
 import jax
 from jax import lax
 from jaxtyping import Array, Float
@@ -20,3 +23,31 @@ def kept(values: Any, one: Float[Array, "*shape"]) -> Any:
     a division by a one it cannot see through ends the chain.
     """
     return jax.tree.map(lambda x: x if type(x) is float else lax.div(x, one), values)
+
+
+@functools.cache
+def plain_emitters() -> dict[str, bool]:
+    """Options of `jax.jit` for large programs that run once; none where this jaxlib knows none.
+
+    Fusing as the CPU compiler of jaxlib 0.10 and 0.11 does by default costs it minutes on them.
+    """
+    options = {"xla_cpu_use_fusion_emitters": False}
+    try:
+        jax.jit(lambda x: x, compiler_options=options).lower(0.0).compile()
+    except jax.errors.JaxRuntimeError:
+        return {}
+    return options
+
+
+def jit_plainly(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`equinox.filter_jit` with the options of `plain_emitters`, looked up at the first call."""
+
+    @functools.cache
+    def compiled() -> Callable[..., Any]:
+        return eqx.filter_jit(function, compiler_options=plain_emitters())
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return compiled()(*args, **kwargs)
+
+    return call

@@ -1,20 +1,19 @@
 """The transcription alone, from the straight line, against closed forms and published optima."""
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import jaxgrip as jg
-from jaxgrip.ocp.extremals import COMPILER
 from jaxgrip.ocp.transcription import Transcription, solve_transcription, straight_line
+from jaxgrip.solve.fusion import jit_plainly
 
 TRACES = []
 UNBOUNDED = ([-np.inf], [np.inf])
 SHARP = {"barrier": 1e-9, "tolerance": 1e-8}
 
-compiled = eqx.filter_jit(solve_transcription, compiler_options=COMPILER)
+compiled = jit_plainly(solve_transcription)
 
 
 def transcribe(problem, intervals=100, **numbers):
