@@ -7,8 +7,8 @@ import numpy as np
 from optimistix import max_norm
 
 from jaxgrip.ocp.certificate import Extremal, certify, measure
+from jaxgrip.ocp.compiling import COMPILER
 from jaxgrip.ocp.conditions import evaluate_ends, evaluate_stages, residuals
-from jaxgrip.ocp.extremals import COMPILER
 from jaxgrip.ocp.nearby import Shot, corrector, solve_nearby
 from jaxgrip.ocp.output import assemble
 from jaxgrip.ocp.pipeline import expand_stages, search

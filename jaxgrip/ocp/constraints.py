@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
+from jaxgrip.ocp.compiling import COMPILER
 from jaxgrip.ocp.hamiltonian import Expansion, expand, with_hessian
 from jaxgrip.ocp.problem import Problem
 
@@ -159,7 +160,7 @@ def boundary_reach(
     return jnp.where(reach > 0.0, reach, 1.0)
 
 
-@eqx.filter_jit
+@eqx.filter_jit(compiler_options=COMPILER)
 def _influence(problem: Problem, index: int, order: int, x, u):
     """A constraint's derivative and its gradient in the controls, at every point of a course."""
     function = total_derivative(problem, index, order)

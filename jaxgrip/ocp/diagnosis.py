@@ -6,12 +6,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
+from jaxgrip.ocp.compiling import COMPILER
 from jaxgrip.ocp.constraints import MAX_ORDER, boundary_reach, find_order
 from jaxgrip.ocp.problem import Problem
 from jaxgrip.ocp.transcription import Transcribed
 
 
-@eqx.filter_jit
+@eqx.filter_jit(compiler_options=COMPILER)
 def _gaps(problem: Problem, x, u):
     """Largest jump of dynamics, cost and constraints or their gradients between neighbours."""
     n = problem.n
@@ -159,7 +160,7 @@ def find_steep_place(problem: Problem, x: np.ndarray, u: np.ndarray) -> str | No
     return None
 
 
-@eqx.filter_jit
+@eqx.filter_jit(compiler_options=COMPILER)
 def _slopes(problem: Problem, x, u):
     """Rates and running cost, and their derivatives by states and controls: `(n+1, 1+n+m)`."""
 

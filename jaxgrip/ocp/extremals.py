@@ -25,6 +25,7 @@ from jaxgrip.ocp.arcs import (
     radau,
 )
 from jaxgrip.ocp.certificate import Certificate, Extremal, certify
+from jaxgrip.ocp.compiling import COMPILER
 from jaxgrip.ocp.conditions import end_gradients
 from jaxgrip.ocp.constraints import Active
 from jaxgrip.ocp.output import Output, control_rates, multipliers, rate_costates
@@ -64,8 +65,6 @@ from jaxgrip.ocp.structure import (
 )
 from jaxgrip.ocp.transcription import Transcribed
 
-# Fusing as the CPU compiler does by default costs it minutes on programs of this kind.
-COMPILER = {"xla_cpu_use_fusion_emitters": False}
 _shoot = eqx.filter_jit(solve_shooting, compiler_options=COMPILER)
 _TOLERANCE = 1e-8
 

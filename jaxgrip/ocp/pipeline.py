@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxgrip.ocp.compiling import COMPILER
 from jaxgrip.ocp.conditions import evaluate_stages
-from jaxgrip.ocp.extremals import COMPILER
 from jaxgrip.ocp.homotopy import continue_from, find
 from jaxgrip.ocp.output import Linearised, tangent_output, without_derivatives
 from jaxgrip.ocp.problem import Problem

@@ -20,6 +20,7 @@ from jaxgrip.ocp.arcs import (
     Features,
     Scales,
 )
+from jaxgrip.ocp.compiling import COMPILER
 from jaxgrip.ocp.constraints import Active, boundary_reach, find_order, total_derivative
 from jaxgrip.ocp.hamiltonian import switching_bend, switching_share
 from jaxgrip.ocp.problem import Problem
@@ -446,12 +447,12 @@ def _relative_share(problem: Problem, found: Transcribed, scales: Scales, j: int
     return np.abs(np.asarray(_share(problem, j, _canonical(found), found.u))) * size
 
 
-@eqx.filter_jit
+@eqx.filter_jit(compiler_options=COMPILER)
 def _share(problem: Problem, j: int, y, u):
     return jax.vmap(lambda y, u: switching_share(problem, j, y, u))(y, u)
 
 
-@eqx.filter_jit
+@eqx.filter_jit(compiler_options=COMPILER)
 def _bend(problem: Problem, j: int, y, u):
     return jax.vmap(lambda y, u: switching_bend(problem, j, 2, y, u))(y, u)
 
@@ -571,7 +572,7 @@ def _label_rates(problem: Problem, found: Transcribed, scales: Scales, labels: n
     return np.where((labels == INTERIOR) & (both != 0), both, labels)
 
 
-@eqx.filter_jit
+@eqx.filter_jit(compiler_options=COMPILER)
 def _gradients(problem: Problem, index: int, order: int, x, u):
     functions = [total_derivative(problem, index, k) for k in range(order)]
     return [jax.vmap(jax.grad(f))(x, u) for f in functions]

@@ -9,8 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxgrip.ocp.compiling import COMPILER
 from jaxgrip.ocp.diagnosis import describe_miss, find_kink, find_steep_place
-from jaxgrip.ocp.extremals import COMPILER, Certified, find_extremal
+from jaxgrip.ocp.extremals import Certified, find_extremal
 from jaxgrip.ocp.output import Output
 from jaxgrip.ocp.problem import Problem
 from jaxgrip.ocp.results import RESULTS

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import jaxgrip as jg
-from jaxgrip.ocp.extremals import COMPILER
+from jaxgrip.ocp.compiling import COMPILER
 from jaxgrip.ocp.transcription import Transcription, solve_transcription, straight_line
 
 TRACES = []
