@@ -31,6 +31,7 @@ from jaxgrip.ocp.output import Output, assemble, control_rates, rate_costates
 from jaxgrip.ocp.problem import Problem
 from jaxgrip.ocp.shooting import ShootingResult
 from jaxgrip.ocp.structure import COINCIDENT, SHORTEST
+from jaxgrip.solve.fusion import jit_plainly
 
 
 class Check(eqx.Module):
@@ -120,7 +121,6 @@ class Measured(NamedTuple):
     violation: Float[ArrayLike, " c"]
 
 
-@eqx.filter_jit
 def measure(
     problem: Problem, plan: ArcPlan, arcs: Arcs, scales: Scales, features: Features
 ) -> Measured:
@@ -197,6 +197,9 @@ def _reintegrate(problem: Problem, arcs: Arcs, scales: Scales, features: Feature
     return x, jnp.max(gaps, axis=0)
 
 
+_measure = jit_plainly(measure)
+
+
 def _worst(*values) -> float:
     """Largest value, NaN where there is one, which no tolerance passes."""
     return float(np.max(np.concatenate([np.ravel(v) for v in values]), initial=0.0))
@@ -242,7 +245,7 @@ def certify(problem: Problem, extremal: Extremal, measured: Measured | None = No
     term = largest if largest > 0.0 else max(np.max(np.abs(shot.stages.cost)), 1.0)
     end = arcs.stage[-1, -1, -1]
     measured = jax.tree.map(
-        np.asarray, measured or measure(problem, plan, arcs, scales, extremal.features)
+        np.asarray, measured or _measure(problem, plan, arcs, scales, extremal.features)
     )
     x_end, gradients = measured.x_end, measured.gradients
     # A control that is always on a bound, although its switching function is zero, is arbitrary.

@@ -7,7 +7,6 @@ H = L + costate . f + multiplier c^(p). Order zero is a mixed constraint.
 from collections.abc import Callable
 from typing import NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -15,6 +14,7 @@ from jaxtyping import Array, ArrayLike, Float
 
 from jaxgrip.ocp.hamiltonian import Expansion, expand, with_hessian
 from jaxgrip.ocp.problem import Problem
+from jaxgrip.solve.fusion import jit_plainly
 
 MAX_ORDER = 3
 
@@ -159,7 +159,7 @@ def boundary_reach(
     return jnp.where(reach > 0.0, reach, 1.0)
 
 
-@eqx.filter_jit
+@jit_plainly
 def _influence(problem: Problem, index: int, order: int, x, u):
     """A constraint's derivative and its gradient in the controls, at every point of a course."""
     function = total_derivative(problem, index, order)

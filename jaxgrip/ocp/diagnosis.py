@@ -9,9 +9,10 @@ from jaxtyping import Array, ArrayLike, Float
 from jaxgrip.ocp.constraints import MAX_ORDER, boundary_reach, find_order
 from jaxgrip.ocp.problem import Problem
 from jaxgrip.ocp.transcription import Transcribed
+from jaxgrip.solve.fusion import jit_plainly
 
 
-@eqx.filter_jit
+@jit_plainly
 def _gaps(problem: Problem, x, u):
     """Largest jump of dynamics, cost and constraints or their gradients between neighbours."""
     n = problem.n
@@ -159,7 +160,7 @@ def find_steep_place(problem: Problem, x: np.ndarray, u: np.ndarray) -> str | No
     return None
 
 
-@eqx.filter_jit
+@jit_plainly
 def _slopes(problem: Problem, x, u):
     """Rates and running cost, and their derivatives by states and controls: `(n+1, 1+n+m)`."""
 

@@ -36,6 +36,7 @@ from jaxgrip.ocp.structure import (
     tie,
 )
 from jaxgrip.ocp.transcription import Transcribed
+from jaxgrip.solve.fusion import jit_plainly
 
 # A transcription leaves a constraint this far from zero where it is active but hardly presses.
 _CLOSE = 1e-2
@@ -446,12 +447,12 @@ def _relative_share(problem: Problem, found: Transcribed, scales: Scales, j: int
     return np.abs(np.asarray(_share(problem, j, _canonical(found), found.u))) * size
 
 
-@eqx.filter_jit
+@jit_plainly
 def _share(problem: Problem, j: int, y, u):
     return jax.vmap(lambda y, u: switching_share(problem, j, y, u))(y, u)
 
 
-@eqx.filter_jit
+@jit_plainly
 def _bend(problem: Problem, j: int, y, u):
     return jax.vmap(lambda y, u: switching_bend(problem, j, 2, y, u))(y, u)
 
@@ -571,7 +572,7 @@ def _label_rates(problem: Problem, found: Transcribed, scales: Scales, labels: n
     return np.where((labels == INTERIOR) & (both != 0), both, labels)
 
 
-@eqx.filter_jit
+@jit_plainly
 def _gradients(problem: Problem, index: int, order: int, x, u):
     functions = [total_derivative(problem, index, k) for k in range(order)]
     return [jax.vmap(jax.grad(f))(x, u) for f in functions]
