@@ -79,7 +79,7 @@ def probe(
         whole = "an array" if what is None else f"the {what}"
         raise ValueError(
             f"{name} uses entry {index} of {whole}, whose entries are numbered 0 to {size - 1}: "
-            "JAX would silently take another one."
+            "JAX would silently take another one or none."
         )
     own = getattr(out, "shape", None)
     if (
@@ -182,12 +182,14 @@ def _key(variable):
 def _beyond(step: JaxprEqn, values: list) -> Iterator[tuple[int, int]]:
     """Entries beyond those of the array from which a step takes or in which it sets some.
 
-    Only where the statement asks for no other mode. What is set with `mode="drop"` looks the same
-    as with none, and is left out in both, so that it passes.
+    Only where the statement asks for no other mode. To set with `mode="drop"` looks the same as
+    with none: there some entries that are left out may be meant, but that all are, never.
     """
     name, given = step.primitive.name, step.params
     shape = getattr(step.invars[0].aval, "shape", ()) if step.invars else ()
-    is_promised = given.get("mode") == jax.lax.GatherScatterMode.PROMISE_IN_BOUNDS
+    modes = jax.lax.GatherScatterMode
+    is_promised = given.get("mode") == modes.PROMISE_IN_BOUNDS
+    may_drop = name.startswith("scatter") and given["mode"] == modes.FILL_OR_DROP
     if name in ("dynamic_slice", "dynamic_update_slice"):
         is_slice = name == "dynamic_slice"
         lengths = given["slice_sizes"] if is_slice else step.invars[1].aval.shape
@@ -196,7 +198,7 @@ def _beyond(step: JaxprEqn, values: list) -> Iterator[tuple[int, int]]:
     elif name == "gather" and is_promised:
         axes, lengths = given["dimension_numbers"].start_index_map, given["slice_sizes"]
         rows = [(_column(values[1], i), shape[k], lengths[k]) for i, k in enumerate(axes)]
-    elif name.startswith("scatter") and is_promised:
+    elif name.startswith("scatter") and (is_promised or may_drop):
         axes = given["dimension_numbers"].scatter_dims_to_operand_dims
         rows = [(_column(values[1], i), shape[k], 1) for i, k in enumerate(axes)]
     else:
@@ -206,7 +208,7 @@ def _beyond(step: JaxprEqn, values: list) -> Iterator[tuple[int, int]]:
             continue
         last = start + length - 1
         bad = (start < 0) | (last >= size)
-        if np.any(bad):
+        if np.all(bad) if may_drop else np.any(bad):
             at = np.flatnonzero(bad)[0]
             low, high = int(start.flat[at]), int(np.asarray(last).flat[at])
             # Negative ones were counted from the end.

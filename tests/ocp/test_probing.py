@@ -74,6 +74,7 @@ def test_a_control_that_is_not_there(index, dynamics):
         lambda x, u: x[jnp.array([1, 2])],
         lambda x, u: x[np.array([1, 2])],
         lambda x, u: x[jnp.arange(2) + 1],
+        lambda x, u: x.at[2].set(u[0]),
         lambda x, u: x.at[2].set(u[0], mode="promise_in_bounds"),
         lambda x, u: jax.lax.cond(x[0] > 0.0, lambda x: x[2], lambda x: x[0], x) * x,
         lambda x, u: jax.lax.cond(True, lambda x: x[2], lambda x: x[0], x) * x,
@@ -89,6 +90,7 @@ def test_a_state_that_is_not_there(dynamics):
     [
         repeated,
         lambda x, u: jnp.stack([x.reshape(1, 2)[0, 2], u[0]]),
+        lambda x, u: jnp.zeros(2).at[2].set(u[0]),
         lambda x, u: jnp.zeros(2).at[jnp.array([0, 2])].set(u[0], mode="promise_in_bounds"),
         lambda x, u: jnp.stack([x[1], jnp.concatenate([x, x])[:2][2]]),
     ],
@@ -183,7 +185,6 @@ def test_other_arguments_than_the_statement_gives(sentence, changes):
         lambda x, u: x.at[jnp.array([1, 5])].get(mode="fill", fill_value=0.0),
         lambda x, u: x.at[jnp.array([1, 5])].get(mode="clip"),
         lambda x, u: x.at[jnp.array([0, 2])].set(u[0], mode="drop"),
-        lambda x, u: x.at[5].set(u[0], mode="drop"),
         lambda x, u: x.at[5].add(u[0], mode="clip"),
         lambda x, u: jax.lax.cond(False, lambda x: x[5], lambda x: x[1], x) * x,
         lambda x, u: jax.lax.cond(jnp.array(3) > 2, lambda: x[1], lambda: x[5]) * x,
