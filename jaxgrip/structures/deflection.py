@@ -7,6 +7,7 @@ miss to first order when they turn with these, and the strains to second order.
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
 from scipy.linalg import cho_solve, solve_triangular
 from scipy.spatial.transform import Rotation
@@ -145,7 +146,7 @@ def estimate(
     np.add.at(force, layout.dof, total)
     force, own = force[:-1], Numbering(layout.dof, layout.freedoms)
     if isinstance(structure, Condensed):
-        force, own = np.asarray(structure.on_kept(force)), structure.numbering
+        force, own = np.asarray(structure.on_kept(jnp.asarray(force))), structure.numbering
     step = np.append(_solved(found.factor, -force), 0.0)[own.dof].reshape(-1, 2, 3)
     step = np.einsum("kab,kib->kia", body, step)
     far = np.linalg.norm(step[:, 0] + np.cross(step[:, 1], arms) + gap, axis=1)
@@ -187,7 +188,7 @@ def _members(structure: Structure, poses: Poses, solution: Solution) -> Iterator
 
 
 def _lines(places: np.ndarray, ends: np.ndarray, tension: np.ndarray, kind) -> _Members:
-    length = np.linalg.norm(_span(places, ends), axis=1)
+    length = jnp.asarray(np.linalg.norm(_span(places, ends), axis=1))
     stiff, mass = np.asarray(kind.stiffness(length)), np.asarray(kind.mass(length))
     stiff = np.where((tension <= 0) & kind.tension_only, 0.0, stiff)
     pull = np.zeros((len(ends), 2, 6))
