@@ -61,7 +61,7 @@ def estimate(
     root = np.concatenate([layout.root, np.arange(count, len(places))])
     turns = moved[root, 3:]
     inertia = [load for load in loads if isinstance(load, Inertia)]
-    fields = [tuple(map(np.asarray, load.field())) for load in inertia]
+    fields = [_field(load) for load in inertia]
     constant = sum((field[0] for field in fields), np.zeros(3))
     gradient = sum((field[1] for field in fields), np.zeros((3, 3)))
     mass = np.zeros(len(places))
@@ -212,6 +212,14 @@ def _dot(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 def _rotations(poses: Poses) -> np.ndarray:
     return Rotation.from_quat(np.asarray(poses.quaternion)[:, [1, 2, 3, 0]]).as_matrix()
+
+
+def _field(load: Inertia) -> tuple[np.ndarray, np.ndarray]:
+    """As `load.field()`."""
+    axis = np.asarray(load.axis)
+    spin = np.cross(axis / np.linalg.norm(axis), np.eye(3)).T
+    gradient = np.asarray(load.acceleration) * spin + np.asarray(load.rate) ** 2 * (spin @ spin)
+    return -np.asarray(load.gravity) - gradient @ np.asarray(load.origin), gradient
 
 
 def _turn(places: np.ndarray, ways: np.ndarray) -> np.ndarray:
