@@ -1,5 +1,7 @@
 """Bar forces of the reference crane under a hook load, its deflection and stability."""
 
+import warnings
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -80,7 +82,9 @@ def study(run: Run, base: Assembly) -> None:
 def _stability(run: Run, base: Assembly, structure) -> None:
     loads = [Inertia(), HOOK]
     # For comparison; it is wrong about the rods, whose weight their tension carries.
-    linear = solve(structure, base.poses, loads, throw=False)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The linear displacements are off", UserWarning)
+        linear = solve(structure, base.poses, loads)
     bent = second_order(structure, base.poses, loads)
     tip = structure.node("boom.tip")
     run.add("tip_moves_down", -linear.displacements[tip, 2], "m")

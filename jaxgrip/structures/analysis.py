@@ -8,11 +8,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float
 
 from jaxgrip.assembly import Poses
 from jaxgrip.checks import concrete
-from jaxgrip.structures import balance, linear, members, model
+from jaxgrip.structures import deflection, linear, model
 from jaxgrip.structures.condense import Condensed
 from jaxgrip.structures.coupling import Numbering, coupling, in_parts, matrix
 from jaxgrip.structures.loads import Inertia, Load, NodalForce, as_loads, inertia_field
@@ -24,8 +24,6 @@ ROUNDS = 30
 _ROUNDING = 1e-9
 # Change of the displacements by the deflection, by the largest of them, above which to warn.
 OFF = 0.05
-# Displacements by the size of the structure that are none.
-STILL = 1e-9
 
 
 def solve(
@@ -43,7 +41,7 @@ def solve(
 
     **Arguments:** `structure`, or what `condense` made of it; `poses` of all parts of its system,
     assembled; `loads`: `NodalForce`s and `Inertia`s that act together; `throw`: raise where there
-    is no equilibrium, and warn.
+    is no equilibrium.
 
     **Returns:** `Solution`, differentiable in everything.
 
@@ -59,16 +57,16 @@ def solve(
     whole.check(poses)
     check_loads(structure, loads)
     solution, found = solve_linear(structure, poses, loads)
-    if not throw:
-        return solution
-    raised(solution)
-    if all(map(concrete, jax.tree.leaves((structure, poses, loads)))):
-        off, node = _off(structure, poses, loads, solution, found)
-        if not off <= OFF:
-            much = f"about {100 * float(off):.2g} % of" if off < 1 else "more than"
+    if throw:
+        raised(solution)
+    known = all(map(concrete, jax.tree.leaves((structure, poses, loads))))
+    if known and solution.succeeded:
+        off, node = deflection.estimate(structure, poses, loads, solution, found)
+        if off > OFF:
+            much = f"about {100 * off:.2g} % of" if off < 1 else "more than"
             warnings.warn(
                 f"The linear displacements are off by {much} the largest, most at "
-                f"{whole.label(int(node))}, since the structure deflects too far; use "
+                f"{whole.label(node)}, since the structure deflects too far; use "
                 "second_order.",
                 stacklevel=2,
             )
@@ -158,30 +156,6 @@ def solve_linear(
     return recover(whole, elements, poses, tied, found, amounts, on_ties), solved
 
 
-@eqx.filter_jit
-def _off(
-    structure: Structure | Condensed,
-    poses: Poses,
-    loads: tuple[Load, ...],
-    solution: Solution,
-    found: "Equilibrium",
-) -> tuple[Float[Array, ""], Int[Array, ""]]:
-    """What the deflection would change of the displacements, by the largest of them; where most."""
-    whole, own = structure, Numbering(solution.structure.layout.dof, len(found.q))
-    if isinstance(structure, Condensed):
-        whole, own = structure.structure, structure.numbering
-    out, missed = _neglected(whole, poses, loads, solution)
-    if isinstance(structure, Condensed):
-        out = structure.on_kept(out)
-    step, _ = linear.solve(found.matrix, found.equations, found.factor, -out, -missed)
-    ways = own.dof[:, :3]
-    far = jnp.max(jnp.abs(balance.of(step, ways)), axis=1)
-    largest = jnp.max(jnp.abs(balance.of(found.q, ways)), initial=0.0)
-    # What hardly moves may move twice as far.
-    least = STILL * jnp.max(jnp.ptp(solution.places, axis=0), initial=1e-300)
-    return jnp.max(far) / jnp.maximum(largest, least), jnp.argmax(far)
-
-
 class Equilibrium(NamedTuple):
     """Displacements of all freedoms, what holds the parts together, and which springs act.
 
@@ -244,34 +218,12 @@ def equilibrium(
         multipliers,
         jnp.where(frozen, spring, 0.0) * (stretch @ q),
         frozen,
-        factor.margin(),
+        factor.margin(linear.scaled(whole, equations)[0]),
         settled,
         whole,
         equations,
         factor,
     )
-
-
-def _neglected(
-    structure: Structure, poses: Poses, loads: tuple[Load, ...], solution: Solution
-) -> tuple[Float[Array, " n"], Float[Array, " m"]]:
-    """What is out of balance where linear statics leaves the structure, and its equations miss.
-
-    By all freedoms, in the axes of the parts.
-    """
-    problem = members.problem(structure, poses, loads)
-    layout = structure.layout
-    nodes = np.flatnonzero(layout.root == np.arange(len(layout.root)))
-    dof, turn = layout.dof[nodes], structure.rotations(poses)[nodes]
-    step = jnp.zeros(problem.freedoms + problem.loose)
-    step = step.at[dof].set(solution.displacements[nodes], mode="drop")
-    place = problem.moved(problem.start(), step)
-    place = place._replace(multipliers=solution.multipliers, share=jnp.ones(()))
-    place = place._replace(loose=members.loosened(problem, place))
-    out, missed = balance.residual(problem, place, problem.acting(place))
-    found = balance.of(out, problem.dof[nodes]).reshape(-1, 2, 3)
-    found = jnp.einsum("kba,kib->kia", turn, found).reshape(-1, 6)
-    return jnp.zeros(layout.freedoms).at[dof].set(found, mode="drop"), missed
 
 
 def inertia_amounts(

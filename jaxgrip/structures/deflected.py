@@ -39,7 +39,8 @@ def second_order(
     **Arguments:** as `solve`.
 
     **Returns:** `Solution`; section forces are in the axes of the deflected sections, reactions
-    act at the deflected places. `margin` is of the tangent stiffness. Derivatives of first order.
+    act at the deflected places. `margin` is of the tangent stiffness. Differentiable to any order.
+    Where it has not `succeeded`, `load_factor` says how far the loads came.
 
     **Raises:** as `solve`, and `StructureError` that names the part of the loads at which the
     structure loses its stability, and where it gives way, if it does so before all loads are there.
@@ -59,7 +60,8 @@ class EquilibriumPath(NamedTuple):
     """Equilibria in their order along the path, which starts without loads.
 
     - `load_factors` (p,): share of the loads; `displacements` (p, k, 6): displacements [m] and
-      rotation vectors of all nodes, in axes of the ground.
+      rotation vectors of all nodes, in axes of the ground. These have a length up to π, so that a
+      node that turns on jumps there to the opposite vector.
     - `stable` (p,): whether a point is stable; `limit` (p,): whether it is a limit point, where
       the load factor turns.
     - `result`: member of `RESULTS`.
@@ -149,36 +151,70 @@ def follow(
     problem = members.problem(structure, poses, loads)
     found = path.follow(_frozen(problem), until, jnp.array(jnp.inf), BUDGET)
     acting = problem.acting(found.place)
-    place = _differentiable(problem, found, acting)
-    margin = linear.stability(found.stiffness, found.slope, found.scale)
+    place, margin = _differentiable(problem, found, acting)
     result = _result(found.code)
-    return _solution(structure, poses, problem, place, acting, margin, result), found
+    solution = _solution(structure, poses, problem, place, acting, margin, result)
+    return solution.or_nan(), found
 
 
-def _differentiable(problem: Problem, found: path.Found, acting: Bool[Array, " l"]) -> Place:
-    """The place with derivatives by the numbers of the problem, from what is out of balance."""
+def _differentiable(
+    problem: Problem, found: path.Found, acting: Bool[Array, " l"]
+) -> tuple[Place, Float[Array, ""]]:
+    """The place and the margin there, as functions of the numbers of the problem.
+
+    They are those that keep the balance, so their derivatives are again functions of the place;
+    NaN where the path has not reached its loads.
+    """
     numbers, rest = eqx.partition(problem, eqx.is_inexact_array)
 
     @jax.custom_jvp
-    def step(numbers: Problem, found: path.Found, acting: Array) -> Array:
-        return jnp.zeros(len(found.scale) + problem.rows)
+    def place(numbers: Problem, found: path.Found, acting: Array) -> Place:
+        return found.place
 
-    @step.defjvp
-    def _(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
+    @place.defjvp
+    def _(primals: tuple, tangents: tuple) -> tuple[Place, Place]:
         numbers, found, acting = primals
+        at = place(*primals)
 
         def out(numbers: Problem) -> Array:
             whole = eqx.combine(numbers, rest)
-            return jnp.concatenate(balance.residual(whole, found.place, acting))
+            return jnp.concatenate(balance.residual(whole, at, acting))
 
         change = jax.jvp(out, (numbers,), (tangents[0],))[1]
-        factor = linear.saddle(found.stiffness, found.slope, found.scale, jnp.zeros(()))
-        return step(*primals), -factor.solve(change)
+        whole = eqx.combine(numbers, rest)
+        here = balance.balance(whole, at, acting)
+        step = -linear.solve_any(here.stiffness, here.slope, found.scale, change)
+        step = jnp.where(found.code == path.REACHED, 1.0, jnp.nan) * step
+        still = jnp.zeros_like(step)
+        return at, jax.jvp(lambda step: _stepped(whole, at, step), (still,), (step,))[1]
 
-    n = len(found.scale)
-    change = step(numbers, found, acting)
-    place = problem.moved(found.place, change[:n])
-    return place._replace(multipliers=place.multipliers + change[n:])
+    @jax.custom_jvp
+    def margin(numbers: Problem, at: Place, found: path.Found, acting: Array) -> Array:
+        return linear.stability(found.stiffness, found.slope, found.scale)
+
+    @margin.defjvp
+    def _(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
+        numbers, at, _, acting = primals
+
+        def smallest(numbers: Problem, at: Place) -> Array:
+            whole = eqx.combine(numbers, rest)
+            start, everything = whole.start(), jnp.ones_like(acting)
+            first = balance.balance(whole, start, everything)
+            here = balance.balance(whole, at, acting)
+            scale = linear.scales(first.stiffness, first.slope)[0]
+            return linear.stability(here.stiffness, here.slope, scale)
+
+        return margin(*primals), jax.jvp(smallest, (numbers, at), tuple(tangents[:2]))[1]
+
+    at = place(numbers, found, acting)
+    return at, margin(numbers, at, found, acting)
+
+
+def _stepped(problem: Problem, at: Place, step: Float[Array, " k"]) -> Place:
+    """A place after a step of freedoms and multipliers; the share of the loads is NaN if it is."""
+    n = problem.freedoms + problem.loose
+    moved = problem.moved(at, step[:n])
+    return moved._replace(multipliers=at.multipliers + step[n:], share=at.share + 0 * jnp.sum(step))
 
 
 @eqx.filter_jit

@@ -27,15 +27,25 @@ class Factor(NamedTuple):
     scale: Float[Array, " n"]
     weight: Float[Array, " m"]
 
-    def margin(self) -> Float[Array, ""]:
+    def margin(self, whole: Float[Array, "n n"] | None = None) -> Float[Array, ""]:
         """Estimate of the smallest eigenvalue of K + BᵀB, whose diagonal is about 1.
 
         One inverse iteration: a pivot would show a mechanism less clearly. NaN for a matrix that
-        could not be factorised.
+        could not be factorised. Differentiable where `whole`, K + BᵀB as `scaled` gives it, is
+        there.
         """
         start = np.random.default_rng(0).standard_normal(len(self.scale))
         start = jnp.asarray(start / np.linalg.norm(start))
-        return 1 / jnp.linalg.norm(dense.cho_solve(self.lower, start))
+
+        def step(b: Array) -> Array:
+            return dense.cho_solve(self.lower, b)
+
+        if whole is None:
+            return 1 / jnp.linalg.norm(step(start))
+        soft = jax.lax.custom_linear_solve(
+            lambda x: whole @ x, start, lambda _, b: step(b), symmetric=True
+        )
+        return 1 / jnp.linalg.norm(soft)
 
 
 def scales(
@@ -50,8 +60,17 @@ def scales(
 
 
 def _weight(equations: Float[Array, "m n"], scale: Float[Array, " n"]) -> Float[Array, " m"]:
-    rows = jnp.sqrt(jnp.sum((equations * scale[None, :]) ** 2, axis=1))
-    return 1 / jnp.where(rows > 0, rows, 1.0)
+    square = jnp.sum((equations * scale[None, :]) ** 2, axis=1)
+    return 1 / jnp.sqrt(jnp.where(square > 0, square, 1.0))
+
+
+def scaled(
+    stiffness: Float[Array, "n n"], equations: Float[Array, "m n"]
+) -> tuple[Float[Array, "n n"], Float[Array, "m n"], Float[Array, " n"], Float[Array, " m"]]:
+    """K + BᵀB and B, scaled, and `scales`."""
+    scale, weight = scales(stiffness, equations)
+    b = equations * scale[None, :] * weight[:, None]
+    return stiffness * scale[:, None] * scale[None, :] + b.T @ b, b, scale, weight
 
 
 def factorise(stiffness: Float[Array, "n n"], equations: Float[Array, "m n"]) -> Factor:
@@ -59,10 +78,7 @@ def factorise(stiffness: Float[Array, "n n"], equations: Float[Array, "m n"]) ->
 
     Adding BᵀB to K changes no solution and leaves a definite matrix where nothing can move.
     """
-    stiffness, equations = jax.lax.stop_gradient((stiffness, equations))
-    scale, weight = scales(stiffness, equations)
-    b = equations * scale[None, :] * weight[:, None]
-    k = stiffness * scale[:, None] * scale[None, :] + b.T @ b
+    k, b, scale, weight = scaled(*jax.lax.stop_gradient((stiffness, equations)))
     lower = dense.cholesky(k)
     across = dense.solve_triangular(lower, b.T, lower=True)
     schur = dense.cholesky(across.T @ across + SOFT * jnp.eye(len(weight)))
@@ -110,11 +126,13 @@ class Saddle(NamedTuple):
     factor: dense.LU
     scale: Float[Array, " k"]
 
-    def solve(self, right: Float[Array, " k *c"]) -> Float[Array, " k *c"]:
-        """u and λ of K u + Bᵀ λ = f, B u = g, by f and g one above the other."""
+    def solve(self, right: Float[Array, " k *c"], *, trans: bool = False) -> Float[Array, " k *c"]:
+        """u and λ of K u + Bᵀ λ = f, B u = g, by f and g one above the other; `trans`: of Kᵀ."""
         scale = self.scale.reshape(-1, *[1] * (right.ndim - 1))
-        step = dense.lu_solve(self.factor, scale * right)
-        return scale * (step + dense.lu_solve(self.factor, scale * right - self.whole @ step))
+        whole = self.whole.T if trans else self.whole
+        step = dense.lu_solve(self.factor, scale * right, trans=trans)
+        rest = scale * right - whole @ step
+        return scale * (step + dense.lu_solve(self.factor, rest, trans=trans))
 
 
 def saddle(
@@ -131,6 +149,27 @@ def saddle(
     whole = whole + jnp.diag(jnp.concatenate([jnp.full(n, damping), jnp.zeros(m)]))
     soft = jnp.diag(jnp.concatenate([jnp.zeros(n), jnp.full(m, SOFT)]))
     return Saddle(whole, dense.lu_factor(whole - soft), both)
+
+
+def solve_any(
+    stiffness: Float[Array, "n n"],
+    equations: Float[Array, "m n"],
+    scale: Float[Array, " n"],
+    right: Float[Array, " k"],
+) -> Float[Array, " k"]:
+    """As `Saddle.solve`, differentiable to any order."""
+    factor = saddle(*jax.lax.stop_gradient((stiffness, equations, scale)), jnp.zeros(()))
+    n = len(scale)
+
+    def product(z: Array) -> Array:
+        return jnp.concatenate([stiffness @ z[:n] + equations.T @ z[n:], equations @ z[:n]])
+
+    return jax.lax.custom_linear_solve(
+        product,
+        right,
+        lambda _, b: factor.solve(b),
+        lambda _, b: factor.solve(b, trans=True),
+    )
 
 
 def definite(

@@ -245,33 +245,6 @@ def stressed(problem: Problem, stresses: tuple[Array, ...]) -> Problem:
     )
 
 
-def loosened(problem: Problem, at: Place) -> Float[Array, " r"]:
-    """What released ends of beams move and turn, nearly, so that they carry nothing at a place."""
-    motion = problem.motion(at)[0]
-    found = jnp.zeros(problem.loose)
-    for group in problem.beams:
-        if group.loose is None:
-            continue
-
-        def one(way, turn, loose, data, count=problem.loose) -> Array:
-            mask = jnp.asarray(loose < count, dtype=way.dtype)
-
-            def exerted(released: Array) -> Array:
-                moved = Motion(way, jnp.zeros((2, 4)), turn)
-                return mask * _beam(moved, mask * released, None, 0.0, at.share, data).loose
-
-            zero = jnp.zeros(12)
-            slope = jax.jacfwd(exerted)(zero) + jnp.diag(1 - mask)
-            return -dense.solve(slope, exerted(zero))
-
-        stations = group.stations
-        values = jax.vmap(one)(
-            motion.way[stations], motion.turn[stations], jnp.asarray(group.loose), group.data
-        )
-        found = found.at[group.loose].set(values, mode="drop")
-    return found
-
-
 def section_axes(problem: Problem, at: Place, group: Group) -> Float[Array, "m 2 3 3"]:
     """Axes of the sections at both ends of beams, as columns, in axes of the ground."""
     turned = problem.motion(at)[0].turn[group.stations] @ group.data.axes[:, None]

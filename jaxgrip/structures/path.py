@@ -285,6 +285,8 @@ def follow(
             code = jnp.where(limit, jnp.where(factor < LEVEL, LIMIT, BUCKLED), code)
         tired = found.iterations + 1 >= budget
         code = jnp.where(loose, LOOSE, jnp.where(tired & (phase == _SETTLE), ADRIFT, code))
+        # Loads or stiffnesses that are no numbers are not what settles.
+        code = jnp.where(first & ~_whole(now.balance), STUCK, code)
         short = (bad & (step < SHORTEST * length)) | (predict & ~jnp.isfinite(step))
         stuck = (code == GOING) & (short | tired)
         found = found._replace(
@@ -357,6 +359,12 @@ def follow(
         found=found,
     )
     return jax.lax.while_loop(lambda s: s.found.code == GOING, body, state).found
+
+
+def _whole(now: Balance) -> Bool[Array, ""]:
+    """Whether all of a balance is finite."""
+    parts = now.residual, now.missed, now.stiffness, now.slope, now.push
+    return jnp.all(jnp.array([jnp.all(jnp.isfinite(part)) for part in parts]))
 
 
 def _rates(now: Balance, way: Way) -> tuple[Array, ...]:

@@ -1,5 +1,6 @@
 """What an analysis of a structure has found, by the names of parts and connections."""
 
+import dataclasses
 from typing import TYPE_CHECKING, NamedTuple
 
 import equinox as eqx
@@ -71,17 +72,21 @@ class PartResult(NamedTuple):
 class Solution(eqx.Module):
     """Equilibrium of a structure.
 
-    - `displacements` (k, 6): displacements [m] and rotations of all nodes, in axes of the ground.
+    - `displacements` (k, 6): displacements [m] and rotations of all nodes, in axes of the ground;
+      in second order rotation vectors of length up to π, so that a node that turns on jumps there.
     - `beam_forces` (m, 2, 6), `bar_forces` (b,): of all parts, see `PartResult`.
     - `multipliers` (e,), `spring_forces` (s,), `taut` (s,): what holds the parts together.
     - `coefficients` (c, 6): of the equations between parts, `spring_coefficients` (d, 6): of the
       springs; `tie_loads` (t, 2, 3): weight and inertia of ties on either end [N].
     - `places` (n, 3): where the nodes and the points of the ground are in equilibrium [m]: where
       they were before in linear statics.
-    - `load_factor`: share of the loads; 1, or where the structure loses its stability.
     - `margin`: about the smallest eigenvalue of the stiffness, scaled to a diagonal of 1; below
       1e-12 for a mechanism.
+    - `load_factor`: share of the loads that was reached: 1, else where the structure loses its
+      stability, where its path was lost, or where the iterations allowed for it ended.
     - `result`: member of `RESULTS`.
+
+    Where it has not `succeeded`, displacements, forces, `places` and all derivatives are NaN.
     """
 
     structure: Structure
@@ -99,6 +104,13 @@ class Solution(eqx.Module):
     tie_loads: Float[Array, "t 2 3"]
     places: Float[Array, "n 3"]
     load_factor: Float[Array, ""]
+
+    def or_nan(self) -> "Solution":
+        """NaN for all that an equilibrium has, and for derivatives of it, where there is none."""
+        there = jnp.where(self.succeeded, 1.0, jnp.nan)
+        names = ["displacements", "beam_forces", "bar_forces", "multipliers", "spring_forces"]
+        names += ["coefficients", "spring_coefficients", "tie_loads", "places"]
+        return dataclasses.replace(self, **{name: there * getattr(self, name) for name in names})
 
     @property
     def succeeded(self) -> Bool[Array, ""]:
@@ -242,13 +254,10 @@ def recover(
     bar_forces = bar_forces.at[ropes].set(found.spring_forces[: len(ropes)])
     turn = structure.rotations(poses)[: len(layout.root)]
     u = jnp.einsum("kab,kib->kia", turn, u.reshape(-1, 2, 3)).reshape(-1, 6)
-    singular = ~(found.margin > SINGULAR) | ~jnp.all(jnp.isfinite(found.q))
-    result = RESULTS.where(
-        singular,
-        RESULTS.singular,
-        RESULTS.where(found.settled, RESULTS.successful, RESULTS.ropes),
-    )
-    return Solution(
+    result = RESULTS.where(found.settled, RESULTS.successful, RESULTS.ropes)
+    result = RESULTS.where(jnp.all(jnp.isfinite(found.q)), result, RESULTS.diverged)
+    result = RESULTS.where(found.margin > SINGULAR, result, RESULTS.singular)
+    solution = Solution(
         structure,
         poses,
         u,
@@ -265,6 +274,7 @@ def recover(
         structure.places(poses),
         jnp.ones(()),
     )
+    return solution.or_nan()
 
 
 def _counts(structure: Structure, name: str) -> tuple[slice, slice]:

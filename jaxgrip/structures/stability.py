@@ -18,11 +18,13 @@ from jaxgrip.structures import balance, deflected, linear, members
 from jaxgrip.structures.analysis import raised, solve_linear
 from jaxgrip.structures.balance import Problem
 from jaxgrip.structures.loads import Load
-from jaxgrip.structures.results import RESULTS, StructureError
+from jaxgrip.structures.results import RESULTS, Solution, StructureError
 from jaxgrip.structures.structure import Structure, check_whole
 
 # Of the largest reciprocal factor; what is smaller is rounding.
 NO_BUCKLING = 1e-12
+# Distance of reciprocal factors, by their size, up to which they are equal but for rounding.
+EQUAL = 1e-8
 # Share of the lowest factor that the structure must carry with its deflections.
 CARRIED = 0.9
 
@@ -57,8 +59,8 @@ def buckling(
 
     **Arguments:** as `solve`; `count` of factors.
 
-    **Returns:** `Buckling`; factors are differentiable to first order, of equal ones their sum
-    only.
+    **Returns:** `Buckling`, differentiable to any order; of equal factors their sum is, to first
+    order, and other derivatives are NaN. Within `jit` NaN where linear statics has no solution.
 
     **Raises:** as `solve`; `StructureError` when the deflected structure loses its stability below
     0.9 times the lowest factor, where `throw`; `ValueError` for a `count` that is no whole number
@@ -80,7 +82,7 @@ def buckling(
     first, _ = solve_linear(structure, poses, loads)
     if throw:
         raised(first)
-    found = _buckling(structure, poses, loads, first.taut, int(count))
+    found = _buckling(structure, poses, loads, first, int(count))
     if throw and concrete(found.factors) and np.isfinite(found.factors[0]):
         _check_deflected(structure, poses, loads, float(found.factors[0]))
     return found
@@ -112,14 +114,14 @@ def _check_deflected(
 
 @eqx.filter_jit
 def _buckling(
-    structure: Structure, poses: Poses, loads: tuple[Load, ...], taut: Array, count: int
+    structure: Structure, poses: Poses, loads: tuple[Load, ...], first: Solution, count: int
 ) -> Buckling:
     problem = members.problem(structure, poses, loads)
-    springs = len(taut) - structure.layout.row_springs
+    springs = len(first.taut) - structure.layout.row_springs
     stiff = len(problem.tension_only) - springs
-    acting = jnp.concatenate([jnp.ones(stiff, dtype=bool), taut[:springs]])
-    stiffness, geometric, equations = _linear_stress(problem, acting)
-    k, g, b = jax.lax.stop_gradient((stiffness, geometric, equations))
+    acting = jnp.concatenate([jnp.ones(stiff, dtype=bool), first.taut[:springs]])
+    matrices = _linear_stress(problem, acting)
+    k, g, b = jax.lax.stop_gradient(matrices)
     factor = linear.factorise(k, b)
     half = dense.solve_triangular(factor.lower, jnp.diag(factor.scale), lower=True)
     basis, size, _ = dense.svd(factor.across)
@@ -131,28 +133,68 @@ def _buckling(
 
     stress = free(free(-half @ g @ half.T).T)
     values, vectors = dense.eigh(stress)
-    there = values > NO_BUCKLING * jnp.max(jnp.abs(values))
-    there, values, vectors = (x[..., ::-1][..., :count] for x in (there, values, vectors))
-    shapes = half.T @ vectors
+    largest = jnp.max(jnp.abs(values))
+    there = values > NO_BUCKLING * largest
+    apart = jnp.diff(values, prepend=-jnp.inf, append=jnp.inf)
+    single = jnp.minimum(apart[1:], apart[:-1]) > EQUAL * jnp.abs(values)
+    there, single, values, vectors = (
+        x[..., ::-1][..., :count] for x in (there, single, values, vectors)
+    )
+    ways = half.T @ vectors
 
-    def factor_of(there: Array, value: Array, shape: Array) -> Array:
+    def pair(there: Array, single: Array, value: Array, way: Array) -> _Pair:
         safe = jnp.where(there, 1 / jnp.where(there, value, 1.0), 0.0)
-        pull = k @ shape + safe * (g @ shape)
+        pull = k @ way + safe * (g @ way)
         row = factor.weight[:, None] * b
         held = -factor.weight * (dense.pinv(row.T, 1e-9) @ pull)
-        own = shape @ (stiffness @ shape) + safe * (shape @ (geometric @ shape))
-        own += 2 * held @ (equations @ shape)
-        change = own / jnp.where(there, -shape @ (g @ shape), 1.0)
-        return jnp.where(there, safe + change - jax.lax.stop_gradient(change), jnp.inf)
+        return _eigenpair(matrices, _Pair(safe, way, held), factor.scale, there, single)
 
-    modes = balance.shapes(problem, problem.start(), shapes)[:, : len(structure.layout.root)]
+    found = jax.vmap(pair)(there, single, values, ways.T)
+    modes = balance.shapes(problem, problem.start(), found.way.T)
+    modes = modes[:, : len(structure.layout.root)]
     largest = jnp.max(jnp.abs(modes[..., :3]), axis=(1, 2))
     # Else the rounding of a mode without displacements would be blown up.
-    seen = there & (largest > 1e-9 * jnp.max(jnp.abs(shapes), axis=0))
+    seen = there & (largest > 1e-9 * jnp.max(jnp.abs(found.way), axis=1))
     modes = jnp.where(
         seen[:, None, None], modes / jnp.where(seen, largest, 1.0)[:, None, None], 0.0
     )
-    return Buckling(jax.vmap(factor_of)(there, values, shapes.T), modes)
+    known = jnp.where(first.succeeded & jnp.all(jnp.isfinite(stress)), 1.0, jnp.nan)
+    return Buckling(known * jnp.where(there, found.factor, jnp.inf), known * modes)
+
+
+class _Pair(NamedTuple):
+    """(K + `factor` G) `way` + Bᵀ `held` = 0 and B `way` = 0, where `way` has the energy 1/2."""
+
+    factor: Float[Array, ""]
+    way: Float[Array, " n"]
+    held: Float[Array, " m"]
+
+
+@jax.custom_jvp
+def _eigenpair(
+    matrices: tuple[Array, Array, Array], found: _Pair, scale: Array, there: Array, single: Array
+) -> _Pair:
+    """What was found, as a function of K, G and B."""
+    return found
+
+
+@_eigenpair.defjvp
+def _(primals: tuple, tangents: tuple) -> tuple[_Pair, _Pair]:
+    (k, g, b), _, scale, there, single = primals
+    dk, dg, db = tangents[0]
+    pair = _eigenpair(*primals)
+    factor, way, held = pair
+    stiff, stress = k @ way, g @ way
+    out = dk @ way + factor * (dg @ way) + db.T @ held
+    missed = db @ way
+    amount = jnp.where(there, -way @ stress, 1.0)
+    change = jnp.where(there, (way @ out + held @ missed) / amount, 0.0)
+    # A push along the way makes definite what is singular, and keeps the energy.
+    right = -out - change * stress - stiff * (way @ (dk @ way)) / 2
+    whole = k + factor * g + jnp.outer(stiff, stiff)
+    step = linear.solve_any(whole, b, scale, jnp.concatenate([right, -missed]))
+    step = jnp.where(single | ~there, 1.0, jnp.nan) * step
+    return pair, _Pair(change, step[: len(way)], step[len(way) :])
 
 
 def _linear_stress(problem: Problem, acting: Array) -> tuple[Array, Array, Array]:

@@ -1,6 +1,7 @@
 import functools
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -218,6 +219,51 @@ def test_beam_between_balls():
     with pytest.raises(js.StructureError, match=r"beyond buckling.*between its ends") as caught:
         loaded(js.second_order, "pinned", (0, 0, -1.1 * one))
     np.testing.assert_allclose(caught.value.solution.load_factor, 1 / 1.1, rtol=1e-5)
+
+
+def test_buckling_has_second_derivatives():
+    """Factors are as 1 / L², rotations of modes that move by 1 as 1 / L."""
+
+    @jax.jit
+    def found(size, iz):
+        def both(size):
+            section = jg.fem.BeamSection(
+                STEEL, A=10.0, Iy=1e-5, Iz=iz, J=1e-5, orientation=(0, 1.0, 0)
+            )
+            nodes = size * jnp.zeros((4, 3)).at[:, 0].set(jnp.linspace(0, LENGTH, 4))
+            structure, poses = chain(nodes, turned=False, section=section)
+            load = js.NodalForce("part.tip", (-1.0, 0, 0))
+            lost = js.buckling(structure, poses, load, count=2, throw=False)
+            return lost.factors, lost.modes
+
+        (factors, modes), rates = both(size), jax.jacfwd(both)(size)
+        summed = jax.grad(lambda size: both(size)[0].sum())(size)
+        return factors, modes, rates, summed, jax.jacfwd(jax.jacfwd(lambda s: both(s)[0]))(size)
+
+    factors, modes, rates, summed, twice = found(1.0, 2e-5)
+    np.testing.assert_allclose(rates[0], -2 * factors, rtol=1e-8)
+    np.testing.assert_allclose(summed, -2 * factors.sum(), rtol=1e-8)
+    np.testing.assert_allclose(twice, 6 * factors, rtol=1e-7)
+    np.testing.assert_allclose(rates[1][..., :3], 0.0, atol=1e-7)
+    np.testing.assert_allclose(rates[1][..., 3:], -modes[..., 3:], atol=1e-7)
+    # Of equal factors the sum has a derivative, and nothing else is made up.
+    factors, _, rates, summed, twice = found(1.0, 1e-5)
+    np.testing.assert_allclose(factors[0], factors[1], rtol=1e-9)
+    np.testing.assert_allclose(summed, -2 * factors.sum(), rtol=1e-8)
+    assert np.isnan(twice).all()
+    assert np.isnan(rates[1]).any()
+
+
+def test_no_factors_of_what_has_no_linear_solution():
+    structure, poses = columns()
+
+    @jax.jit
+    def factors(force):
+        loads = [js.NodalForce(f"{k}.tip", force) for k in structure.names]
+        return js.buckling(structure, poses, loads, count=3, throw=False).factors
+
+    for number in (np.nan, np.inf):
+        assert np.isnan(factors(jnp.full(3, number))).all()
 
 
 @pytest.mark.long
