@@ -1,6 +1,19 @@
 """The command `jaxgrip`, also as `python -m jaxgrip`."""
 
-from jaxgrip import _process
+import os
+import signal
+
+
+def _leave(number: int, frame: object) -> None:
+    os.write(2, b"error: stopped before it began\n")
+    os._exit(128 + number)
+
+
+# Until `prepared` hears them: even its imports take long enough for a signal to come.
+for _number in (signal.SIGINT, signal.SIGTERM):
+    signal.signal(_number, _leave)
+
+from jaxgrip import _process  # noqa: E402
 
 
 def main() -> None:

@@ -149,7 +149,15 @@ def test_a_signal_while_it_starts(project, delay):
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert err == "error: interrupted by the user\n"
+    assert err in ("error: interrupted by the user\n", "error: stopped before it began\n")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_before_it_starts(number):
+    words = f"import os, jaxgrip.__main__; os.kill(os.getpid(), {int(number)}); print('went on')"
+    done = subprocess.run([sys.executable, "-c", words], capture_output=True, check=False)
+    assert done.returncode == 128 + number
+    assert (done.stdout, done.stderr) == (b"", b"error: stopped before it began\n")
 
 
 def test_the_reports_of_a_real_compiler_stay_away(project):
