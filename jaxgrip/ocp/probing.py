@@ -15,7 +15,7 @@ from jax.errors import (
     TracerBoolConversionError,
     TracerIntegerConversionError,
 )
-from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal
+from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, jaxpr_as_fun
 
 from jaxgrip.checks import brief
 
@@ -160,10 +160,14 @@ def _misses(
                 {own: integers(outer) for own, outer in passed.items()},
             )
         is_index = all(_is_integer(variable) for variable in step.outvars)
-        is_known = not inner and all(value is not None for value in values)
-        if is_index and is_known and not step.effects:
+        is_known = all(value is not None for value in values)
+        is_call = len(inner) == 1 and step.primitive.name in ("jit", "pjit")
+        if is_index and is_known and (is_call or not inner) and not step.effects:
             with jax.ensure_compile_time_eval():
-                out = step.primitive.bind(*values, **step.params)
+                if is_call:
+                    out = jaxpr_as_fun(inner[0])(*values)
+                else:
+                    out = step.primitive.bind(*values, **step.params)
             out = out if step.primitive.multiple_results else [out]
             known |= dict(zip(step.outvars, out, strict=True))
 
@@ -182,20 +186,21 @@ def _key(variable):
 def _beyond(step: JaxprEqn, values: list) -> Iterator[tuple[int, int]]:
     """Entries beyond those of the array from which a step takes or in which it sets some.
 
-    Only where the statement asks for no other mode. To set with `mode="drop"` looks the same as
-    with none: there some entries that are left out may be meant, but that all are, never.
+    Only where the statement asks for no other mode. To set with `mode="drop"`, and to take with
+    `mode="fill"`, looks as `.at[].set` and `jnp.take` without a mode: there some entries that are
+    left out may be meant, but that all are, never.
     """
     name, given = step.primitive.name, step.params
     shape = getattr(step.invars[0].aval, "shape", ()) if step.invars else ()
     modes = jax.lax.GatherScatterMode
     is_promised = given.get("mode") == modes.PROMISE_IN_BOUNDS
-    may_drop = name.startswith("scatter") and given["mode"] == modes.FILL_OR_DROP
+    may_drop = given.get("mode") == modes.FILL_OR_DROP
     if name in ("dynamic_slice", "dynamic_update_slice"):
         is_slice = name == "dynamic_slice"
         lengths = given["slice_sizes"] if is_slice else step.invars[1].aval.shape
         starts = values[1:] if is_slice else values[2:]
         rows = [(start, size, n) for start, size, n in zip(starts, shape, lengths, strict=True)]
-    elif name == "gather" and is_promised:
+    elif name == "gather" and (is_promised or may_drop):
         axes, lengths = given["dimension_numbers"].start_index_map, given["slice_sizes"]
         rows = [(_column(values[1], i), shape[k], lengths[k]) for i, k in enumerate(axes)]
     elif name.startswith("scatter") and (is_promised or may_drop):

@@ -75,6 +75,7 @@ def test_a_control_that_is_not_there(index, dynamics):
         lambda x, u: x[np.array([1, 2])],
         lambda x, u: x[jnp.arange(2) + 1],
         lambda x, u: x.at[2].set(u[0]),
+        lambda x, u: jnp.take(x, 2) * x,
         lambda x, u: x.at[2].set(u[0], mode="promise_in_bounds"),
         lambda x, u: jax.lax.cond(x[0] > 0.0, lambda x: x[2], lambda x: x[0], x) * x,
         lambda x, u: jax.lax.cond(True, lambda x: x[2], lambda x: x[0], x) * x,
