@@ -140,7 +140,8 @@ def test_truss_has_derivatives_and_batches_and_one_program():
     many = jax.jit(jax.vmap(lambda force: sinks(force, YOUNG, RISE)))(forces)
     alone_ = [sunk(float(force), YOUNG, RISE) for force in forces[:3]]
     np.testing.assert_allclose(many[:3], alone_, rtol=1e-8)
-    assert np.isfinite(many).all()
+    # Beyond the limit load there is no equilibrium.
+    assert np.isnan(many[3])
 
     count = js.deflected.follow._cached._cache_size
     js.second_order(*truss(), down(100.0))
