@@ -114,7 +114,7 @@ class Import(eqx.Module):
 
         They differ because the tree has every joint axis along z.
         """
-        points = numbers(f"points of link {link!r}", points)
+        points = numbers(f"The array of points of link {link!r}", points)
         if points.ndim != 2 or points.shape[1] != 3:
             raise ValueError(f"points of link {link!r} have the shape {points.shape}, not (k, 3).")
         if self.body(link) is None:
