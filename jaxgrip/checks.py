@@ -55,6 +55,14 @@ def _no_number(x: Any) -> bool:
     return hasattr(x, "dtype") and getattr(x.dtype, "kind", "K") in ("b", "c", "K", "S", "U")
 
 
+def decimal(word: str) -> float:
+    """The number that a word of a file is; `ValueError` when it is none."""
+    # Python would read 1_000 as 1000.
+    if "_" in word:
+        raise ValueError(f"{brief(word)} is no number.")
+    return float(word)
+
+
 def positive(name: str, value: Any, *allowed: tuple[int, ...], unit: str = "") -> jax.Array:
     """`numbers` all of which are above zero; the unit is for the sentence."""
     x = numbers(name, value, *allowed)
@@ -96,7 +104,8 @@ def check_times(times: Any, name: str = "times") -> jax.Array:
 def near(name: str, known: Iterable[str], otherwise: str = "there are") -> str:
     """The end of a sentence on a name that is not known: the closest of those known, or all."""
     known = list(known)
-    found = difflib.get_close_matches(name, known, n=1)
+    # Comparing long names takes for ever.
+    found = difflib.get_close_matches(name, known, n=1) if len(name) <= 100 else []
     if found:
         return f"perhaps {found[0]!r}?"
     return f"{otherwise} {listed(known)}."

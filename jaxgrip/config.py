@@ -18,12 +18,13 @@ from typing import Annotated, Any, NamedTuple, TypeVar, get_args
 
 import pydantic
 
+from jaxgrip import _files
+
 Real = Annotated[float, pydantic.Strict()]
 
 # Beyond these a file is a mistake or an attack: TOML's integers have 64 bits, and nothing that a
 # person writes is nested deeper or longer.
 DEEPEST = 50
-LARGEST = 10_000_000
 TOO_LONG = "an integer has more than 64 bits"
 # Of many mistakes the first ones help.
 MOST = 10
@@ -237,7 +238,7 @@ def experiments(root: Path) -> dict[str, str]:
     found = {}
     for file in sorted((root / "experiments").rglob("*.py")):
         try:
-            tree = ast.parse(file.read_bytes())
+            tree = ast.parse(_files.read_bytes(file, _files.LARGEST_TEXT))
         except (OSError, ValueError, SyntaxError, RecursionError, MemoryError):
             continue
         defined = {node.name for node in tree.body if hasattr(node, "name")}
@@ -322,18 +323,8 @@ def _folder(path: Path) -> Path:
 
 def _text(path: Path, name: str) -> str:
     try:
-        found = path.stat()
-        if stat.S_ISDIR(found.st_mode):
-            raise ConfigError(f"{name}: cannot be read: it is a folder.")
-        # Others, such as pipes, may have no end.
-        if not stat.S_ISREG(found.st_mode):
-            raise ConfigError(f"{name}: cannot be read: it is no file on a disk.")
-        if found.st_size > LARGEST:
-            raise ConfigError(
-                f"{name}: has {found.st_size / 1e6:.0f} MB; at most {LARGEST / 1e6:.0f} MB are "
-                "read."
-            )
-        return path.read_text(encoding="utf-8")
+        # utf-8-sig: some editors put a mark at the beginning, which is not part of the text.
+        return _files.read_bytes(path, _files.LARGEST_TEXT).decode("utf-8-sig")
     except FileNotFoundError:
         raise ConfigError(f"{name}: there is no such file{_beside(path)}.") from None
     except UnicodeDecodeError as error:
@@ -407,7 +398,7 @@ def _override(raw: dict[str, Any], override: str) -> None:
     said = f"--set {short(override)}"
     if not equals or not all(keys) or "\n" in text:
         raise ConfigError(f'{said}: must look like key.path=value, such as "a.b=0.1".')
-    if len(keys) > DEEPEST or len(text) > LARGEST:
+    if len(keys) > DEEPEST or len(text) > _files.LARGEST_TEXT:
         raise ConfigError(f"{said}: is too long or nested too deep.")
     try:
         value = tomllib.loads(f"value = {text}")["value"]

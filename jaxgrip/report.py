@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import datetime
+import errno
 import functools
 import hashlib
 import importlib.metadata
@@ -30,7 +31,7 @@ import rich.console
 import rich.status
 from rich.text import Text
 
-from jaxgrip import _process
+from jaxgrip import _files, _process
 from jaxgrip import config as configs
 
 try:
@@ -640,7 +641,7 @@ def _holds_a_run(out: Path, overwrite: bool) -> bool:
     if out.exists() and not out.is_dir():
         raise RunError(f"{where}: is a file, not a folder.")
     held = [entry.name for entry in out.iterdir()] if out.exists() else []
-    if set(held) <= {"summary.json.part"}:
+    if not held or (held == ["summary.json.part"] and _is_plain(out / held[0])):
         return False
     if not overwrite:
         raise RunError(
@@ -675,15 +676,19 @@ def _foreign(folder: Path) -> Path | None:
     was_killed = summary.error == _STOPPED
     for file in _walk(folder):
         place = file.parts[0]
-        is_draft = place == _RESERVE or place.startswith(summary.draft or "/")
-        if was_killed and is_draft:
-            continue
         there = folder / file
         known = folders if there.is_dir() else own
-        half_written = was_killed and file.suffix == ".part" and file.with_suffix("") in own
-        if there.is_symlink() or not (file in known or half_written):
+        is_draft = place == _RESERVE or place.startswith(summary.draft or "/")
+        half_written = file.suffix == ".part" and file.with_suffix("") in own
+        written = file in known or (was_killed and (is_draft or half_written))
+        if not written or not (there.is_dir() or _is_plain(there)) or there.is_symlink():
             return file
     return None
+
+
+def _is_plain(file: Path) -> bool:
+    """Whether this is a file itself: no link, and no pipe, for which one would wait."""
+    return file.is_file() and not file.is_symlink()
 
 
 def _walk(folder: Path) -> Iterator[Path]:
@@ -733,9 +738,12 @@ def _read(folder: Path) -> Summary:
     try:
         if file.is_symlink():
             raise RunError("Its summary.json is a symbolic link.")
-        return Summary.model_validate_json(file.read_bytes())
+        content = _files.read_bytes(file, _files.LARGEST_DATA)
+        return Summary.model_validate_json(content)
     except FileNotFoundError:
         raise RunError("There is no summary.json of a run in it.") from None
+    except OSError as error:
+        raise RunError(f"Its summary.json cannot be read: {error.strerror}.") from None
     except (ValueError, RecursionError):
         raise RunError("Its summary.json is not one of a run of jaxgrip.") from None
 
@@ -743,6 +751,8 @@ def _read(folder: Path) -> Summary:
 def _put(folder: Path, name: str, text: str) -> None:
     """Write a file as a whole or not at all: a reader never meets half of it."""
     draft = folder / f"{name}.part"
+    if os.path.lexists(draft) and not _is_plain(draft):
+        raise FileExistsError(errno.EEXIST, f"{configs.short(draft)} is in the way")
     try:
         draft.write_text(text, encoding="utf-8", errors="backslashreplace")
         os.replace(draft, folder / name)

@@ -234,6 +234,16 @@ def test_missing_file_names_its_neighbour(tmp_path):
         read(tmp_path / "tusk.toml")
 
 
+def test_a_mark_at_the_beginning_is_no_part_of_the_text(tmp_path):
+    assert read(_written(tmp_path, "\ufeffsteps = 1\n")) == {"steps": 1}
+
+
+def test_a_pipe_among_the_experiments_is_none(tmp_path):
+    (tmp_path / "experiments").mkdir()
+    os.mkfifo(tmp_path / "experiments" / "pipe.py")
+    assert experiments(tmp_path) == {}
+
+
 def test_malformed_toml_names_the_line(tmp_path):
     with pytest.raises(ConfigError, match=r"is not valid TOML: .*line 2"):
         read(_written(tmp_path, 'experiment = "arm"\nsteps = = 1\n'))

@@ -493,6 +493,32 @@ def test_a_half_written_summary_alone_blocks_nothing(tmp_path, settings, overwri
     assert summary(run)["status"] == "ok"
 
 
+def test_pipes_in_a_run_folder_are_not_waited_for(earlier, settings, tmp_path):
+    place = earlier / "summary.json"
+    kept = place.read_text()
+    place.unlink()
+    os.mkfifo(place)
+    with pytest.raises(report.RunError, match=r"no file on a disk\. Nothing is replaced"):
+        started(earlier, settings)
+    with pytest.raises(report.RunError, match="no file on a disk"):
+        report.write_report(earlier)
+    place.unlink()
+    place.write_text(kept)
+    (earlier / "report.md").unlink()
+    os.mkfifo(earlier / "report.md")
+    with pytest.raises(report.RunError, match=r"holds report\.md, .* nothing is replaced"):
+        started(earlier, settings)
+    os.mkfifo(earlier / "report.md.part")
+    with pytest.raises(OSError, match=r"report\.md\.part is in the way"):
+        report.write_report(earlier)
+    (tmp_path / "mine").mkdir()
+    os.mkfifo(tmp_path / "mine" / "summary.json.part")
+    for overwrite in (False, True):
+        with pytest.raises(report.RunError, match=r"--out .*mine"):
+            started(tmp_path / "mine", settings, overwrite=overwrite)
+    assert os.listdir(tmp_path / "mine") == ["summary.json.part"]
+
+
 def test_a_run_of_a_hostile_name_gets_a_folder(tmp_path, settings, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ("x" * 250, "é" * 120, "[/red]"):

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import xarray
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from jaxgrip import config, viz
 from jaxgrip.assembly import (
@@ -19,7 +19,7 @@ from jaxgrip.assembly import (
     spans,
     sweep,
 )
-from jaxgrip.config import InputPath, Real
+from jaxgrip.config import InputPath, Real, hint, short
 from jaxgrip.joints import Angle
 from jaxgrip.report import Run, RunError
 
@@ -43,6 +43,26 @@ class Config(config.Config):
             raise ValueError(f'"{plane}" is no pair of axes such as "xz"')
         return plane
 
+    @field_validator("system")
+    @classmethod
+    def _a_system(cls, system: Path) -> Path:
+        read(system)
+        return system
+
+    @model_validator(mode="after")
+    def _a_drive(self) -> "Config":
+        if self.drive is None:
+            return self
+        known = list(read(self.system).parameters)
+        if self.drive not in known:
+            raise ValueError(
+                f"drive: there is no {short(self.drive, 60)!r}{hint(self.drive, known)}; there "
+                f"are {', '.join(known) or 'none'}"
+            )
+        if self.to is None:
+            raise ValueError(f"to: is missing; the drive {self.drive!r} needs a value to go to")
+        return self
+
 
 def run(settings: Config, run: Run) -> None:
     """Assemble, report the mobility, move, draw."""
@@ -63,10 +83,11 @@ def run(settings: Config, run: Run) -> None:
     run.add("freedoms_left", report.freedoms, "1")
     for name, value in nested.system.parameters.items():
         run.add(f"drive_{name}", value, _unit(nested.system, name))
-    poses = jax.tree.map(lambda x: x[None], nested.poses)
+    poses, good = jax.tree.map(lambda x: x[None], nested.poses), settings.positions
     if settings.drive is not None:
         with run.stage(f"{settings.positions} positions"):
-            poses = _moved(settings, run, nested)
+            poses, good = _moved(settings, nested)
+        run.add("positions_reached", good, "1")
     lines = jax.vmap(lambda p: outline(nested.system, p))(poses)
     thin = jax.vmap(lambda p: spans(nested.system, p))(poses)
     thin = {f"{name} (length)" if name in lines else name: x for name, x in thin.items()}
@@ -110,6 +131,11 @@ def run(settings: Config, run: Run) -> None:
             f"The way of {settings.drive} to {settings.to:g}"
             f"{'°' if _unit(nested.system, settings.drive) == 'rad' else ' m'}.",
         )
+    if good < settings.positions:
+        raise RunError(
+            f"The way of {settings.drive!r} ends at position {good} of {settings.positions}: "
+            "beyond are a dead point or places out of reach."
+        )
 
 
 def _done(settings: Config) -> str:
@@ -121,25 +147,12 @@ def _unit(system, name: str) -> str:
     return "rad" if isinstance(joint, Angle) else "m"
 
 
-def _moved(settings: Config, run: Run, nested):
-    """Poses on the way of the drive; a sentence where it ends early."""
-    if settings.to is None:
-        raise RunError(f"to: is missing; the drive {settings.drive!r} needs a value to go to.")
+def _moved(settings: Config, nested):
+    """Poses on the way of the drive, and at how many positions it has arrived."""
     whole = assemble(nested.system, start=nested.poses)
-    try:
-        now = float(nested.system.parameters[settings.drive])
-    except KeyError:
-        known = ", ".join(nested.system.parameters) or "none"
-        raise RunError(f"drive: there is no {settings.drive!r}; there are {known}.") from None
+    now = float(nested.system.parameters[settings.drive])
     unit = _unit(nested.system, settings.drive)
     to = np.deg2rad(settings.to) if unit == "rad" else settings.to
     values = jnp.linspace(now, to, settings.positions)
     here = sweep(whole, {settings.drive: values})
-    good = int(here.succeeded.sum())
-    run.add("positions_reached", good, "1")
-    if good < settings.positions:
-        run.note(
-            f"The way of {settings.drive!r} ends at position {good} of {settings.positions}: "
-            "beyond are a dead point or places out of reach."
-        )
-    return here.poses
+    return here.poses, int(here.succeeded.sum())

@@ -172,6 +172,12 @@ class Config(config.Config):
             )
         return self
 
+    @model_validator(mode="after")
+    def _motion_is_there(self) -> "Config":
+        if self.motion_from is not None:
+            _stored(self)
+        return self
+
 
 class Motion(NamedTuple):
     """A motion of a finger: `time` (t,) [s] in equal steps, and `joints`, linear between them."""

@@ -123,6 +123,11 @@ class Config(config.Config):
     def _one_file(cls, value: object) -> object:
         return (value,) if isinstance(value, str) else value
 
+    @model_validator(mode="after")
+    def _data_of_a_servo(self) -> "Config":
+        _read(self)
+        return self
+
 
 class Motions(NamedTuple):
     """Measured motions: `names`; `time`, `duty` and `angle` of each (k,), and its `step` [s]."""

@@ -43,7 +43,7 @@ class GeneralizedMaxwell(eqx.Module):
             raise ValueError(
                 f"The springs of the branches have the shape {shape}; it must be (K,)."
             )
-        self.dampers = numbers("The dampers of the branches", dampers, shape)
+        self.dampers = numbers("The array of dampers of the branches", dampers, shape)
         self.damper = None if damper is None else positive("The parallel damper η0", damper, ())
         if concrete(self.dampers) and not np.all(np.asarray(self.dampers) > 0):
             k = int(np.argmax(np.asarray(self.dampers) <= 0))

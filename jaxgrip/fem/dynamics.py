@@ -273,7 +273,9 @@ def _check_load(load: Any, shape: tuple[int, int]) -> None:
             f"The load is a {type(load).__name__}; give Load(patterns, amount), for a constant "
             "load f of shape (n, d) Load(f[None], lambda t: jnp.ones(1))."
         )
-    numbers("The patterns of the load", load.patterns, (np.shape(load.patterns)[0], *shape))
+    numbers(
+        "The array of patterns of the load", load.patterns, (np.shape(load.patterns)[0], *shape)
+    )
 
 
 def _check_patterns(body: Reduced, load: Load) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from jaxgrip._files import LARGEST_MESH, read_bytes
 from jaxgrip.checks import brief, listed
 from jaxgrip.fem.raw_mesh import KINDS, Block, Group, RawMesh
 
@@ -50,7 +51,7 @@ def read_gmsh(path: Path) -> RawMesh:
 
     **Raises:** `ValueError` where the file is cut off, of another version, or contradicts itself.
     """
-    sections = _sections(path.read_bytes())
+    sections = _sections(read_bytes(path, LARGEST_MESH))
     if "MeshFormat" not in sections:
         raise ValueError(f"it has no section $MeshFormat; {REMEDY}")
     head, _, mark = sections["MeshFormat"].partition(b"\n")
@@ -101,6 +102,9 @@ class _Numbers:
 
     def __init__(self, content: bytes, order: str | None):
         self.order, self.at = order, 0
+        # NumPy would read 1_000 as 1000, as Python does.
+        if order is None and b"_" in content:
+            raise ValueError("a number has an underscore; the file is damaged")
         self.content = np.array(content.split(), dtype=float) if order is None else content
 
     def rows(self, count: int, *fields: tuple[str, int]) -> list[np.ndarray]:

@@ -38,7 +38,7 @@ def geometric_stiffness(body: Body, u: Float[Array, "n d"]) -> NodeMatrix:
     Source: 000a remark 3.7, linearised about u.
     """
     element, topology = body.mesh.element, body.mesh.topology
-    u = numbers("The displacements u", u, body.free.shape)
+    u = numbers("The array of displacements u", u, body.free.shape)
     local = jax.vmap(lambda x, ue: element.geometric_stiffness(x, ue, body.material))(
         body.mesh.cell_nodes, u[topology.cells]
     )
@@ -52,7 +52,7 @@ def apply_stiffness(body: Body, u: Float[Array, "n d"]) -> Float[Array, "n d"]:
     The elements are worked off in groups, so that memory stays small for large meshes.
     """
     element, topology = body.mesh.element, body.mesh.topology
-    u = numbers("The displacements u", u, body.free.shape)
+    u = numbers("The array of displacements u", u, body.free.shape)
 
     def force(cell):
         x = body.mesh.nodes[cell]

@@ -25,7 +25,7 @@ class Mesh(eqx.Module):
     topology: Topology
 
     def __init__(self, nodes, topology: Topology):
-        self.nodes = numbers("The nodes", nodes, (topology.n_nodes, 3))
+        self.nodes = numbers("The array of nodes", nodes, (topology.n_nodes, 3))
         self.topology = topology
         _check(self)
 

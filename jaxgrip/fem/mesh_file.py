@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 
+from jaxgrip._files import LARGEST_MESH, check_readable
 from jaxgrip.fem.elements import Element, Hex8, Hex27, Tet4, Tet10
 from jaxgrip.fem.gmsh_file import read_gmsh
 from jaxgrip.fem.joined import check_joined
@@ -157,9 +158,8 @@ def _fields(data: Mapping[str, Any] | None, length: int, what: str) -> dict[str,
 
 
 def _read(path: Path) -> RawMesh:
-    if not path.exists():
-        raise FileNotFoundError(f"There is no mesh file {path}.")
     try:
+        check_readable(path, LARGEST_MESH)
         if path.suffix.lower() == ".msh":
             return read_gmsh(path)
         if path.suffix.lower() == ".vtu":
@@ -167,8 +167,11 @@ def _read(path: Path) -> RawMesh:
         if path.suffix.lower() == ".inp":
             _check_abaqus(path)
         return _from_meshio(path)
+    except FileNotFoundError:
+        raise FileNotFoundError(f"There is no mesh file {path}.") from None
     except (ValueError, OSError, ElementTree.ParseError) as error:
-        reason = str(error).strip().rstrip(".") or type(error).__name__
+        said = getattr(error, "strerror", None) or str(error)
+        reason = said.strip().rstrip(".") or type(error).__name__
         raise ValueError(f"The mesh file {path} cannot be read ({reason[:LONGEST]}).") from error
 
 
@@ -206,10 +209,20 @@ def _from_meshio(path: Path) -> RawMesh:
     """The file as meshio has it, which prints and ends the program where it cannot read one."""
     import meshio
 
+    known = sorted(meshio.extension_to_filetypes)
+    if not path.name.lower().endswith(tuple(known)):
+        raise ValueError(
+            f"its ending is {path.suffix[:40]!r}; meshes are in files that end in .msh, .vtu or "
+            f"another of {', '.join(known)}"
+        )
     said = io.StringIO()
     try:
         with contextlib.redirect_stdout(said), contextlib.redirect_stderr(io.StringIO()):
             raw = meshio.read(path)
+    except ModuleNotFoundError as error:
+        raise ValueError(
+            f"files {path.suffix} need the package {error.name}: pip install {error.name}"
+        ) from None
     except (Exception, SystemExit) as error:
         heard = said.getvalue().strip().splitlines()
         raise ValueError(heard[-1] if heard else f"{type(error).__name__}: {error}") from error

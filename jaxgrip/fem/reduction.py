@@ -63,7 +63,7 @@ def reduce(
     if np.ndim(shapes) == 0:
         basis = modes(body, operator.index(shapes)).shape
     else:
-        basis = numbers("The shapes", shapes, (len(shapes), *body.free.shape))
+        basis = numbers("The array of shapes", shapes, (len(shapes), *body.free.shape))
         if concrete(basis) and np.any(np.asarray(basis)[:, ~body.free]):
             raise ValueError("A shape moves a freedom that is held; reduce a body without it held.")
     own = jnp.zeros((0, *body.free.shape)) if patterns is None else patterns

@@ -52,7 +52,7 @@ class BeamSection(eqx.Module):
         self.Iy = positive("The second moment Iy", Iy, (), unit="m^4")
         self.Iz = positive("The second moment Iz", Iz, (), unit="m^4")
         self.J = positive("The torsion constant J", J, (), unit="m^4")
-        self.shear = numbers("The shear correction factors", shear, (2,))
+        self.shear = numbers("The pair of shear correction factors", shear, (2,))
         self.orientation = numbers("The orientation of the section", orientation, (3,))
         if concrete(self.shear) and not np.all(np.asarray(self.shear) > 0):
             raise ValueError(

@@ -29,7 +29,7 @@ def strain(body: Body, u: Float[Array, "n d"]) -> Float[Array, "elements points 
     Source: 000a (3.12), (3.13).
     """
     element, topology = _solid(body), body.mesh.topology
-    u = numbers("The displacements u", u, body.free.shape)
+    u = numbers("The array of displacements u", u, body.free.shape)
     one = jax.vmap(lambda x, ue: element.strain(x, ue, body.material, element.stiffness_rule))
     return one(body.mesh.cell_nodes, u[topology.cells])
 
@@ -58,7 +58,7 @@ def at_nodes(body: Body, values: Float[Array, "elements points *rest"]) -> Float
     Source: 000a section 6, number 5; the fit: Barlow, Int. J. Numer. Meth. Eng. 10 (1976) 243.
     """
     element, topology = _solid(body), body.mesh.topology
-    matrix, values = _extrapolation(type(element)), numbers("The values", values)
+    matrix, values = _extrapolation(type(element)), numbers("The array of values", values)
     points = (len(topology.cells), len(element.stiffness_rule.points))
     if values.shape[:2] != points:
         raise ValueError(
@@ -143,7 +143,7 @@ def peak(
     **Raises:** `ValueError` for beams and for displacements of a wrong shape.
     """
     _solid(body)
-    u = numbers("The displacements u", u)
+    u = numbers("The array of displacements u", u)
     count = u.shape[0] if u.ndim == 3 else 0
     if not count or u.shape[1:] != body.free.shape:
         raise ValueError(

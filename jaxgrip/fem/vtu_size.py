@@ -10,6 +10,8 @@ from xml.etree import ElementTree
 
 import numpy as np
 
+from jaxgrip._files import LARGEST_MESH, read_bytes
+
 # A mesh of some ten million nodes; reading takes a few times as much memory.
 LARGEST = 2**30
 UNPACKERS = {
@@ -24,7 +26,7 @@ def check_vtu(path: Path) -> None:
     Compressed arrays say in their headers how large they are. Each block is unpacked up to that
     size only, so that a header cannot understate it.
     """
-    root, appended = _parse(path.read_bytes())
+    root, appended = _parse(read_bytes(path, LARGEST_MESH))
     pieces = root.findall("./UnstructuredGrid/Piece")
     if len(pieces) > 1:
         raise ValueError(

@@ -7,6 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
+from jaxgrip._files import LARGEST_DATA, read_bytes
+from jaxgrip.checks import brief, decimal
+
 # Unit: (the SI unit of its kind, factor to it).
 UNITS = {
     "s": ("s", 1.0),
@@ -44,14 +47,24 @@ def read_series(
 
     **Raises:** `ValueError`, with file, line and column, for a missing column, an unknown unit or
     one of another kind, a line too short or too long, a value that is missing, no number or not
-    finite, and for time (the first column in s or ms) that does not increase or has a gap.
+    finite, a single line of values, and for time (the first column in s or ms) that does not
+    increase or has a gap.
     """
     path = Path(path)
     try:
         # utf-8-sig: spreadsheets put a mark at the beginning, which is not part of the name.
-        rows = list(csv.reader(path.read_text(encoding="utf-8-sig").splitlines()))
-    except (OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} cannot be read: {error}.") from None
+        text = read_bytes(path, LARGEST_DATA).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"{path} cannot be read: byte {error.start} is not text in UTF-8."
+        ) from None
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {error.strerror}.") from None
+    rows, table = [], csv.reader(text.splitlines())
+    try:
+        rows.extend(table)
+    except csv.Error as error:
+        raise ValueError(f"{path}, line {table.line_num}: it cannot be read: {error}.") from None
     if not rows or not any(cell.strip() for cell in rows[0]):
         raise ValueError(f"{path}, line 1: there is no header; it must name the columns.")
     header = _header(path, rows[0])
@@ -73,6 +86,11 @@ def read_series(
     lines = [(i, row) for i, row in enumerate(rows[1:], start=2) if any(c.strip() for c in row)]
     if not lines:
         raise ValueError(f"{path}, line 2: there are no values below the header.")
+    if len(lines) == 1:
+        raise ValueError(
+            f"{path}, line {lines[0][0]}: this is the only line of values; a series has two at "
+            "least."
+        )
     for line, row in lines:
         if len(row) != len(header):
             raise ValueError(
@@ -97,13 +115,13 @@ def _header(path: Path, cells: list[str]) -> dict[str, tuple[int, str, str]]:
         if match is None or not match[1]:
             separated = " (columns are separated by commas)" if ";" in cell or "\t" in cell else ""
             raise ValueError(
-                f"{path}, line 1, column {i + 1}: {cell.strip()!r} must be a name and a unit, such "
-                f"as angle [rad]{separated}."
+                f"{path}, line 1, column {i + 1}: {brief(cell.strip())} must be a name and a "
+                f"unit, such as angle [rad]{separated}."
             )
         name, unit = match[1], match[2]
         if unit not in UNITS:
             raise ValueError(
-                f"{path}, line 1, column {name}: the unit {unit!r} is unknown; there are "
+                f"{path}, line 1, column {name}: the unit {brief(unit)} is unknown; there are "
                 f"{', '.join(UNITS)}."
             )
         if name in found:
@@ -117,9 +135,9 @@ def _number(path: Path, line: int, name: str, cell: str) -> float:
     if not cell.strip():
         raise ValueError(f"{where}: the value is missing.")
     try:
-        value = float(cell)
+        value = decimal(cell)
     except ValueError:
-        raise ValueError(f"{where}: {cell.strip()!r} is no number.") from None
+        raise ValueError(f"{where}: {brief(cell.strip())} is no number.") from None
     if not math.isfinite(value):
         raise ValueError(f"{where}: the value is {cell.strip()}; it must be finite.")
     return value

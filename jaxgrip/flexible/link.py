@@ -121,7 +121,7 @@ def elastic_link(
 
     Source: 000a section 4.3 and remark 3.7.
     """
-    phi = numbers("The shapes", shapes, (np.shape(shapes)[0], *body.free.shape))
+    phi = numbers("The array of shapes", shapes, (np.shape(shapes)[0], *body.free.shape))
     terms, matrix = inertia(body), stiffness(body)
     zero, patterns = jnp.zeros(3), -terms.patterns()
     uniform, by_place = patterns[:3], patterns[3:].reshape(3, 3, *body.free.shape)

@@ -1,5 +1,6 @@
 """A tree of bodies whose loops are closed by joints, and joints that move in a fixed ratio."""
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -102,16 +103,17 @@ class Mechanism(eqx.Module):
     def __init__(self, tree: Tree, loops: Sequence[Loop] = (), couplings: Sequence[Coupling] = ()):
         self.tree, self.loops, self.couplings = tree, tuple(loops), tuple(couplings)
         names = [part.name for part in (*self.loops, *self.couplings)]
-        for name in names:
-            if names.count(name) > 1:
+        for name, count in Counter(names).items():
+            if count > 1:
                 raise ValueError(f"Two loops or couplings are called {name!r}; names must differ.")
+        bodies, coordinates = set(tree.names), set(self.coordinates)
         for loop in self.loops:
             for body in (loop.first, loop.second):
-                if body is not None and body not in tree.names:
+                if body is not None and body not in bodies:
                     raise ValueError(f"Loop {loop.name!r} names {_unknown(body, tree.names)}")
         for coupling in self.couplings:
             for body in (coupling.leader, coupling.follower):
-                if body not in self.coordinates:
+                if body not in coordinates:
                     raise ValueError(
                         f"Coupling {coupling.name!r} names {_unknown(body, self.coordinates)}"
                     )

@@ -97,7 +97,7 @@ def follow(mechanism: Mechanism, q0: Float[Array, " n"], name: str, values: Any)
     """
     require_x64("Following a mechanism")
     check_shape("q0", q0, (mechanism.n,))
-    values = numbers("The values to follow", values)
+    values = numbers("The array of values to follow", values)
     if values.ndim != 1 or len(values) < 1:
         raise ValueError(f"values has the shape {values.shape}; it must be (k,), k at least 1.")
     index = mechanism.coordinate(name)

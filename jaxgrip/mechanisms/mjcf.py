@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxgrip import rigid
+from jaxgrip._files import LARGEST_DATA, check_readable
 from jaxgrip.joints import Ball, Fixed, Frame
 from jaxgrip.mechanisms.mechanism import Coupling, Loop, Mechanism
 from jaxgrip.mechanisms.urdf import Robot
@@ -56,10 +57,13 @@ def read_mjcf(path: str | Path) -> Robot:
             "Reading MJCF needs the package mujoco: pip install 'jaxgrip[mjcf]'."
         ) from None
     try:
+        check_readable(path, LARGEST_DATA)
         model = mujoco.MjModel.from_xml_path(str(path))
         return _robot(mujoco, model)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
+    except OSError as error:
+        raise ValueError(f"{path}: cannot be read: {error.strerror}.") from None
 
 
 def _robot(mujoco: Any, model: Any) -> Robot:

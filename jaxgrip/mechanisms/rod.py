@@ -119,7 +119,7 @@ def strut_length(strut: Strut, angles: Float[Array, "2"]) -> Float[Array, ""]:
 
 def unstressed(strut: Strut, angles: ArrayLike | Sequence) -> Strut:
     """The strut with the free length that leaves no force at theta and phi of its rod (2,)."""
-    free = strut_length(strut, numbers("The angles of a rod", angles, (2,)))
+    free = strut_length(strut, numbers("The pair of angles of a rod", angles, (2,)))
     return eqx.tree_at(lambda s: s.free_length, strut, free)
 
 

@@ -1,7 +1,6 @@
 """Mechanisms from URDF files, whose loops are described in a file beside them."""
 
 import dataclasses
-import tomllib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -9,7 +8,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 from jaxtyping import ArrayLike
 
-from jaxgrip import joints, rigid
+from jaxgrip import config, joints, rigid
 from jaxgrip.checks import brief, near, numbers
 from jaxgrip.joints import Joint
 from jaxgrip.mechanisms.mechanism import Coupling, Loop, Mechanism
@@ -50,7 +49,7 @@ def read_urdf(
 
     **Returns:** `Robot`. A coupling has the name of the joint that follows.
 
-    **Raises:** `FileNotFoundError`; `ValueError` as `rigid.read_urdf`, and naming file, loop and
+    **Raises:** `ValueError` as `rigid.read_urdf`, and naming file, loop and
     key for a loop that is incomplete, unknown or impossible.
     """
     path = Path(path)
@@ -61,7 +60,7 @@ def read_urdf(
         for m in file.mimics
     ]
     beside = path.with_suffix(".loops.toml")
-    if loops is None and beside.is_file():
+    if loops is None and beside.exists():
         loops = beside
     return Robot(Mechanism(file.tree, _loops(loops, file), couplings), file)
 
@@ -69,10 +68,7 @@ def read_urdf(
 def _loops(path: str | Path | None, file: rigid.Import) -> list[Loop]:
     if path is None:
         return []
-    try:
-        raw = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except tomllib.TOMLDecodeError as error:
-        raise ValueError(f"{path}: is not valid TOML: {error}.") from None
+    raw = config.read(Path(path))
     for key in raw:
         if key != "loop":
             raise ValueError(f"{path}: {_no('table', key, ['loop'])}")

@@ -85,7 +85,7 @@ def from_dh(rows: Sequence[DHRow], gravity: ArrayLike | Sequence[float] = GRAVIT
         turn = rotation_x(alpha)
         rotation.append(turn @ rotation_z(theta))
         translation.append(turn @ jnp.stack([a, jnp.zeros_like(d), d]))
-    return _tree(rows, rotation, translation, None, gravity)
+    return _tree(rows, _stack(rotation), _stack(translation), None, gravity)
 
 
 def from_placements(
@@ -106,59 +106,75 @@ def from_placements(
     **Raises:** `ValueError` naming the body when a number is missing, ill-shaped, not finite or
     impossible, and when the bodies do not make a tree.
     """
-    names = [body.name for body in bodies]
-    turns, rotation, translation = [], [], []
-    for body in bodies:
+    place = _places(bodies)
+    axes, rotation, translation, above = [], [], [], []
+    for i, body in enumerate(bodies):
         axis = _numbers(body, "axis", (3,))
-        r = rotation_matrix(f"rotation of body {body.name!r}", body.rotation)
-        t = _numbers(body, "translation", (3,))
         if concrete(axis) and not np.linalg.norm(axis) > 0:
             raise ValueError(f"Body {body.name!r} has a joint axis of length zero.")
-        q = aligning_z(axis)
-        if body.parent in names[: len(turns)]:
-            parent = turns[names.index(body.parent)]
-            r, t = parent.T @ r, parent.T @ t
-        turns.append(q)
-        rotation.append(r @ q)
-        translation.append(t)
+        axes.append(axis)
+        rotation.append(rotation_matrix(f"rotation of body {body.name!r}", body.rotation))
+        translation.append(_numbers(body, "translation", (3,)))
+        # A parent that comes later is refused with the tree.
+        parent = place.get(body.parent, -1)
+        above.append(parent if parent < i else -1)
+    if not bodies:
+        return _tree(bodies, rotation, translation, None, gravity)
+    turns = jax.vmap(aligning_z)(_stack(axes))
+    parents = jnp.concatenate([jnp.eye(3, dtype=turns.dtype)[None], turns])[np.array(above) + 1]
+    rotation = jnp.einsum("bji,bjk,bkl->bil", parents, _stack(rotation), turns)
+    translation = jnp.einsum("bji,bj->bi", parents, _stack(translation))
     return _tree(bodies, rotation, translation, turns, gravity)
 
 
 def _tree(
     bodies: Sequence[DHRow] | Sequence[Placement],
-    rotation: list,
-    translation: list,
-    turns: list | None,
+    rotation: Any,
+    translation: Any,
+    turns: jax.Array | None,
     gravity: ArrayLike | Sequence[float],
 ) -> Tree:
     names = tuple(body.name for body in bodies)
+    place = _places(bodies)
     for body in bodies:
-        if body.parent is not None and body.parent not in names:
+        if body.parent is not None and body.parent not in place:
             raise ValueError(
                 f"Body {body.name!r} has the parent {body.parent!r}, which is no body; "
                 "None is the base."
             )
-    parents = tuple(-1 if b.parent is None else names.index(b.parent) for b in bodies)
+    parents = tuple(-1 if b.parent is None else place[b.parent] for b in bodies)
     joint_types = tuple(body.joint for body in bodies)
     check_topology(parents, joint_types, names)
     mass = [_mass(body) for body in bodies]
     _check_carried(names, parents, joint_types, mass)
-    com = [_numbers(body, "com", (3,)) for body in bodies]
-    inertia = [_inertia(body, m) for body, m in zip(bodies, mass, strict=True)]
+    com = _stack([_numbers(body, "com", (3,)) for body in bodies])
+    inertia = _stack([_inertia(body, m) for body, m in zip(bodies, mass, strict=True)])
     if turns is not None:
-        com = [q.T @ c for q, c in zip(turns, com, strict=True)]
-        inertia = [q.T @ i @ q for q, i in zip(turns, inertia, strict=True)]
+        com = jnp.einsum("bji,bj->bi", turns, com)
+        inertia = jnp.einsum("bji,bjk,bkl->bil", turns, inertia, turns)
     return Tree(
         parents=parents,
         joint_types=joint_types,
         names=names,
-        rotation=jnp.stack(rotation),
-        translation=jnp.stack(translation),
-        mass=jnp.stack(mass),
-        com=jnp.stack(com),
-        inertia=jnp.stack(inertia),
+        rotation=rotation,
+        translation=translation,
+        mass=_stack(mass),
+        com=com,
+        inertia=inertia,
         gravity=numbers("gravity of the tree", gravity, (3,)),
     )
+
+
+def _places(bodies: Sequence[DHRow] | Sequence[Placement]) -> dict[str, int]:
+    return {body.name: i for i, body in reversed(list(enumerate(bodies)))}
+
+
+def _stack(arrays: list[jax.Array]) -> jax.Array:
+    """Arrays on top of each other: by NumPy where it can, as JAX compiles for every count."""
+    if all(map(concrete, arrays)):
+        # That there is none, `check_topology` says.
+        return jnp.asarray(np.stack(arrays) if arrays else ())
+    return jnp.stack(arrays)
 
 
 def _numbers(body: DHRow | Placement, key: str, *allowed: tuple[int, ...]) -> jax.Array:

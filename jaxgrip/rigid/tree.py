@@ -85,9 +85,11 @@ def check_topology(
         )
     if not names:
         raise ValueError("A tree needs at least one body.")
+    seen: set[str] = set()
     for i, (parent, kind, name) in enumerate(zip(parents, joint_types, names, strict=True)):
-        if name in names[:i]:
+        if name in seen:
             raise ValueError(f"Two bodies are called {name!r}; names must differ.")
+        seen.add(name)
         if kind not in JOINT_TYPES:
             raise ValueError(
                 f"Body {name!r} has the unknown joint type {kind!r}; allowed are "

@@ -8,11 +8,13 @@ from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
-from jaxgrip.checks import brief, near, numbers
+from jaxgrip._files import LARGEST_DATA, read_bytes
+from jaxgrip.checks import brief, decimal, listed, near, numbers
 from jaxgrip.rigid.builders import GRAVITY, Placement, from_placements
 from jaxgrip.rigid.tree import Tree
 from jaxgrip.spatial.rotations import aligning_z
@@ -23,6 +25,7 @@ KINDS = {
     "prismatic": "prismatic",
     "fixed": "fixed",
 }
+MOST = 10_000
 # By the tag around them: what is read, with its attributes, and what is known but not used.
 READ = {
     "robot": {"link": {"name"}, "joint": {"name", "type"}},
@@ -111,7 +114,7 @@ class Import(eqx.Module):
 
         They differ because the tree has every joint axis along z.
         """
-        points = numbers(f"points of link {link!r}", points)
+        points = numbers(f"The array of points of link {link!r}", points)
         if points.ndim != 2 or points.shape[1] != 3:
             raise ValueError(f"points of link {link!r} have the shape {points.shape}, not (k, 3).")
         if self.body(link) is None:
@@ -127,9 +130,9 @@ def read_urdf(path: str | Path, *, gravity: ArrayLike | Sequence[float] = GRAVIT
 
     **Returns:** `Import`. A link without `inertial` is a body without mass.
 
-    **Raises:** `FileNotFoundError`; `ValueError` that names file, link or joint, and tag, for
-    anything missing, ill-formed or impossible, joints that are floating, planar or ball, links
-    that make no tree, and macros that are not expanded.
+    **Raises:** `ValueError` that names file, link or joint, and tag, for anything missing,
+    ill-formed or impossible, joints that are floating, planar or ball, links that make no tree,
+    more than 10,000 joints, and macros that are not expanded.
 
     Source: https://wiki.ros.org/urdf/XML.
     """
@@ -137,6 +140,9 @@ def read_urdf(path: str | Path, *, gravity: ArrayLike | Sequence[float] = GRAVIT
     reader = _Reader(path)
     robot = _root(path)
     reader.look(robot, "robot", f"the robot {robot.get('name', '')!r}")
+    count = len(robot.findall("joint"))
+    if count > MOST:
+        raise ValueError(f"{path}: has {count:,} joints; at most {MOST:,} are read.")
     links = reader.named(robot, "link")
     joints = reader.named(robot, "joint")
     order, base = _order(path, links, joints)
@@ -188,7 +194,7 @@ def read_urdf(path: str | Path, *, gravity: ArrayLike | Sequence[float] = GRAVIT
         tree,
         *map(jnp.asarray, columns),
         tuple(mimics),
-        axes=jnp.stack([aligning_z(jnp.asarray(b.axis)) for b in bodies]),
+        axes=jax.vmap(aligning_z)(jnp.array([b.axis for b in bodies], float)),
         origin=jnp.zeros((len(bodies), 3)),
         joints=names,
         base=base,
@@ -296,7 +302,7 @@ class _Reader:
 
     def _floats(self, value: str, where: str, tag: str, name: str, count: int) -> tuple:
         try:
-            found = tuple(float(x) for x in value.split())
+            found = tuple(map(decimal, value.split()))
         except ValueError:
             found = ()
         if len(found) != count or not np.all(np.isfinite(found)):
@@ -317,7 +323,7 @@ class _Reader:
 def _root(path: Path) -> Element:
     try:
         # Bytes, since the file itself says its encoding.
-        robot = ElementTree.fromstring(path.read_bytes())
+        robot = ElementTree.fromstring(read_bytes(path, LARGEST_DATA))
     except OSError as error:
         raise ValueError(f"{path}: cannot be read: {error.strerror}.") from None
     except ElementTree.ParseError as error:
@@ -359,7 +365,7 @@ def _order(
         below[ends["parent"]].append(name)
     bases = [name for name in links if name not in above]
     if len(bases) != 1:
-        what = f"has the bases {', '.join(bases)}" if bases else "has no base"
+        what = f"has the bases {listed(bases)}" if bases else "has no base"
         raise ValueError(f"{path}: {what}; all links but one must be the child of a joint.")
     order: list[str] = []
     waiting = list(reversed(below[bases[0]]))
@@ -367,9 +373,11 @@ def _order(
         name = waiting.pop()
         order.append(name)
         waiting.extend(reversed(below[joints[name].find("child").get("link")]))
-    lost = [name for name in joints if name not in order]
+    lost = joints.keys() - set(order)
     if lost:
-        raise ValueError(f"{path}: the joints {', '.join(lost)} hang on each other, not on a base.")
+        raise ValueError(
+            f"{path}: the joints {listed(sorted(lost))} hang on each other, not on a base."
+        )
     if not order:
         raise ValueError(f"{path}: has no joint; the base {bases[0]!r} stands on the ground.")
     return order, bases[0]
@@ -449,12 +457,15 @@ def _mimic(reader: _Reader, name: str, joint: Element, where: str, names: Iterab
 
 
 def _check_circles(path: Path, leaders: dict[str, str]) -> None:
+    done: set[str] = set()
     for name in leaders:
-        way = [name]
-        while way[-1] in leaders and way.count(way[-1]) == 1:
-            way.append(leaders[way[-1]])
-        if way.count(way[-1]) > 1:
-            circle = ", ".join(repr(x) for x in way[way.index(way[-1]) : -1])
+        way: dict[str, int] = {}
+        while name in leaders and name not in done and name not in way:
+            way[name] = len(way)
+            name = leaders[name]
+        done |= way.keys()
+        if name in way:
+            circle = listed(map(repr, list(way)[way[name] :]))
             raise ValueError(f"{path}: the joints {circle} mimic each other in a circle.")
 
 

@@ -320,7 +320,7 @@ def test_lanes_of_parameters(gear):
         ((1.0, (1.0, 2.0), (1.0,)), r"has the shape \(1,\); it must be \(2,\)"),
         ((1.0, 2.0, 1.0), r"have the shape \(\); it must be \(K,\)"),
         ((np.nan,), "The spring E0 is not finite: nan"),
-        ((1.0, (1.0,), (np.nan,)), "The dampers of the branches is not finite"),
+        ((1.0, (1.0,), (np.nan,)), "The array of dampers of the branches is not finite"),
         ((1.0, (), (), -1.0), "The parallel damper η0 is -1; it must be positive."),
         ((0.0,), "The element has neither a spring nor a damper."),
     ],

@@ -152,15 +152,13 @@ def test_bad_configurations_get_a_sentence(given, sentence):
 
 
 def test_a_folder_without_the_motion_is_named(tmp_path):
-    settings = _config(motion_from=str(tmp_path))
     with pytest.raises(ConfigError, match=r"there is no .*results\.zarr"):
-        elastic._motion(settings, None, jg.models.gripper_finger("A"))
+        _config(motion_from=str(tmp_path))
 
 
 def test_arrays_that_unpack_to_more_than_a_motion(tmp_path):
     """A store of a few hundred bytes may say that it holds gigabytes."""
-    settings = _config(motion_from=str(tmp_path))
     group = zarr.open_group(tmp_path / "results.zarr", mode="w").create_group("rates_A")
     group.create_array("time", shape=(10**11,), dtype="f8", dimension_names=["time"], chunks=10**7)
     with pytest.raises(ConfigError, match=r"would unpack to 8e\+11 bytes; a motion has at most"):
-        elastic._motion(settings, None, jg.models.gripper_finger("A"))
+        _config(motion_from=str(tmp_path))

@@ -169,9 +169,8 @@ HEADER = "time [s],duty [-],angle [deg]\n"
     ],
 )
 def test_bad_files_get_a_sentence(tmp_path, text, sentence):
-    given = settings(tmp_path, csv(tmp_path, text))
-    with pytest.raises(ValueError, match=sentence):
-        fit.run(given, report.Run(tmp_path, given))
+    with pytest.raises(config.ConfigError, match=sentence):
+        settings(tmp_path, csv(tmp_path, text))
 
 
 @pytest.mark.parametrize(

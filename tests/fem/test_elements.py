@@ -229,6 +229,8 @@ def test_inverted_and_degenerate_elements_are_named():
     twin[3] = twin[2]
     with pytest.raises(ValueError, match="Element 0 is degenerate: its nodes"):
         jg.fem.mesh(twin, [[0, 1, 2, 3]], jg.fem.Tet4())
+    with pytest.raises(ValueError, match=r"^The array of nodes is not finite: \[\["):
+        jg.fem.mesh(twin * np.nan, [[0, 1, 2, 3]], jg.fem.Tet4())
     with pytest.raises(ValueError, match="Cells of Tet4 need 4 nodes each"):
         jg.fem.mesh(twin, [[0, 1, 2]], jg.fem.Tet4())
     with pytest.raises(ValueError, match="Element 0 uses a node that is not there"):

@@ -1,5 +1,7 @@
 import base64
+import os
 import struct
+import sys
 import zlib
 from pathlib import Path
 from xml.etree import ElementTree
@@ -130,9 +132,30 @@ def test_files_that_are_none(tmp_path, capsys):
     with pytest.raises(ValueError, match=r"broken\.msh cannot be read"):
         jg.fem.read_mesh(tmp_path / "broken.msh")
     (tmp_path / "part.step").write_text("solid")
-    with pytest.raises(ValueError, match=r"part\.step cannot be read"):
+    with pytest.raises(ValueError, match=r"part\.step cannot be read \(its ending is '\.step'"):
         jg.fem.read_mesh(tmp_path / "part.step")
+    with pytest.raises(ValueError, match=r"cannot be read \(it is a folder\)"):
+        jg.fem.read_mesh(tmp_path)
+    for ending in ("msh", "vtu", "inp", "vtk"):
+        os.mkfifo(tmp_path / f"pipe.{ending}")
+        with pytest.raises(ValueError, match=r"cannot be read \(it is no file on a disk"):
+            jg.fem.read_mesh(tmp_path / f"pipe.{ending}")
+    with pytest.raises(ValueError, match=r"cannot be read \(it is no file on a disk"):
+        jg.fem.read_mesh("/dev/zero")
+    underscored = (DATA / "hex8_41.msh").read_text().replace("$Nodes\n", "$Nodes\n1_", 1)
+    (tmp_path / "broken.msh").write_text(underscored)
+    with pytest.raises(ValueError, match="a number has an underscore"):
+        jg.fem.read_mesh(tmp_path / "broken.msh")
     assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("ending", ["med", "exo"])
+def test_missing_packages_are_named(ending, tmp_path, monkeypatch):
+    package = {"med": "h5py", "exo": "netCDF4"}[ending]
+    monkeypatch.setitem(sys.modules, package, None)
+    (tmp_path / f"part.{ending}").write_text("solid")
+    with pytest.raises(ValueError, match=f"files .{ending} need the package {package}: pip"):
+        jg.fem.read_mesh(tmp_path / f"part.{ending}")
 
 
 def test_surface_that_is_no_face(tmp_path):

@@ -1,3 +1,4 @@
+import os
 import re
 
 import numpy as np
@@ -44,6 +45,9 @@ def test_units_become_si(tmp_path):
         ("10,90", "10,", "line 3, column angle: the value is missing"),
         ("10,90", "10,nan", "line 3, column angle: the value is nan; it must be finite"),
         ("10,90", "10,9O", "line 3, column angle: '9O' is no number"),
+        ("10,90", "10,1_000", "line 3, column angle: '1_000' is no number"),
+        ("10,90", "10," + "9" * 200_000, "line 3: it cannot be read: field larger than field"),
+        (GOOD[GOOD.index("10,90") :], "", "line 2: this is the only line of values"),
         ("20,180", "10,180", "line 4, column time: time must increase, but 0.01 s follows 0.01 s"),
         ("20,180", "40,180", "line 4, column time: time advances by 0.03 s, usually by 0.01 s"),
     ],
@@ -63,6 +67,13 @@ def test_gaps_may_be_allowed(tmp_path):
 def test_degrees_are_not_given_out(tmp_path):
     with pytest.raises(ValueError, match="series are given in SI units, here in rad"):
         read_series(written(tmp_path, GOOD), {"angle": "deg"})
+
+
+def test_pipes_and_devices_are_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe.csv")
+    for path in (tmp_path / "pipe.csv", "/dev/zero"):
+        with pytest.raises(ValueError, match="cannot be read: it is no file on a disk"):
+            read_series(path)
 
 
 def test_a_missing_file_is_named(tmp_path):

@@ -142,7 +142,7 @@ def test_bad_input(finger):
         jg.flexible.FlexibleTree(finger.tree, {"link2": heavy})
     with pytest.raises(ValueError, match=r"no face called 'tip'"):
         jg.flexible.elastic_link(body, jnp.zeros((1, *body.free.shape)), ("tip",))
-    with pytest.raises(ValueError, match=r"The shapes has the shape"):
+    with pytest.raises(ValueError, match=r"The array of shapes has the shape"):
         jg.flexible.elastic_link(body, jnp.zeros((1, 3, 3)))
     loose = jg.fem.Body(body.mesh, body.material)
     with pytest.raises(ValueError, match="leave 6 rigid motions"):

@@ -1,5 +1,6 @@
 """MJCF files: against MuJoCo itself."""
 
+import os
 import sys
 
 import jax
@@ -161,3 +162,10 @@ def test_without_mujoco(monkeypatch):
     monkeypatch.setitem(sys.modules, "mujoco", None)
     with pytest.raises(ImportError, match="needs the package mujoco: pip install"):
         jg.mechanisms.read_mjcf("robot.xml")
+
+
+def test_pipes_and_devices_are_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe.xml")
+    for path in (tmp_path / "pipe.xml", "/dev/zero"):
+        with pytest.raises(ValueError, match="cannot be read: it is no file on a disk"):
+            jg.mechanisms.read_mjcf(path)

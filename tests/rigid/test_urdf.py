@@ -1,5 +1,7 @@
 """URDF files: against Pinocchio (tests/reference/urdf_pinocchio.py), and what they may not be."""
 
+import os
+import time
 from pathlib import Path
 
 import jax
@@ -118,6 +120,7 @@ def test_the_inertia_of_a_base_without_mass_is_named(tmp_path):
         ('damping="0.4"', 'damping="-1"', "joint 'shoulder': 'damping' is -1; it must not be neg"),
         ('xyz="0.1 0.2 0.3"', 'xyz="0.1 0.2"', "joint 'shoulder': 'xyz' of <origin> is '0.1 0.2'"),
         ('value="2.5"', 'value="heavy"', "link 'upper': 'value' of <mass> is 'heavy'; it must be"),
+        ('value="2.5"', 'value="1_000"', "link 'upper': 'value' of <mass> is '1_000'; it must"),
         ('value="2.5"', 'value="-1"', "mass of body 'upper' is -1 kg"),
         ('value="2.5"', "", "link 'upper': <mass> needs 'value'"),
         ('ixy="0.001"', "", "link 'upper': <inertia> needs 'ixy'"),
@@ -171,6 +174,48 @@ def test_encodings_and_comments_of_files(tmp_path):
         path = tmp_path / "arm.urdf"
         path.write_bytes(f'<?xml version="1.0" encoding="{encoding}"?>{body}'.encode(encoding))
         assert jg.rigid.read_urdf(path).joints == ARM.joints
+
+
+def _chain(path, count):
+    """Bars of 1 kg and 1 m whose joints turn about y, each but the first like the one before."""
+    inertia = '<inertia ixx="1" ixy="0" ixz="0" iyy="1" iyz="0" izz="1"/>'
+    mimic = '<mimic joint="j{}"/>'
+    links = [
+        f'<link name="l{i}"><inertial><mass value="1"/>{inertia}</inertial></link>'
+        f'<joint name="j{i}" type="continuous"><parent link="l{i - 1}"/><child link="l{i}"/>'
+        f'<origin xyz="1 0 0"/><axis xyz="0 1 0"/>'
+        f"{mimic.format(i - 1) if i > 1 else ''}</joint>"
+        for i in range(1, count + 1)
+    ]
+    path.write_text(f'<robot name="chain"><link name="l0"/>{"".join(links)}</robot>')
+    return path
+
+
+def test_long_chains_take_seconds(tmp_path):
+    start = time.perf_counter()
+    read = jg.rigid.read_urdf(_chain(tmp_path / "long.urdf", 3000))
+    assert time.perf_counter() - start < 20.0
+    assert (read.tree.n, len(read.mimics)) == (3000, 2999)
+    # All frames have y along their z axis; the origins are a metre apart along the link's x.
+    np.testing.assert_allclose(read.axes[:, :, 2], np.tile([0, 1, 0], (3000, 1)), atol=1e-15)
+    along = np.einsum("bij,bj->bi", read.axes[:-1], read.tree.translation[1:])
+    np.testing.assert_allclose(along, np.tile([1.0, 0, 0], (2999, 1)), rtol=0, atol=1e-15)
+    with pytest.raises(ValueError, match=r"has 10,001 joints; at most 10,000 are read"):
+        jg.rigid.read_urdf(_chain(tmp_path / "longer.urdf", 10_001))
+
+
+def test_pipes_and_devices_are_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", "/dev/zero"):
+        with pytest.raises(ValueError, match="cannot be read: it is no file on a disk"):
+            jg.rigid.read_urdf(path)
+        with pytest.raises(ValueError, match="cannot be read: it is no file on a disk"):
+            jg.mechanisms.read_urdf(PATH, loops=path)
+    arm = tmp_path / "arm.urdf"
+    arm.write_text(PATH.read_text())
+    os.mkfifo(tmp_path / "arm.loops.toml")
+    with pytest.raises(ValueError, match=r"arm\.loops\.toml: cannot be read: it is no file"):
+        jg.mechanisms.read_urdf(arm)
 
 
 def test_no_file():

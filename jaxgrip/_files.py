@@ -1,0 +1,48 @@
+"""Files that a person names: never waited for, and of bounded size."""
+
+import errno
+import os
+import stat
+from pathlib import Path
+
+# Beyond this a text that a person writes is a mistake or an attack, and measurements or a
+# description of a robot are.
+LARGEST_TEXT = 10_000_000
+LARGEST_DATA = 1_000_000_000
+# Some ten million nodes as text.
+LARGEST_MESH = 4_000_000_000
+
+
+def check_readable(path: str | Path, largest: int) -> None:
+    """Raise `OSError`, whose `strerror` is for people, unless this is a file that has an end.
+
+    **Arguments:** `path`; `largest`, bytes. Pipes and devices, which may have no end or never
+    begin, are refused, also where a link leads to one.
+    """
+    try:
+        found = os.stat(path)
+    except ValueError:
+        raise OSError(errno.EINVAL, "its name is not one of a file", str(path)) from None
+    if stat.S_ISDIR(found.st_mode):
+        raise OSError(errno.EISDIR, "it is a folder", str(path))
+    if not stat.S_ISREG(found.st_mode):
+        raise OSError(errno.EINVAL, "it is no file on a disk", str(path))
+    if found.st_size > largest:
+        raise _too_large(path, f"{found.st_size / 1e6:.0f} MB", largest)
+
+
+def read_bytes(path: str | Path, largest: int) -> bytes:
+    """Content of a file that `check_readable` lets pass; raises `OSError` as that does."""
+    check_readable(path, largest)
+    with open(path, "rb") as file:
+        # Files of the system have no size before they are read.
+        content = file.read(largest + 1)
+    if len(content) > largest:
+        raise _too_large(path, "more", largest)
+    return content
+
+
+def _too_large(path: str | Path, size: str, largest: int) -> OSError:
+    return OSError(
+        errno.EFBIG, f"it has {size}, and at most {largest / 1e6:.0f} MB are read", str(path)
+    )
