@@ -125,6 +125,7 @@ def simulate(
 
     Source: 004 section 4, the continuous model, and section 8.2.
     """
+    require_x64("A simulation with error control")
     times = increasing(times)
     driven, start = prepare(plant, servo, q0, qd0, state, joints, supply)
     check_function("command", command, start[2].speed.shape, t=times[0], q=start[0], qd=start[1])

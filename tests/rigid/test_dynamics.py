@@ -1,6 +1,7 @@
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import jaxtyping
 import numpy as np
 import pytest
 from jax.test_util import check_grads
@@ -321,6 +322,7 @@ def test_single_precision_stays_single(size):
     assert all(a.dtype == jnp.float32 for a in expansion)
 
 
+@pytest.mark.usefixtures("unchecked")
 def test_wrong_shapes_are_named():
     tree = random_tree(9, 3)
     right, long = jnp.zeros(3), jnp.zeros(4)
@@ -332,6 +334,12 @@ def test_wrong_shapes_are_named():
         jg.rigid.forward_dynamics(tree, right, right, long)
     with pytest.raises(ValueError, match=r"external has the shape \(4, 6\); it must be \(3, 6\)"):
         jg.rigid.rnea(tree, right, right, right, jnp.zeros((4, 6)))
+
+
+@pytest.fixture
+def unchecked(monkeypatch):
+    """As users call: without the check of annotations at run time that tests have."""
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
 
 
 STATE_FUNCTIONS = [
@@ -352,6 +360,7 @@ STATE_FUNCTIONS = [
 ]
 
 
+@pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize(("name", "count"), STATE_FUNCTIONS)
 @pytest.mark.parametrize("size", [2, 8])
 def test_whole_numbers_and_other_precisions(name, count, size):
@@ -366,9 +375,10 @@ def test_whole_numbers_and_other_precisions(name, count, size):
     ):
         jax.eval_shape(function, tree, *[mixed] * count)
     with pytest.raises(ValueError, match=r"^\w+ is of complex128; it must be of float64"):
-        jax.eval_shape(function, tree, *[jnp.ones(n) * 1j] * count)
+        jax.eval_shape(function, tree, *[jnp.ones(n, complex)] * count)
 
 
+@pytest.mark.usefixtures("unchecked")
 def test_whole_numbers_have_the_values_of_floats():
     """A pendulum of 2 kg at 0.5 m that stands out level: g m r under no torque, inertia m r^2."""
     inertia = (0.0, 0.0, 0.0)
@@ -396,6 +406,7 @@ def test_whole_numbers_have_the_values_of_floats():
         (((3,),) * 3, r"^q has the shape \(3,\); it must be \(3, batch\), one state a column"),
     ],
 )
+@pytest.mark.usefixtures("unchecked")
 def test_shapes_of_many_states(shapes, sentence):
     tree = jg.models.gripper_finger("A").tree
     with pytest.raises(ValueError, match=sentence):
