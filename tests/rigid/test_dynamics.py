@@ -380,15 +380,15 @@ def test_whole_numbers_and_other_precisions(name, count, size):
 
 @pytest.mark.usefixtures("unchecked")
 def test_whole_numbers_have_the_values_of_floats():
-    """A pendulum of 2 kg at 0.5 m that stands out level: g m r under no torque, inertia m r^2."""
-    inertia = (0.0, 0.0, 0.0)
+    """A level pendulum of 2 kg at 0.5 m: moment of gravity m g r = 10, inertia m r^2 + 0.5 = 1."""
+    inertia = (0.5, 0.5, 0.5)
     rod = jg.rigid.Placement("rod", None, (0.0, 0.0, 0.0), 2.0, (0.5, 0.0, 0.0), inertia)
     tree = jg.rigid.from_placements([rod], gravity=(0.0, -10.0, 0.0))
     zero = jnp.zeros(1, int)
-    np.testing.assert_allclose(jg.rigid.forward_dynamics(tree, zero, zero, zero), [-20.0])
-    np.testing.assert_allclose(jg.rigid.forward_dynamics(tree, [0], [0], [0]), [-20.0])
+    np.testing.assert_allclose(jg.rigid.forward_dynamics(tree, zero, zero, zero), [-10.0])
+    np.testing.assert_allclose(jg.rigid.forward_dynamics(tree, [0], [0], [0]), [-10.0])
     many = jg.rigid.forward_dynamics_derivatives(tree, *[zero[None]] * 3)
-    np.testing.assert_allclose(many[2], [[[2.0]]])
+    np.testing.assert_allclose(many[2], [[[1.0]]])
     load = jg.rigid.point_load(tree, "rod", [0, 1, 0], None, [1, 0, 0])
     np.testing.assert_allclose(load, [[0.0, 1.0, 0.0, 0.0, 0.0, 1.0]])
     np.testing.assert_allclose(jg.rigid.body_point(tree, zero, "rod", [1, 0, 0]), [1.0, 0.0, 0.0])
