@@ -57,12 +57,10 @@ class Joint(NamedTuple):
 def given(tree: Tree, **values: Any) -> tuple[Array, ...]:
     """Arguments (n,) of a public function, in the tree's precision, or a sentence on one of them.
 
-    Every public function begins with it; rates that are None stay so.
+    Every public function begins with it.
     """
     dtype = precision(tree)
-    return tuple(
-        None if x is None else real(name, x, dtype, (tree.n,)) for name, x in values.items()
-    )
+    return tuple(real(name, x, dtype, (tree.n,)) for name, x in values.items())
 
 
 def precision(tree: Tree) -> np.dtype:
