@@ -1,8 +1,9 @@
 """Checks of what comes from outside, each with one sentence for an answer."""
 
 import difflib
+import inspect
 import reprlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import jax
@@ -36,6 +37,54 @@ def numbers(name: str, value: Any, *allowed: tuple[int, ...]) -> jax.Array:
     if concrete(x) and not np.all(np.isfinite(x)):
         raise ValueError(f"{name} is not finite: {first(x, ~np.isfinite(x))}.")
     return x
+
+
+def real(name: str, value: Any, dtype: Any, *allowed: tuple[int, ...]) -> jax.Array:
+    """The value as an array of the float `dtype` of a model; whole numbers are converted.
+
+    For the arguments of compiled functions: where `value` has the dtype, nothing is computed, and
+    numbers are not looked at.
+
+    **Raises:** `ValueError` for what is no number, for floats of another precision and, where
+    shapes are given, for another shape.
+    """
+    x = value if isinstance(value, jax.Array) else _floats(name, value).astype(dtype)
+    if allowed:
+        check_shape(name, x, *allowed)
+    if jnp.issubdtype(x.dtype, jnp.integer):
+        return x.astype(dtype)
+    if x.dtype != dtype:
+        raise ValueError(f"{name} is of {x.dtype}; it must be of {np.dtype(dtype)}, as the model.")
+    return x
+
+
+def check_function(name: str, function: Any, shape: tuple[int, ...], **arguments: Any) -> None:
+    """Raise `ValueError` unless a user's function of these arguments gives an array of the shape.
+
+    The arguments are those it will be called with, in their order. It is traced, not computed.
+    """
+    wanted = f"it must be a function of ({', '.join(arguments)}) that returns an array {shape}"
+    if not callable(function):
+        raise ValueError(f"The {name} is no function but {brief(function)}; {wanted}.")
+    if not _takes(function, len(arguments)):
+        takes = inspect.signature(function)
+        raise ValueError(f"The {name} is a function of {takes}; {wanted}.")
+    result = f"The result of the {name}"
+    found = jax.eval_shape(lambda *x: _floats(result, function(*x)), *arguments.values())
+    check_shape(result, found, shape)
+
+
+def _takes(function: Callable[..., Any], count: int) -> bool:
+    """Whether a function can be called with so many arguments, as far as it tells."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return True
+    try:
+        signature.bind(*range(count))
+    except TypeError:
+        return False
+    return True
 
 
 def _floats(name: str, value: Any) -> jax.Array:

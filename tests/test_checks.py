@@ -103,3 +103,10 @@ ANYTHING = {
     *("value", "start", "each", "joint", "element", "section", "load", "loads", "ends", "group"),
     *("frame", "tie", "held", "how", "count", "leaf", "scale", "method", "scheme", "mode", "form"),
 }
+
+
+@pytest.mark.parametrize("value", [0.0, np.zeros(3), None, "sin"])
+def test_what_is_no_function(value):
+    wanted = r"The torque is no function but .*; it must be a function of \(t, q\) that returns an"
+    with pytest.raises(ValueError, match=wanted):
+        checks.check_function("torque", value, (3,), t=jnp.zeros(()), q=jnp.zeros(3))

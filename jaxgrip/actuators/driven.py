@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 
 from jaxgrip.actuators.servo import Servo, ServoState
 from jaxgrip.actuators.supply import Supply
-from jaxgrip.checks import check_shape, concrete, numbers
+from jaxgrip.checks import check_function, concrete, numbers
 
 
 class Motion(NamedTuple):
@@ -55,9 +55,7 @@ class Driven(eqx.Module):
         """Accelerations of the plant (n,) under torques (m,) of the servos [N m]."""
         if self.joints is not None:
             torque = jnp.zeros_like(q).at[np.array(self.joints)].set(torque)
-        acceleration = self.plant(q, qd, torque)
-        check_shape("The result of the plant", acceleration, q.shape)
-        return acceleration
+        return jnp.asarray(self.plant(q, qd, torque), q.dtype)
 
     def rates(self, duty: Array, q: Array, qd: Array, state: ServoState) -> tuple:
         """Rates of coordinates, their rates, and the servos' states."""
@@ -109,6 +107,7 @@ def prepare(
     if not given:
         servo = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (count, *leaf.shape)), servo)
     qd0 = jnp.zeros_like(q0) if qd0 is None else numbers("qd0", qd0, (n,))
+    check_function("plant", plant, (n,), q=q0, qd=qd0, tau=jnp.zeros_like(q0))
     if (supply is None) != (servo.motor is None):
         raise ValueError("Servos with a motor need a supply, and a supply servos with a motor.")
     driven = Driven(plant, servo, supply, joints)

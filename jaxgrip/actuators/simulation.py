@@ -14,7 +14,7 @@ from jaxtyping import Array, ArrayLike, Float
 from jaxgrip.actuators.driven import Driven, Motion, check_duties, prepare, saturated
 from jaxgrip.actuators.servo import Servo, ServoState
 from jaxgrip.actuators.supply import Supply
-from jaxgrip.checks import check_shape, concrete, numbers
+from jaxgrip.checks import check_function, concrete, numbers
 from jaxgrip.precision import require_x64
 from jaxgrip.solve.integration import Solution, integrate
 from jaxgrip.solve.stiff import LU, Kvaerno5
@@ -125,10 +125,10 @@ def simulate(
 
     Source: 004 section 4, the continuous model, and section 8.2.
     """
+    require_x64("A simulation with error control")
     times = increasing(times)
     driven, start = prepare(plant, servo, q0, qd0, state, joints, supply)
-    duties = jax.eval_shape(lambda: _asked(command, times[0], start[0], start[1]))
-    check_shape("The result of the command", duties, start[2].speed.shape)
+    check_function("command", command, start[2].speed.shape, t=times[0], q=start[0], qd=start[1])
     solution = stiff(_rates, start, times, (driven, command), **options)
     motion, asked = _sampled(driven, command, times, solution.ys)
     check_duties(asked, times)

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxgrip.checks import check_times, concrete, numbers
+from jaxgrip.checks import check_function, check_times, concrete, numbers
 from jaxgrip.fem.modes import rayleigh_ritz
 from jaxgrip.flexible.bodies import bodies, geometry, velocities
 from jaxgrip.flexible.dynamics import accelerations
@@ -32,7 +32,9 @@ class Motion(NamedTuple):
 def _rate(t: Array, x: Array, args: tuple) -> Array:
     b, torque, scale = args
     q, eta, qd, etad = _split(b.n, x / scale)
-    tau = jnp.zeros_like(q) if torque is None else torque(t, q, eta, qd, etad)
+    tau = jnp.zeros_like(q)
+    if torque is not None:
+        tau = jnp.asarray(torque(t, q, eta, qd, etad), q.dtype)
     force = jnp.concatenate([tau, jnp.zeros_like(eta)])
     return scale * jnp.concatenate([qd, etad, accelerations(b, q, eta, qd, etad, force)])
 
@@ -81,17 +83,16 @@ def simulate(
     and `vmap` a motion that stops is not finite from there on.
 
     **Raises:** `ValueError` for a state of another shape or not finite, for times or jumps not
-    finite or not increasing, bad tolerances, and a torque of another shape; `RuntimeError` when the
-    step limit is reached or the motion stops being finite. Warns when a link without displacements
-    of second order turned faster than its slowest vibration.
+    finite or not increasing, bad tolerances, and a torque that is no such function; `RuntimeError`
+    when the step limit is reached or the motion stops being finite. Warns when a link without
+    displacements of second order turned faster than its slowest vibration.
     """
     q0, qd0 = numbers("q0", q0, (model.n,)), numbers("qd0", qd0, (model.n,))
     eta0, etad0 = numbers("eta0", eta0, (model.k,)), numbers("etad0", etad0, (model.k,))
     times = check_times(times)
     if torque is not None:
-        shape = jax.eval_shape(torque, times[0], q0, eta0, qd0, etad0).shape
-        if shape != (model.n,):
-            raise ValueError(f"The torque has the shape {shape}; it must be {(model.n,)}.")
+        state = {"q": q0, "eta": eta0, "qd": qd0, "etad": etad0}
+        check_function("torque", torque, (model.n,), t=times[0], **state)
     frequencies = [
         jnp.sqrt(jnp.diagonal(link.stiffness) / jnp.diagonal(link.modal_mass))
         for link in model.links

@@ -1,6 +1,5 @@
 """Mechanisms of one freedom in one coordinate: J(s) s̈ + ½ J′(s) ṡ² = Q."""
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +11,15 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
-from jaxgrip.checks import check_shape, check_times, concrete, non_negative, numbers, positive
+from jaxgrip.checks import (
+    check_function,
+    check_shape,
+    check_times,
+    concrete,
+    non_negative,
+    numbers,
+    positive,
+)
 from jaxgrip.mechanisms.closing import CLOSED, MechanismError, close, mobility
 from jaxgrip.mechanisms.equations import Equations, along, inverse_of
 from jaxgrip.mechanisms.mechanism import Mechanism
@@ -145,19 +152,22 @@ def reduced_motion(
     **Returns:** coordinate and rate, (k,) each; within `jit` and `vmap` not finite from where the
     motion leaves the path or stops.
 
-    **Raises:** `MechanismError` when the motion leaves the path, when the step limit is reached, as
+    **Raises:** `ValueError` for a torque that is no such function and for bad times or tolerances;
+    `MechanismError` when the motion leaves the path, when the step limit is reached, as
     at a dead point, and when the motion stops being finite.
     """
     start = jnp.stack([numbers("s0", s0, ()), numbers("sd0", sd0, ())])
     times = check_times(times)
+    if torque is not None:
+        q = path.positions[0]
+        check_function("torque", torque, q.shape, t=times[0], q=q, qd=q)
     rtol, atol = positive("rtol", rtol, ()), non_negative("atol", atol, ())
     with forward_mode_explained():
         solution = _reduced(path, start, times, torque, rtol, atol, max_steps)
     s, sd = solution.ys[:, 0], solution.ys[:, 1]
     if concrete(s) and not np.isfinite(s).all():
         if not diffrax.is_event(solution.result):
-            rate = functools.partial(_path_rate, args=(path, torque))
-            raise MechanismError(why_stopped(solution, rate))
+            raise MechanismError(why_stopped(solution))
         last = float(times[np.argmin(np.isfinite(s)) - 1])
         raise MechanismError(
             f"The motion leaves the path soon after t = {last:g} s: follow {path.name!r} beyond "
@@ -170,7 +180,7 @@ def _path_rate(t: Array, x: Array, args: tuple) -> Array:
     path, torque = args
     s, sd = x
     q, k = path.position(s), path.transfer(s)
-    tau = jnp.zeros_like(q) if torque is None else torque(t, q, k * sd)
+    tau = jnp.zeros_like(q) if torque is None else jnp.asarray(torque(t, q, k * sd), q.dtype)
     return jnp.stack([sd, path.acceleration(s, sd, tau)])
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Int
 
-from jaxgrip.checks import check_times, concrete, non_negative, numbers, positive
+from jaxgrip.checks import check_function, check_times, concrete, non_negative, numbers, positive
 from jaxgrip.mechanisms.closing import SINGULAR, MechanismError, mobility, worst
 from jaxgrip.mechanisms.dynamics import forward_dynamics
 from jaxgrip.mechanisms.equations import (
@@ -186,7 +186,7 @@ def _passed(
 def _rate(t: Array, x: Array, args: tuple) -> Array:
     mechanism, torque = args
     q, qd = x[: mechanism.n], x[mechanism.n :]
-    tau = jnp.zeros_like(q) if torque is None else torque(t, q, qd)
+    tau = jnp.zeros_like(q) if torque is None else jnp.asarray(torque(t, q, qd), q.dtype)
     return jnp.concatenate([qd, forward_dynamics(mechanism, q, qd, tau)[0]])
 
 
@@ -208,7 +208,7 @@ def _simulate(mechanism, x0, times, torque, rtol, atol, max_steps, adjoint) -> t
     def look(t, x):
         x = _project(mechanism, x)
         q, qd = x[: mechanism.n], x[mechanism.n :]
-        tau = jnp.zeros_like(q) if torque is None else torque(t, q, qd)
+        tau = jnp.zeros_like(q) if torque is None else jnp.asarray(torque(t, q, qd), q.dtype)
         qdd, multipliers = forward_dynamics(mechanism, q, qd, tau)
         equations = free(mechanism)
         return q, qd, qdd, multipliers, equations(q), along(equations, q, qd)
@@ -267,10 +267,10 @@ def simulate(
     **Returns:** `Motion`; differentiable with respect to the numbers of the mechanism and of the
     torque, and the initial state.
 
-    **Raises:** `ValueError` for another shape, for numbers not finite and for times not increasing;
-    `MechanismError` for an initial state that is not closed, and when the motion stops: at a
-    singular position, at the step limit, or because it is not finite. Within `jit` and `vmap` a
-    motion that stops is not finite from there on.
+    **Raises:** `ValueError` for another shape, for numbers not finite, for times not increasing and
+    for a torque that is no such function; `MechanismError` for an initial state that is not closed,
+    and when the motion stops: at a singular position, at the step limit, or because it is not
+    finite. Within `jit` and `vmap` a motion that stops is not finite from there on.
 
     Source: index-1 equations by Dopri8 with error control, projected after every step (Hairer,
     Wanner, Solving Ordinary Differential Equations II, section VII.2).
@@ -278,6 +278,8 @@ def simulate(
     require_x64("Simulating a mechanism")
     q0, qd0 = (numbers(name, x, (mechanism.n,)) for name, x in (("q0", q0), ("qd0", qd0)))
     times = check_times(times)
+    if torque is not None:
+        check_function("torque", torque, (mechanism.n,), t=times[0], q=q0, qd=qd0)
     # As arrays, so that another tolerance needs no other program.
     tolerances = positive("rtol", rtol, ()), non_negative("atol", atol, ())
     _check_start(mechanism, q0, qd0)
@@ -285,11 +287,11 @@ def simulate(
     with forward_mode_explained():
         motion, solution = _simulate(mechanism, x0, times, torque, *tolerances, max_steps, adjoint)
     if concrete(motion.q) and not np.isfinite(motion.q).all():
-        raise MechanismError(_stopped(mechanism, torque, solution))
+        raise MechanismError(_stopped(mechanism, solution))
     return motion
 
 
-def _stopped(mechanism: Mechanism, torque: Callable[..., Any] | None, solution: Solution) -> str:
+def _stopped(mechanism: Mechanism, solution: Solution) -> str:
     if np.isfinite(solution.y).all():
         found = mobility(mechanism, solution.y[: mechanism.n])
         if found.conditioning < SINGULAR:
@@ -297,7 +299,7 @@ def _stopped(mechanism: Mechanism, torque: Callable[..., Any] | None, solution: 
                 f"{solution.stopped()}, near a singular position, where the constraints are "
                 f"independent to {found.conditioning:.1g} only and the motion is not determined."
             )
-    return why_stopped(solution, functools.partial(_rate, args=(mechanism, torque)))
+    return why_stopped(solution)
 
 
 def _check_start(mechanism: Mechanism, q0: Array, qd0: Array) -> None:

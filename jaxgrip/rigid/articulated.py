@@ -5,7 +5,6 @@ from typing import NamedTuple
 import jax
 from jaxtyping import Array, Float
 
-from jaxgrip.checks import check_shape
 from jaxgrip.rigid.dynamics import bias_load, bias_motion
 from jaxgrip.rigid.mass_matrix import Pose, along, masses, poses
 from jaxgrip.rigid.newton_euler import base_motion
@@ -15,6 +14,7 @@ from jaxgrip.rigid.recursion import (
     bodies,
     coordinates,
     each,
+    given,
     inward,
     joints,
     one_of,
@@ -166,7 +166,7 @@ def aba(
     Source: Featherstone, Rigid Body Dynamics Algorithms, table 7.1, for the difference to the
     motion at zero joint acceleration.
     """
-    check_shape("tau", tau, (tree.n,))
+    q, qd, tau = given(tree, q=q, qd=qd, tau=tau)
     body, joint = bodies(tree), joints(tree, q, qd)
     pose = poses(tree, body, joint, one_of(q))
     own = each(tree, masses, body, pose)

@@ -4,8 +4,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxgrip.checks import check_shape
 from jaxgrip.rigid.mass_matrix import crba
+from jaxgrip.rigid.recursion import given
 from jaxgrip.rigid.tree import Tree
 
 
@@ -22,6 +22,7 @@ def christoffel(tree: Tree, q: Float[Array, " n"]) -> Float[Array, "n n n"]:
 
     Source: 001 eq. 13.
     """
+    (q,) = given(tree, q=q)
     dm = jax.jacfwd(crba, argnums=1)(tree, q)
     return 0.5 * (jnp.einsum("kji->ijk", dm) + jnp.einsum("kij->ijk", dm) - dm)
 
@@ -40,5 +41,5 @@ def coriolis_matrix(
 
     Source: 001 eq. 15.
     """
-    check_shape("qd", qd, (tree.n,))
+    q, qd = given(tree, q=q, qd=qd)
     return jnp.einsum("ijk,i->kj", christoffel(tree, q), qd)

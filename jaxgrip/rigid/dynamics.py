@@ -8,7 +8,7 @@ import numpy as np
 from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array, Float
 
-from jaxgrip.checks import check_shape
+from jaxgrip.checks import check_shape, real
 from jaxgrip.rigid.mass_matrix import (
     NO_MASS,
     Pose,
@@ -27,10 +27,12 @@ from jaxgrip.rigid.recursion import (
     PerBody,
     bodies,
     each,
+    given,
     inward,
     joints,
     one_of,
     outward,
+    precision,
     unrolled,
 )
 from jaxgrip.rigid.sparse_factor import factor, solve
@@ -103,7 +105,7 @@ def solve_mass(tree: Tree, q: Float[Array, " n"], tau: Float[Array, " n"]) -> Fl
 
     Source: 000a section 2.5.
     """
-    check_shape("tau", tau, (tree.n,))
+    q, tau = given(tree, q=q, tau=tau)
     if not unrolled(tree):
         return dense.solve(crba(tree, q), tau, positive=True)
     one = one_of(q)
@@ -113,7 +115,6 @@ def solve_mass(tree: Tree, q: Float[Array, " n"], tau: Float[Array, " n"]) -> Fl
 
 @jax.custom_jvp
 def _accelerations(tree: Tree, q: Array, qd: Array, tau: Array) -> Array:
-    check_shape("tau", tau, (tree.n,))
     if not unrolled(tree):
         return solve_mass(tree, q, tau - bias_forces(tree, q, qd))
     one = one_of(q)
@@ -169,6 +170,7 @@ def forward_dynamics(
 
     Source: 000a section 2.5, 001 eq. 17.
     """
+    q, qd, tau = given(tree, q=q, qd=qd, tau=tau)
     return _accelerations(tree, q, qd, tau)
 
 
@@ -198,6 +200,7 @@ def forward_dynamics_derivatives(
 
     Source: implicit differentiation of 001 eq. 17.
     """
+    q, qd, tau = _columns(tree, q=q, qd=qd, tau=tau)
     branch, place = _branches(tree)
     related = np.equal.outer(branch, branch)[:, :, None]
     seeds = jnp.asarray(np.arange(max(place, default=-1) + 1)[:, None] == place, q.dtype)
@@ -215,6 +218,21 @@ def forward_dynamics_derivatives(
     by_q = columns(lambda d: -jax.jvp(lambda x: torques(tree, x, qd, qdd), (q,), (d,))[1])
     by_qd = columns(lambda d: -jax.jvp(lambda x: torques(tree, q, x, qdd), (qd,), (d,))[1])
     return by_q, by_qd, columns(lambda d: d)
+
+
+def _columns(tree: Tree, **values: Array) -> list[Array]:
+    """States (n, batch) in the tree's precision, as many of each."""
+    columns: list[Array] = []
+    for name, value in values.items():
+        x = real(name, value, precision(tree))
+        if x.ndim != 2 or x.shape[0] != tree.n:
+            raise ValueError(
+                f"{name} has the shape {x.shape}; it must be ({tree.n}, batch), one state a column."
+            )
+        if columns:
+            check_shape(name, x, columns[0].shape)
+        columns.append(x)
+    return columns
 
 
 def _branches(tree: Tree) -> tuple[list[int], list[int]]:

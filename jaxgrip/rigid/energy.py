@@ -4,9 +4,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxgrip.checks import check_shape
 from jaxgrip.rigid.kinematics import forward_kinematics
 from jaxgrip.rigid.mass_matrix import crba
+from jaxgrip.rigid.recursion import given
 from jaxgrip.rigid.tree import Tree
 
 
@@ -22,7 +22,7 @@ def kinetic_energy(tree: Tree, q: Float[Array, " n"], qd: Float[Array, " n"]) ->
 
     Source: 001 eq. 1.
     """
-    check_shape("qd", qd, (tree.n,))
+    q, qd = given(tree, q=q, qd=qd)
     return 0.5 * jnp.dot(qd, crba(tree, q) @ qd)
 
 

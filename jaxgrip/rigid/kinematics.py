@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxgrip.checks import check_shape
+from jaxgrip.checks import real
 from jaxgrip.rigid.mass_matrix import ancestors, poses
-from jaxgrip.rigid.recursion import bodies, gather, joints
+from jaxgrip.rigid.recursion import bodies, gather, given, joints, precision
 from jaxgrip.rigid.tree import Tree
 
 
@@ -35,6 +35,7 @@ def forward_kinematics(tree: Tree, q: Float[Array, " n"]) -> Poses:
 
     Source: 000a eq. 2.2.
     """
+    (q,) = given(tree, q=q)
     table = gather(tree, poses(tree, bodies(tree), joints(tree, q)))
     return Poses(table[:, :9].reshape(-1, 3, 3), table[:, 9:12])
 
@@ -54,7 +55,7 @@ def body_point(
     Source: 000a eq. 2.2.
     """
     i = tree.body(body)
-    check_shape("point", point, (3,))
+    point = real("point", point, precision(tree), (3,))
     pose = forward_kinematics(tree, q)
     return pose.rotation[i] @ point + pose.translation[i]
 

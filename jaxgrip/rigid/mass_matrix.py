@@ -14,6 +14,7 @@ from jaxgrip.rigid.recursion import (
     PerBody,
     bodies,
     each,
+    given,
     inward,
     joints,
     one_of,
@@ -178,6 +179,7 @@ def crba(tree: Tree, q: Float[Array, " n"]) -> Float[Array, "n n"]:
 
     Source: 000a section 2.4, with vectors in base axes and moments about the joints.
     """
+    (q,) = given(tree, q=q)
     body, joint = bodies(tree), joints(tree, q)
     pose = poses(tree, body, joint, one_of(q))
     own = each(tree, masses, body, pose)

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxgrip.checks import check_shape
+from jaxgrip.checks import real
 from jaxgrip.rigid.recursion import (
     Body,
     Joint,
@@ -15,9 +15,11 @@ from jaxgrip.rigid.recursion import (
     coordinates,
     each,
     gather,
+    given,
     inward,
     joints,
     outward,
+    precision,
     unrolled,
 )
 from jaxgrip.rigid.tree import Tree
@@ -129,7 +131,7 @@ def _wrenches(tree: Tree, external: Array | None) -> PerBody:
     nb = len(tree.parents)
     if external is None:
         return ((ZERO, ZERO),) * nb if unrolled(tree) else (ZERO, ZERO)
-    check_shape("external", external, (nb, 6))
+    external = real("external", external, precision(tree), (nb, 6))
     if not unrolled(tree):
         k = unstack(external.T)
         return k[:3], k[3:]
@@ -161,6 +163,7 @@ def rnea(
 
     Source: 000a section 2.3.
     """
+    q, qd, qdd = given(tree, q=q, qd=qd, qdd=qdd)
     return _torques(tree, joints(tree, q, qd, qdd), external)
 
 
@@ -182,6 +185,7 @@ def rnea_bodies(
 
     Source: 000a section 2.3.
     """
+    q, qd, qdd = given(tree, q=q, qd=qd, qdd=qdd)
     motion, load = _newton_euler(tree, joints(tree, q, qd, qdd), external)
     table = jnp.concatenate([gather(tree, motion), gather(tree, load)], axis=1)
     return BodyLoads(*(table[:, 3 * k : 3 * k + 3] for k in range(5)))
@@ -199,6 +203,7 @@ def bias_forces(tree: Tree, q: Float[Array, " n"], qd: Float[Array, " n"]) -> Fl
 
     Source: 000a section 2.3, h = RNEA(q, qd, 0).
     """
+    q, qd = given(tree, q=q, qd=qd)
     return _torques(tree, joints(tree, q, qd))
 
 
@@ -214,6 +219,7 @@ def gravity_forces(tree: Tree, q: Float[Array, " n"]) -> Float[Array, " n"]:
 
     Source: 001 eq. 16.
     """
+    (q,) = given(tree, q=q)
     return _torques(tree, joints(tree, q))
 
 
@@ -239,11 +245,10 @@ def point_load(
 
     Source: 000a remark 2.2.
     """
-    check_shape("force", force, (3,))
-    total = jnp.zeros_like(force) if moment is None else moment
+    dtype = precision(tree)
+    force = real("force", force, dtype, (3,))
+    total = jnp.zeros_like(force) if moment is None else real("moment", moment, dtype, (3,))
     if point is not None:
-        check_shape("point", point, (3,))
-        total = total + jnp.cross(point, force)
-    check_shape("moment", total, (3,))
+        total = total + jnp.cross(real("point", point, dtype, (3,)), force)
     wrench = jnp.concatenate([force, total])
     return jnp.zeros((len(tree.parents), 6), force.dtype).at[tree.body(body)].set(wrench)

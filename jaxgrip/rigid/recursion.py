@@ -15,7 +15,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
-from jaxgrip.checks import check_shape
+from jaxgrip.checks import real
 from jaxgrip.rigid.tree import Tree
 from jaxgrip.solve.fusion import opaque_one
 from jaxgrip.spatial.components import Matrix, Scalar, Symmetric, Vector, stack, unstack
@@ -54,6 +54,21 @@ class Joint(NamedTuple):
     slide_accel: Scalar
 
 
+def given(tree: Tree, **values: Any) -> tuple[Array, ...]:
+    """Arguments (n,) of a public function, in the tree's precision, or a sentence on one of them.
+
+    Every public function begins with it.
+    """
+    dtype = precision(tree)
+    return tuple(real(name, x, dtype, (tree.n,)) for name, x in values.items())
+
+
+def precision(tree: Tree) -> np.dtype:
+    """Type of the tree's numbers."""
+    numbers = (tree.rotation, tree.translation, tree.mass, tree.com, tree.inertia)
+    return jnp.result_type(*numbers)
+
+
 def one_of(q: Array) -> Scalar:
     """A one the compiler cannot see through, of the type and batch of the coordinates `q`."""
     return opaque_one(lax.index_in_dim(q, 0, keepdims=False)) if len(q) else 1.0
@@ -87,9 +102,6 @@ def joints(
     qdd: Float[Array, " n"] | None = None,
 ) -> PerBody:
     """`Joint` states of all joints; rates that are None are known to be zero."""
-    for name, x in (("q", q), ("qd", qd), ("qdd", qdd)):
-        if x is not None:
-            check_shape(name, x, (tree.n,))
     if not unrolled(tree):
         return _joint_arrays(tree, q, qd, qdd)
     coordinates = [unstack(x) if x is not None else (0.0,) * tree.n for x in (q, qd, qdd)]

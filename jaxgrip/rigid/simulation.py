@@ -7,7 +7,7 @@ import diffrax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxgrip.checks import numbers
+from jaxgrip.checks import check_function, check_times, numbers
 from jaxgrip.rigid.state_space import StateSpace
 from jaxgrip.rigid.tree import Tree
 from jaxgrip.solve.integration import integrate
@@ -25,7 +25,8 @@ def _rate(t: Array, x: Array, args: tuple) -> Array:
     # The model travels as an argument: in a closure its numbers would be compiled in.
     space, torque = args
     q, qd = x[: space.tree.n], x[space.tree.n :]
-    return space(x, jnp.zeros_like(q) if torque is None else torque(t, q, qd))
+    tau = jnp.zeros_like(q) if torque is None else jnp.asarray(torque(t, q, qd), q.dtype)
+    return space(x, tau)
 
 
 def simulate(
@@ -56,12 +57,16 @@ def simulate(
     **Returns:** `Motion` at the times; differentiable in both numbers and initial state. Within
     `jit` and `vmap` a motion that stops is not finite from there on.
 
-    **Raises:** `ValueError` for another shape, for numbers not finite and for times not increasing;
-    `RuntimeError` when the step limit is reached or the motion stops being finite.
+    **Raises:** `ValueError` for another shape, for numbers not finite, for times not increasing and
+    for a torque that is no such function; `RuntimeError` when the step limit is reached or the
+    motion stops being finite.
 
     Source: 001 eq. 17, integrated by Dopri8 with error control.
     """
     q0, qd0 = numbers("q0", q0, (tree.n,)), numbers("qd0", qd0, (tree.n,))
+    times = check_times(times)
+    if torque is not None:
+        check_function("torque", torque, (tree.n,), t=times[0], q=q0, qd=qd0)
     x = integrate(
         _rate,
         diffrax.Dopri8(),
@@ -73,4 +78,4 @@ def simulate(
         max_steps=max_steps,
         adjoint=adjoint,
     ).ys
-    return Motion(jnp.asarray(times, float), x[:, : tree.n], x[:, tree.n :])
+    return Motion(times, x[:, : tree.n], x[:, tree.n :])

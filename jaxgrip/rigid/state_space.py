@@ -5,9 +5,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxgrip.checks import check_shape
+from jaxgrip.checks import real
 from jaxgrip.rigid.dynamics import forward_dynamics, solve_mass
 from jaxgrip.rigid.newton_euler import bias_forces, rnea
+from jaxgrip.rigid.recursion import precision
 from jaxgrip.rigid.tree import Tree
 
 
@@ -35,12 +36,13 @@ class StateSpace(eqx.Module):
             )
 
     def _torque(self, u: Float[Array, " m"]) -> Float[Array, " n"]:
-        check_shape("u", u, (self.tree.n if self.drives is None else self.drives.shape[1],))
+        count = self.tree.n if self.drives is None else self.drives.shape[1]
+        u = real("u", u, precision(self.tree), (count,))
         return u if self.drives is None else self.drives @ u
 
     def __call__(self, x: Float[Array, " x"], u: Float[Array, " m"]) -> Float[Array, " x"]:
         """Rate of change (2n,) of the state `x` (2n,) under the drives' torques `u` (m,)."""
-        check_shape("x", x, (2 * self.tree.n,))
+        x = real("x", x, precision(self.tree), (2 * self.tree.n,))
         q, qd = x[: self.tree.n], x[self.tree.n :]
         return jnp.concatenate([qd, forward_dynamics(self.tree, q, qd, self._torque(u))])
 
@@ -65,8 +67,8 @@ class StateSpace(eqx.Module):
         Source: 000b section 3.
         """
         n = self.tree.n
-        check_shape("x", x, (2 * n,))
-        check_shape("costate", costate, (2 * n,))
+        x = real("x", x, precision(self.tree), (2 * n,))
+        costate = real("costate", costate, precision(self.tree), (2 * n,))
         q, qd = x[:n], x[n:]
         inverse_mass = jax.vmap(lambda e: solve_mass(self.tree, q, e))(jnp.eye(n, dtype=x.dtype))
         qdd = inverse_mass @ (self._torque(u) - bias_forces(self.tree, q, qd))

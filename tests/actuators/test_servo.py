@@ -503,6 +503,10 @@ def test_bad_runs(servo, arm):
             simulate_fixed(arm, servo, duties, 0.01, **options)
     with pytest.raises(ValueError, match=r"The result of the plant has the shape \(\); it must be"):
         simulate_fixed(lambda q, qd, tau: jnp.sum(tau), servo, duties, 0.01)
+    with pytest.raises(
+        ValueError, match="The result of the plant is no number or array of numbers"
+    ):
+        simulate_fixed(lambda q, qd, tau: None, servo, duties, 0.01)
     with pytest.raises(ValueError, match="There are 2 servos for 1 driven joints"):
         simulate_fixed(arm, stack([servo] * 2), duties, 0.01, q0=np.zeros(1))
     with pytest.raises(ValueError, match=r"The step h is -0.01; it must be positive"):
@@ -517,5 +521,9 @@ def test_bad_runs(servo, arm):
             simulate(arm, servo, still, times)
     with jax.enable_x64(False), pytest.raises(RuntimeError, match="64-bit"):
         simulate(arm, servo, jg.actuators.rigs.constant([0.0]), [0.0, 0.1])
+    with pytest.raises(
+        ValueError, match=r"The command is a function of \(t\); it must be a function"
+    ):
+        simulate(arm, servo, lambda t: [0.0], [0.0, 0.1])
     with pytest.raises(ValueError, match=r"The result of the command has the shape \(2,\)"):
         simulate(arm, servo, jg.actuators.rigs.constant([0.0, 0.0]), [0.0, 0.1])

@@ -270,6 +270,11 @@ def test_bad_input(gripper, finger):
         ({"atol": jnp.nan}, "atol is not finite"),
         ({"jumps": jnp.array([0.2, 0.1])}, "jumps must be finite and must not decrease"),
         ({"torque": lambda *_: jnp.zeros(2)}, r"torque has the shape \(2,\); it must be \(3,\)"),
+        (
+            {"torque": lambda *_: None},
+            "result of the torque is no number or array of numbers: None",
+        ),
+        ({"torque": lambda t: rest}, r"of \(t\); it must be a function of \(t, q, eta, qd, etad\)"),
     ):
         with pytest.raises(ValueError, match=message):
             jg.flexible.simulate(gripper, **start, times=times, **change)

@@ -177,6 +177,14 @@ def test_sentences():
         (lambda: me.simulate(mechanism, start + jnp.nan, rest, times), "q0 is not finite"),
         (lambda: me.simulate(mechanism, start, rest, times, rtol=0.0), "rtol is 0; it must be pos"),
         (
+            lambda: me.simulate(mechanism, start, rest, times, lambda t: t),
+            r"torque .* of \(t\); it",
+        ),
+        (
+            lambda: me.simulate(mechanism, start, rest, times, lambda t, q, qd: 0.0),
+            r"The result of the torque has the shape \(\); it must be \(3,\)",
+        ),
+        (
             lambda: me.simulate(mechanism, start, rest, times, max_steps=5),
             r"stopped at t = 0\.\d+ s after 5 steps: raise max_steps",
         ),

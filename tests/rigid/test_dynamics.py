@@ -1,6 +1,7 @@
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import jaxtyping
 import numpy as np
 import pytest
 from jax.test_util import check_grads
@@ -321,6 +322,7 @@ def test_single_precision_stays_single(size):
     assert all(a.dtype == jnp.float32 for a in expansion)
 
 
+@pytest.mark.usefixtures("unchecked")
 def test_wrong_shapes_are_named():
     tree = random_tree(9, 3)
     right, long = jnp.zeros(3), jnp.zeros(4)
@@ -329,9 +331,88 @@ def test_wrong_shapes_are_named():
     with pytest.raises(ValueError, match=r"q has the shape \(4,\)"):
         jg.rigid.forward_kinematics(tree, long)
     with pytest.raises(ValueError, match=r"tau has the shape \(4,\)"):
-        jg.rigid.forward_dynamics(tree, long, long, long)
+        jg.rigid.forward_dynamics(tree, right, right, long)
     with pytest.raises(ValueError, match=r"external has the shape \(4, 6\); it must be \(3, 6\)"):
         jg.rigid.rnea(tree, right, right, right, jnp.zeros((4, 6)))
+
+
+@pytest.fixture
+def unchecked(monkeypatch):
+    """As users call: without the check of annotations at run time that tests have."""
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+
+
+STATE_FUNCTIONS = [
+    ("forward_dynamics", 3),
+    ("aba", 3),
+    ("rnea", 3),
+    ("rnea_bodies", 3),
+    ("bias_forces", 2),
+    ("gravity_forces", 1),
+    ("crba", 1),
+    ("christoffel", 1),
+    ("coriolis_matrix", 2),
+    ("kinetic_energy", 2),
+    ("potential_energy", 1),
+    ("forward_kinematics", 1),
+    ("body_jacobians", 1),
+    ("solve_mass", 2),
+]
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(("name", "count"), STATE_FUNCTIONS)
+@pytest.mark.parametrize("size", [2, 8])
+def test_whole_numbers_and_other_precisions(name, count, size):
+    """Unrolled and scanned: whole numbers are converted, float32 and complex are refused."""
+    tree, function = random_tree(9, size), getattr(jg.rigid, name)
+    n = tree.n
+    whole, mixed = jnp.ones(n, int), jnp.ones(n, jnp.float32)
+    shapes = jax.eval_shape(function, tree, *[jnp.ones(n)] * count)
+    assert jax.eval_shape(function, tree, *[whole] * count) == shapes
+    with pytest.raises(
+        ValueError, match=r"^\w+ is of float32; it must be of float64, as the model"
+    ):
+        jax.eval_shape(function, tree, *[mixed] * count)
+    with pytest.raises(ValueError, match=r"^\w+ is of complex128; it must be of float64"):
+        jax.eval_shape(function, tree, *[jnp.ones(n, complex)] * count)
+    with pytest.raises(ValueError, match=r"^\w+ is no number or array of numbers: None"):
+        function(tree, *[None] * count)
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_whole_numbers_have_the_values_of_floats():
+    """A level pendulum of 2 kg at 0.5 m: moment of gravity m g r = 10, inertia m r^2 + 0.5 = 1."""
+    inertia = (0.5, 0.5, 0.5)
+    rod = jg.rigid.Placement("rod", None, (0.0, 0.0, 0.0), 2.0, (0.5, 0.0, 0.0), inertia)
+    tree = jg.rigid.from_placements([rod], gravity=(0.0, -10.0, 0.0))
+    zero = jnp.zeros(1, int)
+    np.testing.assert_allclose(jg.rigid.forward_dynamics(tree, zero, zero, zero), [-10.0])
+    np.testing.assert_allclose(jg.rigid.forward_dynamics(tree, [0], [0], [0]), [-10.0])
+    many = jg.rigid.forward_dynamics_derivatives(tree, *[zero[None]] * 3)
+    np.testing.assert_allclose(many[2], [[[1.0]]])
+    load = jg.rigid.point_load(tree, "rod", [0, 1, 0], None, [1, 0, 0])
+    np.testing.assert_allclose(load, [[0.0, 1.0, 0.0, 0.0, 0.0, 1.0]])
+    np.testing.assert_allclose(jg.rigid.body_point(tree, zero, "rod", [1, 0, 0]), [1.0, 0.0, 0.0])
+
+
+@pytest.mark.parametrize(
+    ("shapes", "sentence"),
+    [
+        (((3, 4), (3, 5), (3, 4)), r"^qd has the shape \(3, 5\); it must be \(3, 4\)"),
+        (((3, 4), (3, 4), (3, 1)), r"^tau has the shape \(3, 1\); it must be \(3, 4\)"),
+        (
+            ((4096, 3),) * 3,
+            r"^q has the shape \(4096, 3\); it must be \(3, batch\), one state a col",
+        ),
+        (((3,),) * 3, r"^q has the shape \(3,\); it must be \(3, batch\), one state a column"),
+    ],
+)
+@pytest.mark.usefixtures("unchecked")
+def test_shapes_of_many_states(shapes, sentence):
+    tree = jg.models.gripper_finger("A").tree
+    with pytest.raises(ValueError, match=sentence):
+        jg.rigid.forward_dynamics_derivatives(tree, *map(jnp.zeros, shapes))
 
 
 def test_new_numbers_do_not_recompile():

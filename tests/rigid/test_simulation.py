@@ -83,6 +83,45 @@ def test_a_motion_that_stops_says_so():
     assert not np.isfinite(compiled(jnp.ones(1))).any()
 
 
+@pytest.mark.parametrize("late", [0.0, 0.05])
+def test_a_torque_that_is_not_finite_ends_the_motion_soon(late):
+    """With the default of 100 000 steps, at the time at which the torque is lost."""
+
+    def torque(t, q, qd):
+        return jnp.where(t >= late, jnp.nan, 0.0) * jnp.ones(1)
+
+    said = rf"^The motion stopped at t = {late:g} s after \d{{1,3}} steps, where it is no longer"
+    with pytest.raises(RuntimeError, match=said):
+        free_joint(jnp.ones(1), torque=torque)
+
+
+@pytest.mark.parametrize(
+    ("torque", "sentence"),
+    [
+        (
+            lambda t: jnp.zeros(1),
+            r"^The torque is a function of \(t\); it must be a function of \(t",
+        ),
+        (lambda t, q, qd: None, "^The result of the torque is no number or array of num.*: None"),
+        (lambda t, q, qd: 0.0, r"^The result of the torque has the shape \(\); it must be \(1,\)"),
+        (lambda t, q, qd: jnp.zeros(5), r"^The result of the torque has the shape \(5,\); it must"),
+        (
+            lambda t, q, qd: jnp.ones(1, complex),
+            "^The result of the torque is no number or array of numbers",
+        ),
+    ],
+)
+def test_no_torque(torque, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        free_joint(jnp.ones(1), torque=torque)
+
+
+@pytest.mark.parametrize("torque", [lambda *_: [0], lambda *_: np.zeros(1, np.float32)])
+def test_torques_of_any_real_numbers(torque):
+    """Nothing acts, whatever the type of the zero: q = qd0 t."""
+    np.testing.assert_allclose(free_joint(jnp.ones(1), torque=torque), 2.0, rtol=1e-12)
+
+
 def test_bad_input():
     tree = jg.models.gripper_finger("A").tree
     rest, long = jnp.zeros(3), jnp.zeros(4)

@@ -63,6 +63,43 @@ def test_a_motion_that_stops(options, sentence):
     assert not np.isfinite(flagged.ys[-1]).any()
 
 
+@pytest.mark.parametrize("jumps", [None, [0.0, 0.25]])
+@pytest.mark.parametrize("value", [jnp.nan, jnp.inf])
+@pytest.mark.parametrize("start", [0.0, 1e6])
+def test_rates_that_are_lost_end_the_integration(start, value, jumps):
+    """At once or later, at small and large times: not after so many steps as are allowed."""
+
+    def lost(t, y, at):
+        return jnp.where(t > at, value, -1.0) * y
+
+    times = start + TIMES
+    for at in (start - 1.0, start, start + 0.5):
+        options = {
+            "max_steps": 100_000,
+            "jumps": None if jumps is None else start + jnp.array(jumps),
+        }
+        found = solve(at, lost, times, throw=False, **options)
+        assert found.result == diffrax.RESULTS.dt_min_reached
+        assert found.stats["num_steps"] < 1000
+        np.testing.assert_allclose(found.t, max(at, start), rtol=1e-15, atol=1e-15)
+
+
+def test_a_failure_is_explained_without_another_program():
+    calls = []
+
+    def lost(t, y, rate):
+        calls.append(t)
+        return jnp.nan * y
+
+    for _ in range(2):
+        before = len(calls)
+        with pytest.raises(RuntimeError, match="no longer finite"):
+            solve(field=lost, max_steps=1000)
+    solved = len(calls) - before
+    solve(field=lost, max_steps=1000, throw=False)
+    assert len(calls) - before - solved == solved
+
+
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
