@@ -603,7 +603,7 @@ def test_gripper_run_has_its_pictures_and_report(gripper_run):
     assert "finger A: certified" in done.output
     assert "finger B: certified" in done.output
     assert re.search(
-        r"final_time_A +s +0\.11997468651 +0\.119974686\d+ +[+-]\d\.\de-1[1-9]", done.output
+        r"final_time_A +\[s\] +0\.11997468651 +0\.119974686\d+ +[+-]\d\.\de-1[1-9]", done.output
     )
 
 
