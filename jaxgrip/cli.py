@@ -114,7 +114,8 @@ def run(
     settings, experiment = _load(config, set_, device)
     from jaxgrip import report
 
-    title = (experiment.__doc__ or "").strip().partition("\n")[0]
+    told = (experiment.__doc__ or "").strip().splitlines()
+    title = told[0] if told else ""
     try:
         current = report.start(
             config.stem, settings, out=out_, overwrite=overwrite, title=title, console=out
@@ -122,6 +123,9 @@ def run(
     except report.RunError as error:
         _fail(str(error))
     _say(title, "bold")
+    for line in told:
+        if line.startswith("Takes "):
+            _say(line)
     problem, code = _computed(experiment, settings, current)
     try:
         current.finish(problem)

@@ -20,7 +20,12 @@ ROOT = Path(__file__).parents[1]
 GRIPPER = ROOT / "configs" / "gripper_time_optimal.toml"
 
 TOY = '''
-"""Free fall: the time a stone takes."""
+"""Free fall: the time a stone takes.
+
+The stone is round.
+
+Takes less than a second.
+"""
 import math
 import warnings
 
@@ -115,6 +120,8 @@ def _summary(folder):
 def test_run_folder_holds_what_is_promised(project):
     done = _jaxgrip("run", "configs/drop.toml", "--device", "cpu")
     assert done.exit_code == 0, done.output
+    said = "Free fall: the time a stone takes.\nTakes less than a second.\n✓ falling"
+    assert said in done.output
     (folder,) = (project / "runs").iterdir()
     assert re.fullmatch(r"drop-\d{8}T\d{6}Z", folder.name)
     assert f"Run folder: runs/{folder.name}" in done.output
