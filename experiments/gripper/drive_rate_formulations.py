@@ -3,7 +3,7 @@
 Either a drive is a state only while its rate is at a bound, or, as is classical, for all time with
 its rate as a control.
 
-Takes seven minutes on two cores, four of them to compile some forty programs for the first time.
+Takes eight minutes on two cores, more than half of them to compile its programs the first time.
 
 Source: G. F. Schanzer, dissertation, TU München 2007, section 6.2.
 """
