@@ -19,7 +19,7 @@ from jaxgrip.fem.reduction import Reduced
 from jaxgrip.fem.static import check_supports
 from jaxgrip.fem.structure import Structure, structure
 from jaxgrip.solve import dense
-from jaxgrip.solve.integration import forward_mode_explained
+from jaxgrip.solve.integration import Controller, forward_mode_explained
 
 # A quarter of a period a step still follows a vibration, with a visible error in its period.
 COARSE = 0.25
@@ -221,7 +221,7 @@ def _simulate(
         count, first = steps, None
     else:
         solver, count, first = method, max_steps, h
-        control = diffrax.PIDController(rtol=tolerances[0], atol=tolerances[1])
+        control = Controller(rtol=tolerances[0], atol=tolerances[1])
     solution = diffrax.diffeqsolve(
         term,
         solver,
