@@ -42,6 +42,15 @@ def read_bytes(path: str | Path, largest: int) -> bytes:
     return content
 
 
+def read_text(path: str | Path, largest: int) -> str:
+    """Text in UTF-8 of a file, without a mark at its beginning; raises as `read_bytes`."""
+    try:
+        return read_bytes(path, largest).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        reason = f"byte {error.start} is not text in UTF-8"
+        raise OSError(errno.EILSEQ, reason, str(path)) from None
+
+
 def _too_large(path: str | Path, size: str, largest: int) -> OSError:
     return OSError(
         errno.EFBIG, f"it has {size}, and at most {largest / 1e6:.0f} MB are read", str(path)

@@ -66,15 +66,14 @@ def check_function(name: str, function: Any, shape: tuple[int, ...], **arguments
     wanted = f"it must be a function of ({', '.join(arguments)}) that returns an array {shape}"
     if not callable(function):
         raise ValueError(f"The {name} is no function but {brief(function)}; {wanted}.")
-    if not _takes(function, len(arguments)):
-        takes = inspect.signature(function)
-        raise ValueError(f"The {name} is a function of {takes}; {wanted}.")
+    if not takes(function, len(arguments)):
+        raise ValueError(f"The {name} is a function of {inspect.signature(function)}; {wanted}.")
     result = f"The result of the {name}"
     found = jax.eval_shape(lambda *x: _floats(result, function(*x)), *arguments.values())
     check_shape(result, found, shape)
 
 
-def _takes(function: Callable[..., Any], count: int) -> bool:
+def takes(function: Callable[..., Any], count: int) -> bool:
     """Whether a function can be called with so many arguments, as far as it tells."""
     try:
         signature = inspect.signature(function)

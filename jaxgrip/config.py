@@ -323,14 +323,9 @@ def _folder(path: Path) -> Path:
 
 def _text(path: Path, name: str) -> str:
     try:
-        # utf-8-sig: some editors put a mark at the beginning, which is not part of the text.
-        return _files.read_bytes(path, _files.LARGEST_TEXT).decode("utf-8-sig")
+        return _files.read_text(path, _files.LARGEST_TEXT)
     except FileNotFoundError:
         raise ConfigError(f"{name}: there is no such file{_beside(path)}.") from None
-    except UnicodeDecodeError as error:
-        raise ConfigError(
-            f"{name}: cannot be read: byte {error.start} is not text in UTF-8."
-        ) from None
     except OSError as error:
         raise ConfigError(f"{name}: cannot be read: {error.strerror}.") from None
 

@@ -494,10 +494,7 @@ def _fastest(_: int) -> tuple[Callable, tuple]:
 HOST: dict[str, Case] = {
     "fitting.fit": _fit,
     "fitting.maximize_likelihood": _likelihood,
-    "ocp.solve": lambda size: (
-        functools.partial(jg.ocp.solve, jg.models.ocp_problems.double_integrator_time()),
-        (),
-    ),
+    "ocp.solve": _fastest,
     "ocp.solve_batch": _brakes,
 }
 plain("fitting.constrain", lambda x: jg.fitting.constrain(_BOUNDS, x), (2,))

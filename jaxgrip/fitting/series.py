@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from jaxgrip._files import LARGEST_DATA, read_bytes
+from jaxgrip._files import LARGEST_DATA, read_text
 from jaxgrip.checks import brief, decimal
 
 # Unit: (the SI unit of its kind, factor to it).
@@ -52,12 +52,7 @@ def read_series(
     """
     path = Path(path)
     try:
-        # utf-8-sig: spreadsheets put a mark at the beginning, which is not part of the name.
-        text = read_bytes(path, LARGEST_DATA).decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ValueError(
-            f"{path} cannot be read: byte {error.start} is not text in UTF-8."
-        ) from None
+        text = read_text(path, LARGEST_DATA)
     except OSError as error:
         raise ValueError(f"{path} cannot be read: {error.strerror}.") from None
     rows, table = [], csv.reader(text.splitlines())

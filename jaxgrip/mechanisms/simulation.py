@@ -165,8 +165,7 @@ def _passed(
     if not mechanism.m:
         empty, one = jnp.zeros(0, x.dtype), jnp.ones((), x.dtype)
         return _Passed(empty, jnp.zeros_like(q), one, none, none, jnp.full_like(one, jnp.nan))
-    numbers, rest = eqx.partition(mechanism, eqx.is_array)
-    mechanism = eqx.combine(lax.stop_gradient(numbers), rest)
+    mechanism = lax.stop_gradient(mechanism)
     now = state(mechanism.tree, q, jnp.zeros_like(q))
     left, size, right = dense.svd(constraint_matrix(mechanism, now))
     rank = jnp.sum(size > RANK_TOLERANCE * size[0])

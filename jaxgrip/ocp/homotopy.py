@@ -13,21 +13,13 @@ from jaxtyping import Array, Float
 from jaxgrip.ocp.extremals import constraint_values, follow
 from jaxgrip.ocp.problem import Problem
 from jaxgrip.ocp.results import RESULTS
-from jaxgrip.ocp.search import Found, search, timed
+from jaxgrip.ocp.search import UNEXPLAINED, Found, search, timed
 from jaxgrip.ocp.solver import Solver
 
 _SHORTEST_STRIDE = 1e-3
 # What an easier problem that the search makes itself is given: shootings of a structure,
 # transcriptions, shootings on the way back.
 _ROUNDS, _TRANSCRIPTIONS, _STEPS = 6, 4, 16
-# Where another problem may lead to what the search did not find.
-_HARD = (
-    RESULTS.transcription_failed,
-    RESULTS.shooting_failed,
-    RESULTS.structure_failed,
-    RESULTS.too_many_arcs,
-    RESULTS.not_certified,
-)
 
 
 def continue_from(problem: Problem, solver: Solver, easier: Problem) -> Found:
@@ -83,7 +75,7 @@ def find(problem: Problem, solver: Solver, structure: Sequence | None = None) ->
     is fixed, or with wider bounds on the controls.
     """
     found = search(problem, solver, structure)
-    if structure is not None or found.result not in _HARD:
+    if structure is not None or found.result not in UNEXPLAINED:
         return found
     if found.certified is not None and found.certified.certificate.is_too_coarse:
         return found

@@ -17,7 +17,7 @@ from jax.errors import (
 )
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, jaxpr_as_fun
 
-from jaxgrip.checks import brief
+from jaxgrip.checks import brief, takes
 
 # The last is what the others derive from.
 _REMEDIES = {
@@ -53,7 +53,11 @@ def probe(
         raise ValueError(
             f"{name} must be a function of {', '.join(arguments)}, not {brief(function)}."
         )
-    _check_signature(name, function, list(arguments))
+    if not takes(function, len(arguments)):
+        raise ValueError(
+            f"{name} must take {len(arguments)} arguments ({', '.join(arguments)}), not "
+            f"{inspect.signature(function)}."
+        )
     dynamic, static = eqx.partition((function, list(arguments.values())), eqx.is_array)
 
     def call(dynamic):
@@ -102,20 +106,6 @@ def _in_words(out) -> str:
     if isinstance(out, list | tuple):
         return f"a {type(out).__name__} of {len(out)}: join them by jax.numpy.stack"
     return type(out).__name__.removesuffix("Type")
-
-
-def _check_signature(name: str, function: Callable, words: list[str]):
-    try:
-        signature = inspect.signature(function)
-    except ValueError:
-        # Some built-in functions do not tell.
-        return
-    try:
-        signature.bind(*words)
-    except TypeError:
-        raise ValueError(
-            f"{name} must take {len(words)} arguments ({', '.join(words)}), not {signature}."
-        ) from None
 
 
 def _misses(

@@ -68,11 +68,11 @@ class Found(NamedTuple):
             detail = describe_miss(problem, last)
         elif certified is not None and result == RESULTS.not_certified:
             detail = f"failed: {', '.join(certified.certificate.failed)}"
-        if result in (*_SPOILT, RESULTS.unreachable, RESULTS.not_finite):
+        if result in (*UNEXPLAINED, RESULTS.unreachable, RESULTS.not_finite):
             place = find_steep_place(problem, last.x, last.u)
             if place is not None:
                 result, detail = RESULTS.steep_edge, place
-        if result in _SPOILT:
+        if result in UNEXPLAINED:
             kink = find_kink(problem, *_motion(certified, last))
             if kink is not None:
                 result, detail = RESULTS.not_smooth, f"at {kink:.6g} s"
@@ -104,8 +104,9 @@ _CONCLUSIVE = (
     RESULTS.steep_edge,
     RESULTS.not_smooth,
 )
-# What a kink or an infinite slope may have led to.
-_SPOILT = (
+# These say what the search could not do, and nothing of the problem: it may have a kink or an
+# infinite slope, or be reached from an easier one.
+UNEXPLAINED = (
     RESULTS.transcription_failed,
     RESULTS.shooting_failed,
     RESULTS.structure_failed,

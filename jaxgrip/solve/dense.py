@@ -141,7 +141,7 @@ def solve(
 def _solve_by_factors(a: Array, b: Array, positive: bool) -> Array:
     """The same, with factors that serve the derivatives too."""
     if positive:
-        lower = cholesky(lax.stop_gradient(a))
+        (lower,) = _cholesky.bind(lax.stop_gradient(a))
         return lax.custom_linear_solve(
             lambda x: a @ x, b, lambda _, y: cho_solve(lower, y), symmetric=True
         )

@@ -17,7 +17,7 @@ from jaxgrip.structures import linear
 from jaxgrip.structures.condense import Condensed
 from jaxgrip.structures.coupling import Numbering, entries
 from jaxgrip.structures.elements import Bars, Beams, PointMasses
-from jaxgrip.structures.loads import Inertia, Load
+from jaxgrip.structures.loads import Inertia, Load, inertia_field
 from jaxgrip.structures.results import Solution
 from jaxgrip.structures.structure import Structure
 
@@ -60,10 +60,7 @@ def estimate(
     moved[:count] = solution.displacements
     root = np.concatenate([layout.root, np.arange(count, len(places))])
     turns = moved[root, 3:]
-    inertia = [load for load in loads if isinstance(load, Inertia)]
-    fields = [_field(load) for load in inertia]
-    constant = sum((field[0] for field in fields), np.zeros(3))
-    gradient = sum((field[1] for field in fields), np.zeros((3, 3)))
+    constant, gradient = map(np.asarray, inertia_field(loads))
     mass = np.zeros(len(places))
     arms = places - places[root]
     swing = np.cross(turns, arms)
@@ -212,14 +209,6 @@ def _dot(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 def _rotations(poses: Poses) -> np.ndarray:
     return Rotation.from_quat(np.asarray(poses.quaternion)[:, [1, 2, 3, 0]]).as_matrix()
-
-
-def _field(load: Inertia) -> tuple[np.ndarray, np.ndarray]:
-    """As `load.field()`."""
-    axis = np.asarray(load.axis)
-    spin = np.cross(axis / np.linalg.norm(axis), np.eye(3)).T
-    gradient = np.asarray(load.acceleration) * spin + np.asarray(load.rate) ** 2 * (spin @ spin)
-    return -np.asarray(load.gravity) - gradient @ np.asarray(load.origin), gradient
 
 
 def _turn(places: np.ndarray, ways: np.ndarray) -> np.ndarray:
