@@ -25,7 +25,6 @@ from jaxgrip.assembly.mobility import RANK_TOLERANCE, mobility
 from jaxgrip.assembly.poses import Poses, moved
 from jaxgrip.assembly.system import System
 from jaxgrip.checks import brief, concrete
-from jaxgrip.joints import Clamp, Distance, Fixed, Hinge, Rope
 from jaxgrip.solve import dense
 from jaxgrip.spatial import quaternions
 
@@ -265,9 +264,9 @@ def sensitivity(
 
 
 def _is_square(system: System) -> bool:
-    # A slack rope is no equation.
-    ropes = any(isinstance(connection.joint, Rope) for connection in system.connections)
-    return not ropes and sum(map(len, rows(system).values())) == 6 * len(system.parts)
+    # What is slack is no equation.
+    slack = any(connection.joint.one_sided for connection in pairs(system))
+    return not slack and sum(map(len, rows(system).values())) == 6 * len(system.parts)
 
 
 def _newton(
@@ -421,7 +420,7 @@ def explain(assembly: Assembly, start: Poses) -> str:
         if worst in names:
             reached = _coordinate(system, poses, names.index(worst))
             asked = float(getattr(joint, joint.parameter))
-            unit, scale = ("°", 180 / np.pi) if joint.lengths == 0 else (" m", 1.0)
+            unit, scale = ("°", 180 / np.pi) if joint.measure.unit == "rad" else (" m", 1.0)
             return (
                 f"The {type(joint).__name__.lower()} {worst!r} asks for "
                 f"{scale * asked:.6g}{unit}; the closest found is "
@@ -459,7 +458,7 @@ def _closest(system: System, start: Poses) -> tuple[Poses, Array]:
     # Far beyond its reach the equation of a rod has hardly a slope.
     most = 10 * float(size(system))
     for connection in pairs(system):
-        if isinstance(connection.joint, Distance | Rope) and float(connection.joint.length) > most:
+        if connection.joint.is_line and float(connection.joint.length) > most:
             system = system.with_parameters({connection.name: most})
     # All in metres: a small turn of a long part is no way to serve a drive.
     weight = np.full(sum(map(len, where.values())), float(size(system)))
@@ -498,7 +497,7 @@ def gaps(system: System, poses: Poses) -> list[str]:
     position, rotation = map(np.asarray, (poses.position, poses.rotation))
     for connection in pairs(system):
         joint = connection.joint
-        if isinstance(joint, Clamp) or not isinstance(joint, Fixed | Hinge):
+        if joint.to_ground or not joint.meets:
             continue
         ends = []
         for place in (connection.first, connection.second):

@@ -16,7 +16,7 @@ from jaxtyping import Array, Float
 
 from jaxgrip.assembly.poses import Poses, placed
 from jaxgrip.assembly.system import Connection, System
-from jaxgrip.joints import Clamp, Frame, Gear, Joint, frame, relative
+from jaxgrip.joints import Frame, Gear, Joint, frame, relative
 from jaxgrip.joints.gear import nearest
 from jaxgrip.spatial import quaternions
 from jaxgrip.spatial.rotations import skew
@@ -38,7 +38,7 @@ def bodies_of(system: System) -> np.ndarray:
     """Bodies (j, 2) that all joints but gears connect, the ground being the last."""
     ground, found = len(system.parts), []
     for connection in pairs(system):
-        if isinstance(connection.joint, Clamp):
+        if connection.joint.to_ground:
             found.append((ground, system.part(connection.first)))
         else:
             ends = (connection.first, connection.second)
@@ -50,7 +50,7 @@ def frames(system: System) -> Frame:
     """Frames (j, 2) in their bodies of all joints but gears; a clamp holds its part's start."""
     ends = [
         (None, None)
-        if isinstance(connection.joint, Clamp)
+        if connection.joint.to_ground
         else [system.attachment(end)[1] for end in (connection.first, connection.second)]
         for connection in pairs(system)
     ]
@@ -170,7 +170,7 @@ def coordinates(system: System, at: Joined) -> tuple[Float[Array, " j"], Float[A
     """Coordinates of all joints that have one, else 0, and their derivatives."""
     values, slopes = jnp.zeros(len(at.bodies)), jnp.zeros((len(at.bodies), 2, 6))
     for kind in kinds(system):
-        if kind.joint.coordinate.__func__ is Joint.coordinate:
+        if kind.joint.measure is None:
             continue
         joint, place = kind.of(at.place)
         value, local = jax.vmap(lambda j, p: _with_derivative(j.coordinate, p))(joint, place)
@@ -188,9 +188,9 @@ def turns(system: System, poses: Poses) -> Float[Array, " j"]:
 
 
 def angular(system: System) -> np.ndarray:
-    """Which joints have an angle in (-pi, pi] as their coordinate."""
-    kinds = ("Hinge", "Sleeve", "Planar", "Angle")
-    return np.array([type(c.joint).__name__ in kinds for c in pairs(system)], dtype=bool)
+    """Which joints have a coordinate that is known up to full turns."""
+    measures = [connection.joint.measure for connection in pairs(system)]
+    return np.array([m is not None and m.periodic for m in measures], dtype=bool)
 
 
 class Kind(NamedTuple):

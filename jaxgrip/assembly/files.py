@@ -310,7 +310,7 @@ def _connection(row: _Table, prefix: str) -> Connection:
         )
     make = KINDS[kind]
     first = row.take("first", str)
-    second = None if make is joints.Clamp else _inside(row.take("second", str), prefix)
+    second = None if getattr(make, "to_ground", False) else _inside(row.take("second", str), prefix)
     wanted = inspect.signature(make).parameters.values()
     fields = {}
     row.known += [field.name for field in wanted]

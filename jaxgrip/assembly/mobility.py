@@ -8,7 +8,6 @@ from jaxgrip.assembly import poses as pose
 from jaxgrip.assembly.equations import bodies_of, evaluate_compiled, pairs, rows, size
 from jaxgrip.assembly.poses import Poses
 from jaxgrip.assembly.system import System
-from jaxgrip.joints import Distance, Rope
 
 # Singular values below this part of the largest count as zero.
 RANK_TOLERANCE = 1e-9
@@ -143,8 +142,8 @@ def mobility(system: System, poses: Poses | None = None) -> Mobility:
     where = rows(system)
     slack = tuple(
         connection.name
-        for connection in system.connections
-        if isinstance(connection.joint, Rope) and not jacobian[where[connection.name]].any()
+        for connection in pairs(system)
+        if connection.joint.one_sided and not jacobian[where[connection.name]].any()
     )
     idle = [k for name in slack for k in where[name]]
     left, sizes, right = np.linalg.svd(np.delete(jacobian, idle, axis=0))
@@ -171,9 +170,8 @@ def mobility(system: System, poses: Poses | None = None) -> Mobility:
     groups = _connected(system)
     outside = [k for group in groups if len(system.parts) not in group for k in group]
     # A drive of a hinge closes no loop with it; a rod or rope between two parts does.
-    rods = (Distance, Rope)
     edges = {
-        (frozenset(pair), connection.name if isinstance(connection.joint, rods) else "")
+        (frozenset(pair), connection.name if connection.joint.is_line else "")
         for connection, pair in zip(pairs(system), _edges(system), strict=True)
     }
     return Mobility(

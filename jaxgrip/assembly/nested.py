@@ -123,7 +123,7 @@ def check_nesting(system: System) -> None:
                 if _parent(name) != path:
                     raise ValueError(f"{who} couples {name!r}, which is not of its assembly.")
             continue
-        if isinstance(connection.joint, joints.Clamp):
+        if connection.joint.to_ground:
             child = connection.first.split("/")[0]
             if child in held and child in paths:
                 raise ValueError(
@@ -196,7 +196,7 @@ class _Tree(NamedTuple):
 def _fixed_tree(system: System) -> _Tree | None:
     clamped, ends = [], []
     for connection in system.connections:
-        if isinstance(connection.joint, joints.Clamp):
+        if connection.joint.to_ground:
             clamped.append(system.part(connection.first))
         elif isinstance(connection.joint, joints.Fixed):
             ends.append((connection.first, connection.second))
@@ -293,7 +293,11 @@ def _local(end: str) -> str:
 
 def _held(system: System, prefix: str) -> str:
     """The part of an assembly that stays: the one that the whole clamps, or else its first."""
-    clamped = [c.first for c in system.connections if isinstance(c.joint, joints.Clamp)]
+    clamped = [
+        c.first
+        for c in system.connections
+        if not isinstance(c.joint, joints.Gear) and c.joint.to_ground
+    ]
     names = [name for name in (*clamped, *system.names) if name.startswith(prefix)]
     return names[0]
 

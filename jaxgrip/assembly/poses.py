@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 
 from jaxgrip.assembly.system import System
 from jaxgrip.checks import check_shape, concrete
-from jaxgrip.joints import Distance, Frame, Rope
+from jaxgrip.joints import Frame, Joint
 from jaxgrip.spatial import quaternions
 
 _UNIT = 1e-6
@@ -116,7 +116,7 @@ def spans(system: System, poses: Poses) -> dict[str, Float[Array, "2 3"]]:
             [point(system, poses, end) for end in (connection.first, connection.second)]
         )
         for connection in system.connections
-        if isinstance(connection.joint, Distance | Rope)
+        if isinstance(connection.joint, Joint) and connection.joint.is_line
     }
 
 

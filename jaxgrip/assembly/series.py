@@ -20,7 +20,6 @@ from jaxgrip.assembly.assemble import (
 from jaxgrip.assembly.equations import size
 from jaxgrip.assembly.system import System
 from jaxgrip.checks import brief, check_shape, concrete, numbers
-from jaxgrip.joints import Angle
 
 ANGLE_STEP = float(np.deg2rad(10.0))
 DISTANCE_STEP = 0.1
@@ -127,7 +126,7 @@ def _limits(
         joint = system.connections[system.drive(name)].joint
         now = jax.lax.stop_gradient(getattr(joint, joint.parameter))
         way = distance_step * jnp.maximum(jnp.abs(now), short)
-        limits[name] = jnp.asarray(angle_step) if isinstance(joint, Angle) else way
+        limits[name] = jnp.asarray(angle_step) if joint.measure.unit == "rad" else way
     return limits
 
 
@@ -214,7 +213,7 @@ def _why(end: Assembly, target: dict) -> str:
     reached, words = end.system.parameters, []
     for name, value in target.items():
         joint = end.system.connections[end.system.drive(name)].joint
-        unit, scale = ("°", 180 / np.pi) if isinstance(joint, Angle) else (" m", 1.0)
+        unit, scale = ("°", 180 / np.pi) if joint.measure.unit == "rad" else (" m", 1.0)
         words.append(
             f"{name!r} stops at {scale * float(reached[name]):.6g}{unit} on the way to "
             f"{scale * float(value):.6g}{unit}"

@@ -9,8 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxgrip.checks import brief, concrete, listed, numbers
-from jaxgrip.joints import Clamp, Distance, Gear, Joint, Rope
-from jaxgrip.joints.distance import length_between
+from jaxgrip.joints import Gear, Joint
 from jaxgrip.joints.joint import attachment_points
 from jaxgrip.precision import require_x64
 
@@ -158,16 +157,12 @@ class System(eqx.Module):
         connections = list(self.connections)
         for name, value in parameters.items():
             k = self.drive(name)
-            field = connections[k].joint.parameter
             value = numbers(f"The value of drive {name!r}", value, ())
-            if isinstance(connections[k].joint, Distance | Rope):
-                try:
-                    value = length_between(value)
-                except ValueError as error:
-                    raise ValueError(f"Drive {name!r}: {error}") from None
-            connections[k] = eqx.tree_at(
-                lambda c, field=field: getattr(c.joint, field), connections[k], value
-            )
+            try:
+                joint = connections[k].joint.with_parameter(value)
+            except ValueError as error:
+                raise ValueError(f"Drive {name!r}: {error}") from None
+            connections[k] = eqx.tree_at(lambda c: c.joint, connections[k], joint)
         return eqx.tree_at(lambda system: system.connections, self, tuple(connections))
 
     def part(self, name: str) -> int:
@@ -210,7 +205,7 @@ class System(eqx.Module):
         if not isinstance(joint, Joint | Gear):
             raise ValueError(f"{who} is made by {brief(joint)}; give a joint such as Hinge().")
         try:
-            if isinstance(joint, Clamp):
+            if isinstance(joint, Joint) and joint.to_ground:
                 if connection.second is not None:
                     raise ValueError("a clamp has one part and no second.")
                 self.part(connection.first)
@@ -238,7 +233,7 @@ class System(eqx.Module):
             raise ValueError("a gear couples two joints, not one with itself.")
         for name in (connection.first, connection.second):
             joint = self.connections[self.connection(name)].joint
-            if not isinstance(joint, Joint) or type(joint).coordinate is Joint.coordinate:
+            if not isinstance(joint, Joint) or joint.measure is None:
                 raise ValueError(
                     f"{name!r} is a {type(joint).__name__.lower()}, which has no single coordinate "
                     "to couple."

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from jaxgrip.checks import brief, numbers
-from jaxgrip.joints.joint import Frame, Joint, twist
+from jaxgrip.joints.joint import ANGLE, Frame, Joint, Measure, twist
 
 FORMS = ("signed", "dot", "cross", "auto")
 
@@ -36,6 +36,7 @@ class Angle(Joint):
     lengths: ClassVar[int] = 0
     points: ClassVar[int] = 2
     parameter: ClassVar[str | None] = "angle"
+    measure: ClassVar[Measure] = ANGLE
 
     def __init__(self, angle, form: str = "signed"):
         if form not in FORMS:

@@ -14,6 +14,7 @@ class Ball(Joint):
     equations: ClassVar[int] = 3
     lengths: ClassVar[int] = 3
     points: ClassVar[int] = 1
+    steps: ClassVar[tuple[str, ...]] = ("ball",)
 
     def residual(self, place: Frame) -> Float[Array, "3"]:
         """Way between the origins."""
@@ -22,3 +23,7 @@ class Ball(Joint):
     def motions(self, place: Frame) -> Float[Array, "3 6"]:
         """Turns about x, y and z."""
         return jnp.eye(6, dtype=place.origin.dtype)[3:]
+
+    def values(self, place: Frame) -> Float[Array, "0"]:
+        """None but those of the ball."""
+        return jnp.zeros(0, place.origin.dtype)

@@ -1,7 +1,11 @@
 """Anchor to the ground."""
 
+from typing import ClassVar
+
 from jaxgrip.joints.fixed import Fixed
 
 
 class Clamp(Fixed):
     """Anchor of a body to the ground where it is at the start. Source: 002 section 2.6."""
+
+    to_ground: ClassVar[bool] = True

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxgrip.checks import concrete, numbers
-from jaxgrip.joints.joint import Frame, Joint
+from jaxgrip.joints.joint import LENGTH, Frame, Joint, Measure
 
 LEAST = 1e-6
 
@@ -21,6 +21,8 @@ class Span(Joint):
     lengths: ClassVar[int] = 1
     points: ClassVar[int] = 1
     parameter: ClassVar[str | None] = "length"
+    measure: ClassVar[Measure] = LENGTH
+    is_line: ClassVar[bool] = True
 
     def __init__(self, length):
         self.length = length_between(length)
@@ -32,6 +34,10 @@ class Span(Joint):
     def coordinate(self, place: Frame) -> Float[Array, ""]:
         """The distance [m]."""
         return jnp.linalg.norm(place.origin)
+
+    def with_parameter(self, value: Float[Array, ""]) -> "Span":
+        """With another length, checked."""
+        return type(self)(value)
 
 
 class Distance(Span):

@@ -19,6 +19,8 @@ class Fixed(Joint):
     equations: ClassVar[int] = 6
     lengths: ClassVar[int] = 3
     points: ClassVar[int] = 3
+    steps: ClassVar[tuple[str, ...]] = ()
+    meets: ClassVar[bool] = True
 
     def residual(self, place: Frame) -> Float[Array, "6"]:
         """Way between the origins, then twice the vector of the quaternion."""
@@ -28,3 +30,7 @@ class Fixed(Joint):
     def motions(self, place: Frame) -> Float[Array, "0 6"]:
         """None."""
         return jnp.zeros((0, 6), place.origin.dtype)
+
+    def values(self, place: Frame) -> Float[Array, "0"]:
+        """None."""
+        return jnp.zeros(0, place.origin.dtype)

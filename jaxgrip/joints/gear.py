@@ -31,6 +31,10 @@ class Gear(eqx.Module):
         self.ratio = numbers("The ratio of a gear", ratio, ())
         self.offset = numbers("The offset of a gear", offset, ())
 
+    def with_parameter(self, value: Float[Array, ""]) -> "Gear":
+        """The gear with another offset."""
+        return type(self)(self.ratio, value)
+
     def residual(self, first: Float[Array, ""], second: Float[Array, ""]) -> Float[Array, "1"]:
         """Excess of the second coordinate, both counted over full turns."""
         return (second - self.ratio * first - self.offset)[None]

@@ -5,7 +5,7 @@ from typing import ClassVar
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxgrip.joints.joint import Frame, Joint, tilt, twist
+from jaxgrip.joints.joint import LENGTH, Frame, Joint, Measure, tilt, twist
 
 
 class Guide(Joint):
@@ -14,6 +14,8 @@ class Guide(Joint):
     equations: ClassVar[int] = 5
     lengths: ClassVar[int] = 2
     points: ClassVar[int] = 3
+    measure: ClassVar[Measure] = LENGTH
+    steps: ClassVar[tuple[str, ...]] = ("z",)
 
     def residual(self, place: Frame) -> Float[Array, "5"]:
         """Distance from the axis, tilt of the axes, turn between the x axes."""

@@ -5,7 +5,7 @@ from typing import ClassVar
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxgrip.joints.joint import Frame, Joint, tilt, twist
+from jaxgrip.joints.joint import ANGLE, Frame, Joint, Measure, tilt, twist
 
 
 class Hinge(Joint):
@@ -14,6 +14,9 @@ class Hinge(Joint):
     equations: ClassVar[int] = 5
     lengths: ClassVar[int] = 3
     points: ClassVar[int] = 2
+    measure: ClassVar[Measure] = ANGLE
+    steps: ClassVar[tuple[str, ...]] = ("rz",)
+    meets: ClassVar[bool] = True
 
     def residual(self, place: Frame) -> Float[Array, "5"]:
         """Way between the origins, tilt of the axes."""

@@ -69,6 +69,28 @@ def relative(first: Frame, second: Frame) -> Frame:
     return Frame(back @ (second.origin - first.origin), back @ second.rotation)
 
 
+class Measure(NamedTuple):
+    """What the coordinate of a joint is: its `unit`, "rad" or "m", and whether it is `periodic`,
+    known up to full turns only."""
+
+    unit: str
+    periodic: bool
+
+
+ANGLE = Measure("rad", True)
+TURNS = Measure("rad", False)
+LENGTH = Measure("m", False)
+
+
+class Relation(NamedTuple):
+    """Of two steps of a joint: value of `follower` = `ratio` · value of `leader` + `offset`."""
+
+    follower: int
+    leader: int
+    ratio: Float[Array, ""]
+    offset: Float[Array, ""]
+
+
 class Joint(eqx.Module):
     """A joint as equations between two frames, one on either body, in smooth signed form.
 
@@ -79,6 +101,18 @@ class Joint(eqx.Module):
     - `equations`: how many there are, independent of each other; `lengths`: of these, lengths.
     - `points`: the number of points that either attachment needs.
     - `parameter`: name of the field that a user changes to move the mechanism, or None.
+    - `measure`: what `coordinate` gives, or None for a joint without a single coordinate.
+    - `steps`: elementary motions that lead from the first frame to the second, by which the joint
+      carries a body of a tree: displacements "x", "y", "z" along and rotations "rx", "ry", "rz"
+      about axes of the frame that the step before leads to, or a free rotation "ball" as the last.
+      None where the joint closes loops only. `leading` is the step that `coordinate` measures.
+    - `to_ground`: whether it joins one part to the ground, where that part is at the start.
+    - `one_sided`: whether it may hang slack and then holds nothing.
+    - `meets`: whether all points of its two attachments should coincide.
+    - `is_line`: whether it is a line between its two origins, to be drawn as such.
+
+    A new kind of joint is a subclass that defines these and the methods below; nothing else in the
+    package knows of kinds.
 
     Source: 002 sections 2.4 to 2.6.
     """
@@ -87,6 +121,13 @@ class Joint(eqx.Module):
     lengths: ClassVar[int]
     points: ClassVar[int]
     parameter: ClassVar[str | None] = None
+    measure: ClassVar[Measure | None] = None
+    steps: ClassVar[tuple[str, ...] | None] = None
+    leading: ClassVar[int] = 0
+    to_ground: ClassVar[bool] = False
+    one_sided: ClassVar[bool] = False
+    meets: ClassVar[bool] = False
+    is_line: ClassVar[bool] = False
 
     @property
     def freedoms(self) -> int:
@@ -109,8 +150,24 @@ class Joint(eqx.Module):
         return jnp.ones_like(place.origin[0])
 
     def coordinate(self, place: Frame) -> Float[Array, ""]:
-        """Angle [rad] in (-pi, pi], or way [m], of the joint's leading freedom."""
+        """Angle [rad] or displacement [m] of the joint's leading degree of freedom."""
         raise ValueError(f"A {type(self).__name__} has no single coordinate to couple.")
+
+    def values(self, place: Frame) -> Float[Array, " steps"]:
+        """Values of the steps at a place where the joint holds [m or rad], without a ball's."""
+        return self.coordinate(place)[None]
+
+    def relations(self) -> tuple[Relation, ...]:
+        """Relations between the steps, of a joint that has more of them than degrees of freedom."""
+        return ()
+
+    def with_parameter(self, value: Float[Array, ""]) -> "Joint":
+        """The joint with another number of its drive, checked."""
+        return eqx.tree_at(lambda joint: getattr(joint, self.parameter), self, value)
+
+    def taut(self) -> "Joint":
+        """The joint while it holds: of a one-sided one that which holds both ways."""
+        return self
 
 
 def twist(place: Frame) -> tuple[Float[Array, ""], Float[Array, ""]]:

@@ -5,7 +5,7 @@ from typing import ClassVar
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxgrip.joints.joint import Frame, Joint, tilt, twist
+from jaxgrip.joints.joint import ANGLE, Frame, Joint, Measure, tilt, twist
 
 
 class Planar(Joint):
@@ -14,6 +14,9 @@ class Planar(Joint):
     equations: ClassVar[int] = 3
     lengths: ClassVar[int] = 1
     points: ClassVar[int] = 2
+    measure: ClassVar[Measure] = ANGLE
+    steps: ClassVar[tuple[str, ...]] = ("x", "y", "rz")
+    leading: ClassVar[int] = 2
 
     def residual(self, place: Frame) -> Float[Array, "3"]:
         """Distance from the plane, tilt of the axes."""
@@ -30,3 +33,7 @@ class Planar(Joint):
     def coordinate(self, place: Frame) -> Float[Array, ""]:
         """Turn from the first x axis to the second [rad]."""
         return jnp.arctan2(*twist(place))
+
+    def values(self, place: Frame) -> Float[Array, "3"]:
+        """Displacements along x and y [m], then rotation about z [rad]."""
+        return jnp.append(place.origin[:2], self.coordinate(place))

@@ -1,9 +1,11 @@
 """Largest distance of two points."""
 
+from typing import ClassVar
+
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxgrip.joints.distance import Span, excess
+from jaxgrip.joints.distance import Distance, Span, excess
 from jaxgrip.joints.joint import Frame
 
 
@@ -17,6 +19,12 @@ class Rope(Span):
 
     **Raises:** `ValueError` below a length of 1e-6 m, or for a number that is none or not finite.
     """
+
+    one_sided: ClassVar[bool] = True
+
+    def taut(self) -> Distance:
+        """Distance of the rope's length."""
+        return Distance(self.length)
 
     def residual(self, place: Frame) -> Float[Array, "1"]:
         """Excess of the distance to first order, zero when slack."""

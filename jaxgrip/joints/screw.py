@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxgrip.checks import concrete, numbers
-from jaxgrip.joints.joint import Frame, Joint, tilt, twist
+from jaxgrip.joints.joint import TURNS, Frame, Joint, Measure, Relation, tilt, twist
 
 
 class Screw(Joint):
@@ -28,6 +28,9 @@ class Screw(Joint):
     equations: ClassVar[int] = 5
     lengths: ClassVar[int] = 2
     points: ClassVar[int] = 3
+    measure: ClassVar[Measure] = TURNS
+    steps: ClassVar[tuple[str, ...]] = ("z", "rz")
+    leading: ClassVar[int] = 1
 
     def __init__(self, lead, start=0.0):
         self.lead = numbers("The lead of a screw", lead, ())
@@ -56,6 +59,14 @@ class Screw(Joint):
     def coordinate(self, place: Frame) -> Float[Array, ""]:
         """Turn [rad] that the way asks for, with all full turns."""
         return self._asked(place)
+
+    def values(self, place: Frame) -> Float[Array, "2"]:
+        """Displacement along z [m], then rotation about z with all full turns [rad]."""
+        return jnp.stack([place.origin[2], self._asked(place)])
+
+    def relations(self) -> tuple[Relation, ...]:
+        """Displacement by rotation."""
+        return (Relation(0, 1, self.lead / (2 * np.pi), self.start),)
 
     def _asked(self, place: Frame) -> Float[Array, ""]:
         return (place.origin[2] - self.start) * (2 * np.pi) / self.lead

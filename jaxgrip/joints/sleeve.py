@@ -5,7 +5,7 @@ from typing import ClassVar
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxgrip.joints.joint import Frame, Joint, tilt, twist
+from jaxgrip.joints.joint import ANGLE, Frame, Joint, Measure, tilt, twist
 
 
 class Sleeve(Joint):
@@ -14,6 +14,9 @@ class Sleeve(Joint):
     equations: ClassVar[int] = 4
     lengths: ClassVar[int] = 2
     points: ClassVar[int] = 2
+    measure: ClassVar[Measure] = ANGLE
+    steps: ClassVar[tuple[str, ...]] = ("z", "rz")
+    leading: ClassVar[int] = 1
 
     def residual(self, place: Frame) -> Float[Array, "4"]:
         """Distance from the axis, tilt of the axes."""
@@ -30,3 +33,7 @@ class Sleeve(Joint):
     def coordinate(self, place: Frame) -> Float[Array, ""]:
         """Turn from the first x axis to the second [rad]."""
         return jnp.arctan2(*twist(place))
+
+    def values(self, place: Frame) -> Float[Array, "2"]:
+        """Displacement along z [m], then rotation about z [rad]."""
+        return jnp.stack([place.origin[2], self.coordinate(place)])

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxgrip.checks import numbers
-from jaxgrip.joints.joint import Frame, Joint
+from jaxgrip.joints.joint import LENGTH, Frame, Joint, Measure
 
 
 class Travel(Joint):
@@ -25,6 +25,7 @@ class Travel(Joint):
     lengths: ClassVar[int] = 1
     points: ClassVar[int] = 2
     parameter: ClassVar[str | None] = "way"
+    measure: ClassVar[Measure] = LENGTH
 
     def __init__(self, way):
         self.way = numbers("The way of a travel", way, ())

@@ -17,6 +17,7 @@ class Universal(Joint):
     equations: ClassVar[int] = 4
     lengths: ClassVar[int] = 3
     points: ClassVar[int] = 3
+    steps: ClassVar[tuple[str, ...]] = ("rz", "rx")
 
     def residual(self, place: Frame) -> Float[Array, "4"]:
         """Way between the origins, cosine between the pins."""
@@ -27,3 +28,8 @@ class Universal(Joint):
         still = jnp.zeros(3, place.origin.dtype)
         pins = (jnp.array([0.0, 0.0, 1.0], place.origin.dtype), place.rotation[:, 0])
         return jnp.stack([jnp.concatenate([still, pin]) for pin in pins])
+
+    def values(self, place: Frame) -> Float[Array, "2"]:
+        """Rotations about the pin of the first, then of the second body [rad]."""
+        r = place.rotation
+        return jnp.stack([jnp.arctan2(r[1, 0], r[0, 0]), jnp.arctan2(r[2, 1], r[2, 2])])

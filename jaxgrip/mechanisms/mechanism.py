@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxgrip.checks import near, numbers, rotation_matrix
-from jaxgrip.joints import Frame, Joint, Rope, frame, relative
+from jaxgrip.joints import Frame, Joint, frame, relative
 from jaxgrip.joints.joint import attachment_points
 from jaxgrip.rigid import Poses, Tree, forward_kinematics
 
@@ -50,10 +50,10 @@ class Loop(eqx.Module):
     ):
         if first == second:
             raise ValueError(f"Loop {name!r} joins {first or BASE} to itself.")
-        if isinstance(joint, Rope):
+        if joint.one_sided:
             raise ValueError(
-                f"Loop {name!r} is closed by a rope, which may hang slack; use a distance, which "
-                "holds both ways."
+                f"Loop {name!r} is closed by a {type(joint).__name__.lower()}, which may hang "
+                "slack; use a distance, which holds both ways."
             )
         self.name, self.joint, self.first, self.second = name, joint, first, second
         self.first_frame = _frame(name, joint, first, first_frame)
