@@ -1,5 +1,6 @@
 """Forces and accelerations of mechanisms with closed loops, index 1."""
 
+import functools
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -17,6 +18,7 @@ from jaxgrip.mechanisms.equations import (
     free,
     holding,
     inverse_at,
+    moving,
     weighted_jacobian,
 )
 from jaxgrip.mechanisms.kinematics import bias, constraint_bend, state
@@ -60,14 +62,16 @@ def forward_dynamics(
     **Raises:** `ValueError` for another shape.
     """
     check_shape("tau", tau, (mechanism.n,))
-    return _motion(free(mechanism), q, qd, tau, jnp.zeros(0, q.dtype))
+    return motion(free(mechanism), q, qd, tau, jnp.zeros(0, q.dtype))
 
 
-def _motion(equations: Equations, q: Array, qd: Array, tau: Array, held: Array) -> tuple:
+def motion(equations: Equations, q: Array, qd: Array, tau: Array, held: Array) -> tuple:
+    """Accelerations and multipliers, `held` (held,) being those of the coordinates held."""
     mechanism = equations.mechanism
     now = state(mechanism.tree, q, qd)
     rest = tau - bias(mechanism.tree, now)
-    bend = jnp.concatenate([-constraint_bend(mechanism, now), held])
+    bend = constraint_bend(functools.partial(moving, equations), mechanism, now)
+    bend = jnp.concatenate([-bend, held])
     free, driven, stiff = inverse_at(equations, now)
     return free @ rest + driven @ bend, stiff @ bend - driven.T @ rest
 
@@ -86,7 +90,7 @@ class Drives(NamedTuple):
 
 @jax.jit
 def _drive(equations: Equations, q: Array, qd: Array, tau: Array) -> Drives:
-    qdd, multipliers = _motion(equations, q, qd, tau, equations.values)
+    qdd, multipliers = motion(equations, q, qd, tau, equations.values)
     m = equations.mechanism.m
     return Drives(multipliers[m:], qdd, multipliers[:m])
 

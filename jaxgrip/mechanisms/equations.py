@@ -16,7 +16,8 @@ from jaxtyping import Array, Float
 
 from jaxgrip.checks import numbers
 from jaxgrip.mechanisms.kinematics import State, constraint_matrix, mass_matrix, state
-from jaxgrip.mechanisms.mechanism import Mechanism, constraints
+from jaxgrip.mechanisms.mechanism import Mechanism, constraints, loop_residuals
+from jaxgrip.rigid import forward_kinematics
 from jaxgrip.solve import dense
 
 # A singular value below this part of the largest is a redundant constraint.
@@ -26,11 +27,18 @@ LOST = 1e-6
 
 
 class Equations(eqx.Module):
-    """Constraints of a mechanism, and coordinates that are held at values."""
+    """Constraints of a mechanism, and coordinates that are held at values.
+
+    The joints of the loops `driven` have numbers that change, by `rates` and `accelerations` (d,)
+    [m or rad, per s and per s^2].
+    """
 
     mechanism: Mechanism
     values: Float[Array, " held"]
     held: tuple[int, ...] = eqx.field(static=True)
+    rates: Float[Array, " d"] | None = None
+    accelerations: Float[Array, " d"] | None = None
+    driven: tuple[int, ...] = eqx.field(static=True, default=())
 
     def __call__(self, q: Float[Array, " n"]) -> Float[Array, " rows"]:
         """What the constraints miss, then what the held coordinates miss."""
@@ -144,6 +152,30 @@ def conditioning(equations: Equations, q: Float[Array, " n"]) -> Float[Array, ""
     return jnp.where(bend > LOST * size[0], 0.0, smallest / size[0])
 
 
+def moving(equations: Equations, at: Array) -> Mechanism:
+    """The mechanism a time `at` later, as far as its drives go [s]."""
+    mechanism, driven = equations.mechanism, equations.driven
+    if not driven:
+        return mechanism
+    joints = [mechanism.loops[k].joint for k in driven]
+    values = jnp.stack([getattr(joint, joint.parameter) for joint in joints])
+    values = values + at * equations.rates + 0.5 * at * at * equations.accelerations
+    return mechanism.with_drives(driven, values)
+
+
+def missed_rate(
+    equations: Equations, q: Float[Array, " n"], qd: Float[Array, " n"]
+) -> Float[Array, " rows"]:
+    """Rate of change of what the constraints miss, drives included; the held ones do not move."""
+    rate = along(equations, q, qd)
+    if not equations.driven:
+        return rate
+    place = forward_kinematics(equations.mechanism.tree, q)
+    zero, one = jnp.zeros((), q.dtype), jnp.ones((), q.dtype)
+    _, driven = jax.jvp(lambda t: loop_residuals(moving(equations, t), place), (zero,), (one,))
+    return rate.at[: len(driven)].add(driven)
+
+
 def along(
     equations: Equations, q: Float[Array, " n"], x: Float[Array, " n"]
 ) -> Float[Array, " rows"]:
@@ -164,7 +196,7 @@ def project(
     """
 
     def correct(_, state):
-        missed = jax.jvp(equations, state[:1], state[1:])
+        missed = equations(state[0]), missed_rate(equations, *state)
         return tuple(x - inverse.driven @ gap for x, gap in zip(state, missed, strict=True))
 
     return jax.lax.fori_loop(0, CORRECTIONS, correct, (q, qd))
@@ -178,5 +210,5 @@ def _projected(primals, tangents):
     _, gap = jax.jvp(equations, (q,), (dq,))
     _, moved = jax.jvp(lambda e: e(q), (equations,), (d_equations,))
     dq = dq - inverse.driven @ (gap + moved)
-    _, rate = jax.jvp(lambda e, q: along(e, q, qd), (equations, q), (d_equations, dq))
+    _, rate = jax.jvp(lambda e, q: missed_rate(e, q, qd), (equations, q), (d_equations, dq))
     return (q, qd), (dq, dqd - inverse.driven @ (rate + along(equations, q, dqd)))

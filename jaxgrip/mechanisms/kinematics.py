@@ -5,6 +5,7 @@ derivatives of all. Here one forward kinematics serves everything, and no progra
 tree.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -88,8 +89,13 @@ def jacobian(mechanism: Mechanism, q: Float[Array, " n"]) -> Float[Array, "m n"]
     return constraint_matrix(mechanism, state(mechanism.tree, q, jnp.zeros_like(q)))
 
 
-def constraint_bend(mechanism: Mechanism, now: State) -> Float[Array, " m"]:
-    """J̇ q̇, the acceleration of the constraints where no coordinate accelerates."""
+def constraint_bend(
+    moving: Callable[[Array], Mechanism], mechanism: Mechanism, now: State
+) -> Float[Array, " m"]:
+    """The acceleration of the constraints where no coordinate accelerates, J̇ q̇ without drives.
+
+    **Arguments:** `moving`: the mechanism by the time from now; `mechanism`, at none; `now`.
+    """
     first = moved(now.place, now.velocity)
     turned = moved(first._replace(translation=now.place.translation), now.velocity).rotation
     bent = moved(now.place, now.bend)
@@ -98,7 +104,7 @@ def constraint_bend(mechanism: Mechanism, now: State) -> Float[Array, " m"]:
         square = 0.5 * t * t
         rotation = now.place.rotation + t * first.rotation + square * (bent.rotation + turned)
         way = now.place.translation + t * first.translation + square * bent.translation
-        return loop_residuals(mechanism, Poses(rotation, way))
+        return loop_residuals(moving(t), Poses(rotation, way))
 
     zero, one = jnp.zeros((), now.bend.dtype), jnp.ones((), now.bend.dtype)
     _, loops = jax.jvp(lambda t: jax.jvp(residual, (t,), (one,))[1], (zero,), (one,))

@@ -14,8 +14,12 @@ from jaxgrip.checks import near, numbers, rotation_matrix
 from jaxgrip.joints import Frame, Joint, frame, relative
 from jaxgrip.joints.joint import attachment_points
 from jaxgrip.rigid import Poses, Tree, forward_kinematics
+from jaxgrip.spatial.quaternions import to_matrix
 
 BASE = "the base"
+# Axes of a frame whose z axis is x, and y, of another.
+ALONG_X = np.array([[0.0, 0.0, 1.0], [1.0, 0.0, 0.0], [0.0, 1.0, 0.0]])
+ALONG_Y = np.array([[0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [1.0, 0.0, 0.0]])
 
 
 class Loop(eqx.Module):
@@ -90,7 +94,9 @@ class Mechanism(eqx.Module):
     of the loops in their order, lengths [m] first, then sines of angles, then those of the
     couplings [rad or m]. Redundant ones, as of a planar linkage closed by a hinge, are welcome.
 
-    **Arguments:** `tree`; `loops`; `couplings`.
+    **Arguments:** `tree`; `loops`; `couplings`; `balls`: triples of coordinates that together are
+    free rotations, about x, then the new y, then the new z. In a motion these are counted from
+    where the body was a step before, so that they never come near their singular position.
 
     **Raises:** `ValueError` when two have the same name, a loop names no body, or a coupling no
     joint.
@@ -99,9 +105,17 @@ class Mechanism(eqx.Module):
     tree: Tree
     loops: tuple[Loop, ...]
     couplings: tuple[Coupling, ...]
+    balls: tuple[tuple[int, int, int], ...] = eqx.field(static=True)
 
-    def __init__(self, tree: Tree, loops: Sequence[Loop] = (), couplings: Sequence[Coupling] = ()):
+    def __init__(
+        self,
+        tree: Tree,
+        loops: Sequence[Loop] = (),
+        couplings: Sequence[Coupling] = (),
+        balls: Sequence[tuple[int, int, int]] = (),
+    ):
         self.tree, self.loops, self.couplings = tree, tuple(loops), tuple(couplings)
+        self.balls = tuple(balls)
         names = [part.name for part in (*self.loops, *self.couplings)]
         for name, count in Counter(names).items():
             if count > 1:
@@ -132,6 +146,34 @@ class Mechanism(eqx.Module):
     def coordinates(self) -> tuple[str, ...]:
         """Names of the bodies whose joints the coordinates are."""
         return tuple(self.tree.names[i] for i in self.tree.moving)
+
+    def loop(self, name: str) -> int:
+        """Index of the loop called `name`; raises `ValueError` when there is none."""
+        names = [loop.name for loop in self.loops]
+        if name not in names:
+            raise ValueError(f"There is no loop {name!r}; {near(name, names)}")
+        return names.index(name)
+
+    def with_drives(self, driven: tuple[int, ...], values: Float[Array, " d"]) -> "Mechanism":
+        """The mechanism with other numbers [m or rad] of the joints of some loops."""
+        if not driven:
+            return self
+        loops = list(self.loops)
+        for k, value in zip(driven, values, strict=True):
+            joint = loops[k].joint.with_parameter(value)
+            loops[k] = eqx.tree_at(lambda loop: loop.joint, loops[k], joint)
+        return eqx.tree_at(lambda mechanism: mechanism.loops, self, tuple(loops))
+
+    def turned(self, quaternions: Float[Array, "balls 4"]) -> "Mechanism":
+        """The mechanism with its balls at rotations from which their coordinates count."""
+        if not self.balls:
+            return self
+        first = np.array([self.tree.moving[ball[0]] for ball in self.balls])
+        turn = jax.vmap(to_matrix)(quaternions)
+        # The first of the three bodies has the x axis of the ball as its z axis.
+        turn = jnp.asarray(ALONG_X.T, turn.dtype) @ turn @ jnp.asarray(ALONG_X, turn.dtype)
+        rotation = self.tree.rotation.at[first].set(self.tree.rotation[first] @ turn)
+        return eqx.tree_at(lambda mechanism: mechanism.tree.rotation, self, rotation)
 
     def coordinate(self, name: str) -> int:
         """Index of the coordinate of the joint of the body called `name`.

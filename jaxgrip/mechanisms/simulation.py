@@ -14,12 +14,13 @@ from jaxtyping import Array, Float, Int
 
 from jaxgrip.checks import check_function, check_times, concrete, non_negative, numbers, positive
 from jaxgrip.mechanisms.closing import SINGULAR, MechanismError, mobility, worst
-from jaxgrip.mechanisms.dynamics import forward_dynamics
+from jaxgrip.mechanisms.dynamics import motion
 from jaxgrip.mechanisms.equations import (
     RANK_TOLERANCE,
-    along,
+    Equations,
     free,
     inverse_of,
+    missed_rate,
     project,
     weighted_jacobian,
 )
@@ -28,6 +29,7 @@ from jaxgrip.mechanisms.mechanism import Mechanism
 from jaxgrip.precision import require_x64
 from jaxgrip.solve import dense
 from jaxgrip.solve.integration import Solution, forward_mode_explained, integrate, why_stopped
+from jaxgrip.spatial import quaternions
 
 # How far an initial state may be from a closed one and still be taken for it.
 SLACK = 1e-9
@@ -39,7 +41,9 @@ class Motion(NamedTuple):
     `q`, `qd` and `qdd` (k, n) [rad or m, per s, per s^2]; `multipliers` (k, m) [N and N m];
     `gap` (k, m), what the constraints miss [m and sines], and `gap_rate` (k, m) [per s];
     `conditioning` (k,), smallest singular value of the constraints over the largest; `passages`,
-    through how many singular positions it has gone, and `passed_at`, through the last of them [s].
+    through how many singular positions it has gone, and `passed_at`, through the last of them [s];
+    `turned` (k, balls, 4), unit quaternions of the mechanism's `balls` from where the mechanism has
+    them, whose own coordinates are zero: their rates are angular velocities in axes of the body.
     """
 
     t: Float[Array, " k"]
@@ -52,6 +56,7 @@ class Motion(NamedTuple):
     conditioning: Float[Array, " k"]
     passages: Int[Array, ""]
     passed_at: Float[Array, ""]
+    turned: Float[Array, "k balls 4"]
 
     def warnings(self) -> tuple[str, ...]:
         """Sentences where the mechanism comes near to a singular position, or goes through one."""
@@ -72,6 +77,65 @@ class Motion(NamedTuple):
             f"constraints are independent to {float(self.conditioning[k]):.1g} only. There it may "
             "go on in more than one way, and which it takes is left to rounding.",
         )
+
+
+class State(NamedTuple):
+    """State of a motion: `q` and `qd` (n,), and `turned` (balls, 4), the unit quaternions from
+    which the coordinates of balls count; constant within a step."""
+
+    q: Float[Array, " n"]
+    qd: Float[Array, " n"]
+    turned: Float[Array, "balls 4"]
+
+
+class Setting(eqx.Module):
+    """What moves, and what moves it.
+
+    `effort`: function of `(t, equations, q, qd)` giving (n,) torques or forces, or None; `drives`:
+    functions of t giving the numbers of the joints of the loops `driven` [m or rad].
+    """
+
+    mechanism: Mechanism
+    effort: Callable[..., Array] | None
+    drives: tuple[Callable[..., Any], ...]
+    driven: tuple[int, ...] = eqx.field(static=True)
+
+    def equations(self, t: Array, turned: Array) -> Equations:
+        """The constraints at a time, balls counting from where they have turned to."""
+        mechanism = self.mechanism.turned(turned)
+        if not self.driven:
+            return free(mechanism)
+
+        def values(t: Array) -> Array:
+            return jnp.stack([jnp.asarray(drive(t), turned.dtype) for drive in self.drives])
+
+        def with_rates(t: Array) -> tuple:
+            return jax.jvp(values, (t,), (jnp.ones_like(t),))
+
+        (now, rates), (_, accelerations) = jax.jvp(with_rates, (t,), (jnp.ones_like(t),))
+        return Equations(
+            mechanism.with_drives(self.driven, now),
+            jnp.zeros(0, turned.dtype),
+            (),
+            rates,
+            accelerations,
+            self.driven,
+        )
+
+    def motion(self, t: Array, equations: Equations, q: Array, qd: Array) -> tuple[Array, Array]:
+        """Accelerations and multipliers."""
+        none = jnp.zeros_like(q)
+        tau = none if self.effort is None else self.effort(t, equations, q, qd)
+        return motion(equations, q, qd, tau, none[:0])
+
+
+class _Torque(eqx.Module):
+    """Torques of a function of `(t, q, qd)`."""
+
+    function: Callable[..., Any]
+
+    def __call__(self, t: Array, equations: Equations, q: Array, qd: Array) -> Array:
+        return jnp.asarray(self.function(t, q, qd), q.dtype)
 
 
 class _Passed(NamedTuple):
@@ -126,7 +190,7 @@ class Projected(diffrax.AbstractAdaptiveSolver, diffrax.AbstractWrappedSolver):
 
     def init(self, terms, t0, t1, y0, args):
         """State of the solver, and the singular positions passed."""
-        return self.solver.init(terms, t0, t1, y0, args), _passed(args[0], y0, t0)
+        return self.solver.init(terms, t0, t1, y0, args), _passed(args, t0, y0)
 
     def func(self, terms, t0, y0, args):
         """Rate of change."""
@@ -139,33 +203,51 @@ class Projected(diffrax.AbstractAdaptiveSolver, diffrax.AbstractWrappedSolver):
         y1, error, dense, state, result = self.solver.step(
             terms, t0, t1, y0, args, state, made_jump=True
         )
-        y1, error = _projected(args[0], y1, error)
-        return y1, error, dense, (state, _passed(args[0], y1, t1, t0, passed)), result
+        y1, error = _projected(args, t1, y1, error)
+        y1 = recentred(args.mechanism, y1)
+        return y1, error, dense, (state, _passed(args, t1, y1, t0, passed)), result
 
 
-def _projected(mechanism: Mechanism, x: Array, dx: Array) -> tuple[Array, Array]:
+def _projected(setting: Setting, t: Array, x: State, dx: State) -> tuple[State, State]:
     """The nearest closed state, and of a small change what is left of it there."""
-    equations, n = free(mechanism), mechanism.n
-    inverse = inverse_of(equations, x[:n])
+    equations = setting.equations(t, x.turned)
+    inverse = inverse_of(equations, x.q)
     nearest = functools.partial(project, equations, inverse)
-    found, left = jax.jvp(nearest, (x[:n], x[n:]), (dx[:n], dx[n:]))
-    return jnp.concatenate(found), jnp.concatenate(left)
+    found, left = jax.jvp(nearest, (x.q, x.qd), (dx.q, dx.qd))
+    return State(*found, x.turned), State(*left, dx.turned)
 
 
-def _project(mechanism: Mechanism, x: Array) -> Array:
-    return _projected(mechanism, x, jnp.zeros_like(x))[0]
+def recentred(mechanism: Mechanism, x: State) -> State:
+    """The same state with all coordinates of balls at zero."""
+    if not mechanism.balls:
+        return x
+    index = np.array(mechanism.balls)
+
+    def one(angles: Array, rates: Array, quaternion: Array) -> tuple[Array, Array]:
+        unit = jnp.eye(3, dtype=angles.dtype)
+        x, y, z = (quaternions.exponential(a * axis) for a, axis in zip(angles, unit, strict=True))
+        after_y, after_x = (
+            quaternions.to_matrix(z),
+            quaternions.to_matrix(quaternions.product(y, z)),
+        )
+        spin = after_x.T[:, 0] * rates[0] + after_y.T[:, 1] * rates[1] + unit[2] * rates[2]
+        turn = quaternions.product(quaternion, quaternions.product(x, quaternions.product(y, z)))
+        return turn / jnp.linalg.norm(turn), spin
+
+    turned, spin = jax.vmap(one)(x.q[index], x.qd[index], x.turned)
+    return State(x.q.at[index].set(0.0), x.qd.at[index].set(spin), turned)
 
 
 def _passed(
-    mechanism: Mechanism, x: Array, t: Array, t0: Array | None = None, last: _Passed | None = None
+    setting: Setting, t: Array, x: State, t0: Array | None = None, last: _Passed | None = None
 ) -> _Passed:
     """Follow the smallest singular value to the next state: its sign, with that of its vectors,
     changes where it is zero."""
-    q, none = lax.stop_gradient(x[: mechanism.n]), jnp.zeros((), int)
-    if not mechanism.m:
-        empty, one = jnp.zeros(0, x.dtype), jnp.ones((), x.dtype)
+    q, none = lax.stop_gradient(x.q), jnp.zeros((), int)
+    if not setting.mechanism.m:
+        empty, one = jnp.zeros(0, q.dtype), jnp.ones((), q.dtype)
         return _Passed(empty, jnp.zeros_like(q), one, none, none, jnp.full_like(one, jnp.nan))
-    mechanism = lax.stop_gradient(mechanism)
+    mechanism = lax.stop_gradient(setting.equations(t, x.turned).mechanism)
     now = state(mechanism.tree, q, jnp.zeros_like(q))
     left, size, right = dense.svd(constraint_matrix(mechanism, now))
     rank = jnp.sum(size > RANK_TOLERANCE * size[0])
@@ -182,21 +264,19 @@ def _passed(
     return _Passed(left, right, size, rank, last.count + is_passage.astype(int), time)
 
 
-def _rate(t: Array, x: Array, args: tuple) -> Array:
-    mechanism, torque = args
-    q, qd = x[: mechanism.n], x[mechanism.n :]
-    tau = jnp.zeros_like(q) if torque is None else jnp.asarray(torque(t, q, qd), q.dtype)
-    return jnp.concatenate([qd, forward_dynamics(mechanism, q, qd, tau)[0]])
+def _rate(t: Array, x: State, setting: Setting) -> State:
+    equations = setting.equations(t, x.turned)
+    return State(x.qd, setting.motion(t, equations, x.q, x.qd)[0], jnp.zeros_like(x.turned))
 
 
 @eqx.filter_jit
-def _simulate(mechanism, x0, times, torque, rtol, atol, max_steps, adjoint) -> tuple:
+def _simulate(setting, x0, times, rtol, atol, max_steps, adjoint) -> tuple:
     solution = integrate(
         _rate,
         Projected(diffrax.Dopri8()),
         times,
         x0,
-        (mechanism, torque),
+        setting,
         rtol=rtol,
         atol=atol,
         max_steps=max_steps,
@@ -205,31 +285,32 @@ def _simulate(mechanism, x0, times, torque, rtol, atol, max_steps, adjoint) -> t
     )
 
     def look(t, x):
-        x = _project(mechanism, x)
-        q, qd = x[: mechanism.n], x[mechanism.n :]
-        tau = jnp.zeros_like(q) if torque is None else jnp.asarray(torque(t, q, qd), q.dtype)
-        qdd, multipliers = forward_dynamics(mechanism, q, qd, tau)
-        equations = free(mechanism)
-        return q, qd, qdd, multipliers, equations(q), along(equations, q, qd)
+        x, _ = _projected(setting, t, x, jax.tree.map(jnp.zeros_like, x))
+        q, qd, turned = recentred(setting.mechanism, x)
+        equations = setting.equations(t, turned)
+        qdd, multipliers = setting.motion(t, equations, q, qd)
+        return q, qd, turned, qdd, multipliers, equations(q), missed_rate(equations, q, qd)
 
-    seen = jax.vmap(look)(times, solution.ys)
+    q, qd, turned, *seen = jax.vmap(look)(times, solution.ys)
     passed = solution.solver_state[1]
-    motion = Motion(times, *seen, _conditioning(mechanism, seen[0]), passed.count, passed.time)
-    return motion, solution
+    sharp = _conditioning(setting, times, State(q, qd, turned))
+    return Motion(times, q, qd, *seen, sharp, passed.count, passed.time, turned), solution
 
 
-def _conditioning(mechanism: Mechanism, q: Array) -> Array:
+def _conditioning(setting: Setting, times: Array, x: State) -> Array:
     """Smallest over largest singular value at every position, of as many as ever differ from 0."""
-    if not mechanism.m:
-        return jnp.ones(len(q), q.dtype)
-    now = jax.vmap(lambda x: state(mechanism.tree, x, jnp.zeros_like(x)))(lax.stop_gradient(q))
+    if not setting.mechanism.m:
+        return jnp.ones(len(times), x.q.dtype)
 
-    def sizes(now):
+    def sizes(t: Array, x: State) -> Array:
+        mechanism = setting.equations(t, x.turned).mechanism
+        now = state(mechanism.tree, x.q, jnp.zeros_like(x.q))
         rows = constraint_matrix(mechanism, now)
         weighted = weighted_jacobian(mass_matrix(mechanism.tree, now), rows)[1]
         return dense.singular_values(weighted)
 
-    size = lax.stop_gradient(jax.vmap(sizes)(now))
+    setting = lax.stop_gradient(setting)
+    size = lax.stop_gradient(jax.vmap(sizes)(times, lax.stop_gradient(x)))
     rank = jnp.max(jnp.sum(size > RANK_TOLERANCE * size[:, :1], axis=1))
     return size[:, rank - 1] / size[:, 0]
 
@@ -281,18 +362,34 @@ def simulate(
         check_function("torque", torque, (mechanism.n,), t=times[0], q=q0, qd=qd0)
     # As arrays, so that another tolerance needs no other program.
     tolerances = positive("rtol", rtol, ()), non_negative("atol", atol, ())
-    _check_start(mechanism, q0, qd0)
-    x0 = jnp.concatenate([q0, qd0])
+    setting = Setting(mechanism, None if torque is None else _Torque(torque), (), ())
+    return run(setting, q0, qd0, times, *tolerances, max_steps, adjoint)
+
+
+def run(
+    setting: Setting,
+    q0: Array,
+    qd0: Array,
+    times: Array,
+    rtol: Array,
+    atol: Array,
+    max_steps: int,
+    adjoint: diffrax.AbstractAdjoint | None,
+) -> Motion:
+    """The motion of a setting; see `simulate`."""
+    turned = jnp.zeros((len(setting.mechanism.balls), 4), q0.dtype).at[:, 0].set(1.0)
+    _check_start(setting.equations(times[0], turned), q0, qd0)
+    x0 = State(q0, qd0, turned)
     with forward_mode_explained():
-        motion, solution = _simulate(mechanism, x0, times, torque, *tolerances, max_steps, adjoint)
+        motion, solution = _simulate(setting, x0, times, rtol, atol, max_steps, adjoint)
     if concrete(motion.q) and not np.isfinite(motion.q).all():
-        raise MechanismError(_stopped(mechanism, solution))
+        raise MechanismError(_stopped(setting.mechanism, solution))
     return motion
 
 
 def _stopped(mechanism: Mechanism, solution: Solution) -> str:
-    if np.isfinite(solution.y).all():
-        found = mobility(mechanism, solution.y[: mechanism.n])
+    if np.isfinite(solution.y.q).all():
+        found = mobility(mechanism.turned(solution.y.turned), solution.y.q)
         if found.conditioning < SINGULAR:
             return (
                 f"{solution.stopped()}, near a singular position, where the constraints are "
@@ -301,9 +398,9 @@ def _stopped(mechanism: Mechanism, solution: Solution) -> str:
     return why_stopped(solution)
 
 
-def _check_start(mechanism: Mechanism, q0: Array, qd0: Array) -> None:
-    equations = free(mechanism)
-    gap, rate = equations(q0), along(equations, q0, qd0)
+def _check_start(equations: Equations, q0: Array, qd0: Array) -> None:
+    mechanism = equations.mechanism
+    gap, rate = equations(q0), missed_rate(equations, q0, qd0)
     if not mechanism.m or not (concrete(gap) and concrete(rate)):
         return
     gap, rate = np.asarray(gap), np.asarray(rate)

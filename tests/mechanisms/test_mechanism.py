@@ -59,7 +59,7 @@ def test_matrices_agree_with_recursions_and_with_automatic_derivatives():
             kinematics.mass_matrix(mechanism.tree, now),
             kinematics.bias(mechanism.tree, now),
             kinematics.constraint_matrix(mechanism, now),
-            kinematics.constraint_bend(mechanism, now),
+            kinematics.constraint_bend(lambda _: mechanism, mechanism, now),
         )
 
     def gap(q):
