@@ -8,10 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from jaxgrip.assembly.forces import Applied, Force
 from jaxgrip.checks import brief, concrete, listed, numbers
 from jaxgrip.joints import Gear, Joint
 from jaxgrip.joints.joint import attachment_points
 from jaxgrip.precision import require_x64
+from jaxgrip.rigid.builders import GRAVITY, mass_properties
 
 GROUND = "ground"
 
@@ -26,9 +28,11 @@ class Part(eqx.Module):
       two are an axis from the first to the second; a third gives a direction across it.
     - `position`: (3,) of the part's frame before assembly [m].
     - `quaternion`: (4,) of the part's frame before assembly, scalar first, of any length.
+    - `mass` [kg], `com` (3,), its centre of mass [m], and `inertia` about that [kg m^2], (3, 3) or
+      its three principal values, in the frame of the part; needed to set it in motion.
 
     **Raises:** `ValueError` naming part and attachment when points are ill-shaped, not finite,
-    coincide or lie on a line, or the quaternion is zero.
+    coincide or lie on a line, the quaternion is zero, or no body can have the mass or inertia.
 
     Source: 002 sections 2.2, 2.3.
     """
@@ -37,6 +41,9 @@ class Part(eqx.Module):
     attachments: dict[str, Float[Array, "k 3"]]
     position: Float[Array, "3"]
     quaternion: Float[Array, "4"]
+    mass: Float[Array, ""]
+    com: Float[Array, "3"]
+    inertia: Float[Array, "3 3"]
 
     def __init__(
         self,
@@ -44,6 +51,9 @@ class Part(eqx.Module):
         attachments: Mapping[str, object],
         position=(0.0, 0.0, 0.0),
         quaternion=(1.0, 0.0, 0.0, 0.0),
+        mass=0.0,
+        com=(0.0, 0.0, 0.0),
+        inertia=(0.0, 0.0, 0.0),
     ):
         self.name = name
         self.attachments = {
@@ -55,6 +65,7 @@ class Part(eqx.Module):
         if concrete(q) and not np.any(np.asarray(q)):
             raise ValueError(f"The quaternion of part {name!r} is zero; (1, 0, 0, 0) is no turn.")
         self.quaternion = q / jnp.linalg.norm(q)
+        self.mass, self.com, self.inertia = mass_properties(f"part {name!r}", mass, com, inertia)
 
 
 class Connection(eqx.Module):
@@ -90,8 +101,10 @@ class System(eqx.Module):
 
     - `parts`, `connections`.
     - `ground`: attachments of the ground by name, (k, 3) points [m].
+    - `forces`: `Applied` springs, loads and others, that act when it moves.
+    - `gravity`: (3,) acceleration of free fall [m/s^2].
 
-    **Raises:** `ValueError` of one sentence that names the part or connection when names are
+    **Raises:** `ValueError` of one sentence that names the part, connection or force when names are
     double or unknown, an attachment has too few points for the joint, or a connection does not
     fit its kind.
 
@@ -101,17 +114,27 @@ class System(eqx.Module):
     parts: tuple[Part, ...]
     connections: tuple[Connection, ...]
     ground: dict[str, Float[Array, "k 3"]]
+    forces: tuple[Applied, ...]
+    gravity: Float[Array, "3"]
 
     def __init__(
         self,
         parts: Iterable,
         connections: Iterable,
         ground: Mapping[str, object] | None = None,
+        forces: Iterable = (),
+        gravity=GRAVITY,
     ):
         require_x64("An assembly")
         self.parts = tuple(parts)
         self.connections = tuple(connections)
-        for kind, given in ((Part, self.parts), (Connection, self.connections)):
+        self.forces = tuple(forces)
+        self.gravity = numbers("The gravity of a system", gravity, (3,))
+        for kind, given in (
+            (Part, self.parts),
+            (Connection, self.connections),
+            (Applied, self.forces),
+        ):
             for each in given:
                 if not isinstance(each, kind):
                     raise ValueError(f"A system is made of {brief(each)}; give a {kind.__name__}.")
@@ -123,6 +146,7 @@ class System(eqx.Module):
             raise ValueError("A system needs at least one part.")
         _check_names("part", [part.name for part in self.parts])
         _check_names("connection", [connection.name for connection in self.connections])
+        _check_names("force", [force.name for force in self.forces])
         for part in self.parts:
             if part.name == GROUND or "." in part.name:
                 raise ValueError(
@@ -131,6 +155,8 @@ class System(eqx.Module):
                 )
         for connection in self.connections:
             self._check(connection)
+        for applied in self.forces:
+            self.acting(applied)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -227,6 +253,37 @@ class System(eqx.Module):
                     f"{who} is a {type(joint).__name__.lower()}, which needs {joint.points} points "
                     f"of either attachment; {place!r} has {len(points)}."
                 )
+
+    def acting(self, applied: Applied) -> tuple[Force, tuple[str | None, str]]:
+        """A force with the attachments it acts between; None is the frame of the ground.
+
+        **Raises:** `ValueError` of one sentence for a force that does not fit where it acts.
+        """
+        who, force = f"Force {applied.name!r}", applied.force
+        try:
+            if force.acts != "between" and applied.second is not None:
+                raise ValueError(f"a {type(force).__name__} acts on one thing and has no second.")
+            if force.acts == "along":
+                connection = self.connections[self.connection(applied.first)]
+                joint = connection.joint
+                if not isinstance(joint, Joint) or joint.measure is None:
+                    raise ValueError(
+                        f"{applied.first!r} is a {type(joint).__name__.lower()}, which has no "
+                        "single coordinate to act along."
+                    )
+                return force.along(joint), (connection.first, connection.second)
+            if force.acts == "on":
+                self.attachment(applied.first)
+                return force, (None, applied.first)
+            if applied.second is None:
+                raise ValueError(f"a {type(force).__name__.lower()} needs two attachments.")
+            parts = [self.attachment(end)[0] for end in (applied.first, applied.second)]
+            if parts[0] == parts[1]:
+                raise ValueError(f"both attachments are of {applied.first.split('.')[0]!r}.")
+        except ValueError as error:
+            text = str(error)
+            raise ValueError(f"{who}: {text[0].lower()}{text[1:]}") from None
+        return force, (applied.first, applied.second)
 
     def _check_gear(self, connection: Connection) -> None:
         if connection.first == connection.second:

@@ -76,6 +76,12 @@ class Measure(NamedTuple):
     unit: str
     periodic: bool
 
+    def wrapped(self, difference: Float[Array, ""]) -> Float[Array, ""]:
+        """A difference of two coordinates, without the full turns of a periodic one."""
+        if not self.periodic:
+            return difference
+        return difference - 2 * np.pi * jnp.round(difference / (2 * np.pi))
+
 
 ANGLE = Measure("rad", True)
 TURNS = Measure("rad", False)
@@ -104,8 +110,9 @@ class Joint(eqx.Module):
     - `measure`: what `coordinate` gives, or None for a joint without a single coordinate.
     - `steps`: elementary motions that lead from the first frame to the second, by which the joint
       carries a body of a tree: displacements "x", "y", "z" along and rotations "rx", "ry", "rz"
-      about axes of the frame that the step before leads to, or a free rotation "ball" as the last.
-      None where the joint closes loops only. `leading` is the step that `coordinate` measures.
+      about axes of the frame that the step before leads to, or a free rotation "ball", which only
+      displacements may come before. None where the joint closes loops only. `leading` is the step
+      that `coordinate` measures.
     - `to_ground`: whether it joins one part to the ground, where that part is at the start.
     - `one_sided`: whether it may hang slack and then holds nothing.
     - `meets`: whether all points of its two attachments should coincide.

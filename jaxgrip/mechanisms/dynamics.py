@@ -182,13 +182,16 @@ def reaction_forces(
 
 def _wrench(joint: Joint, first: Frame, second: Frame, multipliers: Array) -> tuple:
     """Force and moment of a loop on its second body in base axes, and where."""
-    seen = relative(first, second)
+    wrench = wrench_of(joint, relative(first, second), multipliers)
+    return first.rotation @ wrench[:3], first.rotation @ wrench[3:], second.origin
 
-    def missed(way: Array, turn: Array) -> Array:
-        turned = seen.rotation + skew(turn) @ seen.rotation
-        return joint.residual(Frame(seen.origin + way, turned))
 
-    still = jnp.zeros(3, multipliers.dtype)
-    _, pull = jax.vjp(missed, still, still)
-    force, moment = pull(multipliers)
-    return first.rotation @ force, first.rotation @ moment, second.origin
+def wrench_of(joint: Joint, place: Frame, multipliers: Array) -> Float[Array, "6"]:
+    """Force [N] and moment [N m] of a joint on its second frame, in axes of the first."""
+
+    def missed(step: Array) -> Array:
+        turned = place.rotation + skew(step[3:]) @ place.rotation
+        return joint.residual(Frame(place.origin + step[:3], turned))
+
+    _, pull = jax.vjp(missed, jnp.zeros(6, multipliers.dtype))
+    return pull(multipliers)[0]

@@ -60,23 +60,29 @@ class Motion(NamedTuple):
 
     def warnings(self) -> tuple[str, ...]:
         """Sentences where the mechanism comes near to a singular position, or goes through one."""
-        said = []
-        if self.passages:
-            times = "once" if self.passages == 1 else f"{int(self.passages)} times, the last"
-            said.append(
-                f"The mechanism went through a singular position {times} at t = "
-                f"{float(self.passed_at):g} s, where it could have gone on in another way too. It "
-                "went on as it came."
-            )
-        k = int(np.argmin(self.conditioning))
-        if self.conditioning[k] >= SINGULAR:
-            return tuple(said)
-        return (
-            *said,
-            f"At t = {float(self.t[k]):g} s the mechanism is near a singular position: its "
-            f"constraints are independent to {float(self.conditioning[k]):.1g} only. There it may "
-            "go on in more than one way, and which it takes is left to rounding.",
+        return singular(self.t, self.conditioning, self.passages, self.passed_at)
+
+
+def singular(
+    times: Array, conditioning: Array, passages: Array, passed_at: Array
+) -> tuple[str, ...]:
+    """Sentences on the singular positions of a motion, given its fields."""
+    said = []
+    if passages:
+        often = "once" if passages == 1 else f"{int(passages)} times, the last"
+        said.append(
+            f"The mechanism went through a singular position {often} at t = "
+            f"{float(passed_at):g} s, where it could have gone on in another way too. It "
+            "went on as it came."
         )
+    k = int(np.argmin(conditioning))
+    if conditioning[k] < SINGULAR:
+        said.append(
+            f"At t = {float(times[k]):g} s the mechanism is near a singular position: its "
+            f"constraints are independent to {float(conditioning[k]):.1g} only. There it may "
+            "go on in more than one way, and which it takes is left to rounding."
+        )
+    return tuple(said)
 
 
 class State(NamedTuple):
@@ -303,13 +309,12 @@ def _conditioning(setting: Setting, times: Array, x: State) -> Array:
         return jnp.ones(len(times), x.q.dtype)
 
     def sizes(t: Array, x: State) -> Array:
-        mechanism = setting.equations(t, x.turned).mechanism
+        mechanism = lax.stop_gradient(setting.equations(t, x.turned).mechanism)
         now = state(mechanism.tree, x.q, jnp.zeros_like(x.q))
         rows = constraint_matrix(mechanism, now)
         weighted = weighted_jacobian(mass_matrix(mechanism.tree, now), rows)[1]
         return dense.singular_values(weighted)
 
-    setting = lax.stop_gradient(setting)
     size = lax.stop_gradient(jax.vmap(sizes)(times, lax.stop_gradient(x)))
     rank = jnp.max(jnp.sum(size > RANK_TOLERANCE * size[:, :1], axis=1))
     return size[:, rank - 1] / size[:, 0]

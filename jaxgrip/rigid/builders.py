@@ -145,10 +145,10 @@ def _tree(
     parents = tuple(-1 if b.parent is None else place[b.parent] for b in bodies)
     joint_types = tuple(body.joint for body in bodies)
     check_topology(parents, joint_types, names)
-    mass = [_mass(body) for body in bodies]
-    _check_carried(names, parents, joint_types, mass)
-    com = _stack([_numbers(body, "com", (3,)) for body in bodies])
-    inertia = _stack([_inertia(body, m) for body, m in zip(bodies, mass, strict=True)])
+    found = [mass_properties(f"body {b.name!r}", b.mass, b.com, b.inertia) for b in bodies]
+    mass, com, inertia = (list(column) for column in zip(*found, strict=True))
+    check_carried(names, parents, joint_types, mass)
+    com, inertia = _stack(com), _stack(inertia)
     if turns is not None:
         com = jnp.einsum("bji,bj->bi", turns, com)
         inertia = jnp.einsum("bji,bjk,bkl->bil", turns, inertia, turns)
@@ -181,19 +181,35 @@ def _numbers(body: DHRow | Placement, key: str, *allowed: tuple[int, ...]) -> ja
     return numbers(f"{key} of body {body.name!r}", getattr(body, key), *allowed)
 
 
-def _mass(body: DHRow | Placement) -> jax.Array:
-    name = f"mass of body {body.name!r}"
-    mass = numbers(name, body.mass, ())
-    return mass if _is_zero(mass) else positive(name, mass, (), unit="kg")
+def mass_properties(
+    who: str, mass: Any, com: Any, inertia: Any
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Mass (), centre of mass (3,) and inertia (3, 3), checked.
+
+    **Arguments:** `who` has them, for sentences; `mass` [kg]; `com` (3,) [m]; `inertia` about the
+    centre of mass [kg m^2], (3, 3) or its three principal values. Mass and inertia may both be
+    zero.
+
+    **Raises:** `ValueError` for another shape, and for what no body can have.
+    """
+    name = f"mass of {who}"
+    mass = numbers(name, mass, ())
+    mass = mass if _is_zero(mass) else positive(name, mass, (), unit="kg")
+    return mass, numbers(f"com of {who}", com, (3,)), _inertia(who, mass, inertia)
 
 
 def _is_zero(x: jax.Array) -> bool:
     return concrete(x) and not np.any(np.asarray(x))
 
 
-def _check_carried(
-    names: tuple[str, ...], parents: tuple[int, ...], kinds: tuple[str, ...], mass: list
+def check_carried(
+    names: tuple[str, ...],
+    parents: tuple[int, ...],
+    kinds: tuple[str, ...],
+    mass: list,
+    what: str = "body",
 ) -> None:
+    """Raise `ValueError` naming a body that moves without any mass on it."""
     carries = [not _is_zero(m) for m in mass]
     for i in reversed(range(len(names))):
         if parents[i] >= 0:
@@ -201,32 +217,32 @@ def _check_carried(
     for name, kind, enough in zip(names, kinds, carries, strict=True):
         if kind != "fixed" and not enough:
             raise ValueError(
-                f"mass of body {name!r} is 0 kg, and so is that of what it carries; a body that "
-                "moves needs a mass to move."
+                f"mass of {what} {name!r} is 0 kg, and so is that of what it carries; a {what} "
+                "that moves needs a mass to move."
             )
 
 
-def _inertia(body: DHRow | Placement, mass: jax.Array) -> jax.Array:
-    inertia = _numbers(body, "inertia", (3,), (3, 3))
+def _inertia(who: str, mass: jax.Array, inertia: Any) -> jax.Array:
+    inertia = numbers(f"inertia of {who}", inertia, (3,), (3, 3))
     if inertia.ndim == 1:
         inertia = jnp.diag(inertia)
     if _is_zero(mass):
         if not _is_zero(inertia):
-            raise ValueError(f"mass of body {body.name!r} is 0 kg, but its inertia is not zero.")
+            raise ValueError(f"mass of {who} is 0 kg, but its inertia is not zero.")
         return inertia
     if concrete(inertia):
-        i = np.asarray(inertia)
+        i, begin = np.asarray(inertia), f"{who[0].upper()}{who[1:]} has an inertia that"
         if not np.allclose(i, i.T, rtol=0, atol=1e-9 * np.abs(i).max()):
-            raise ValueError(f"Body {body.name!r} has an inertia that is not symmetric.")
+            raise ValueError(f"{begin} is not symmetric.")
         low, middle, high = np.linalg.eigvalsh(i)
         if not low > 0:
             raise ValueError(
-                f"Body {body.name!r} has an inertia that is not positive definite: its smallest "
+                f"{begin} is not positive definite: its smallest "
                 f"principal value is {low:.3g} kg m^2."
             )
         if high > (low + middle) * (1 + _TRIANGLE_SLACK):
             raise ValueError(
-                f"Body {body.name!r} has an inertia that no body can have: its largest principal "
+                f"{begin} no body can have: its largest principal "
                 f"value {high:.3g} exceeds the sum of the others {low + middle:.3g} kg m^2."
             )
     return inertia

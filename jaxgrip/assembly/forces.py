@@ -1,0 +1,187 @@
+"""Forces between two frames, as functions of where these are to each other and how they move.
+
+A new kind of force is a subclass of `Force`; nothing else in the package knows of kinds.
+"""
+
+import abc
+from typing import ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from jaxgrip.checks import non_negative, numbers
+from jaxgrip.joints import Frame, Joint
+from jaxgrip.spatial import skew
+
+
+class Force(eqx.Module):
+    """What acts between two frames, one on either part.
+
+    - `acts`: "between" two attachments, "on" one as seen from the ground, or "along" a joint.
+    """
+
+    acts: ClassVar[str]
+
+    @abc.abstractmethod
+    def wrench(self, place: Frame, rate: Float[Array, "6"]) -> Float[Array, "6"]:
+        """Force [N] and moment [N m] on the second frame at its origin, in axes of the first.
+
+        **Arguments:** `place`: the second frame seen from the first; `rate` (6,): velocity of the
+        second origin relative to the first frame [m/s], then angular velocity [rad/s], in axes of
+        the first.
+        """
+
+    def energy(self, place: Frame) -> Float[Array, ""]:
+        """Potential energy [J], zero for a force that has none."""
+        return jnp.zeros_like(place.origin[0])
+
+    def along(self, joint: Joint) -> "Force":
+        """The force on a joint, of one that acts along a joint."""
+        return self
+
+
+class Spring(Force):
+    """A spring and a damper along the line between the first points of two attachments.
+
+    **Arguments:** `stiffness` [N/m]; `length` without force [m]; `damping` [N s/m].
+
+    **Raises:** `ValueError` for a negative number.
+    """
+
+    stiffness: Float[Array, ""]
+    length: Float[Array, ""]
+    damping: Float[Array, ""]
+
+    acts: ClassVar[str] = "between"
+
+    def __init__(self, stiffness, length=0.0, damping=0.0):
+        self.stiffness = non_negative("The stiffness of a spring", stiffness, ())
+        self.length = non_negative("The length of a spring", length, ())
+        self.damping = non_negative("The damping of a spring", damping, ())
+
+    def wrench(self, place: Frame, rate: Float[Array, "6"]) -> Float[Array, "6"]:
+        """Tension along the line."""
+        length, direction = _line(place)
+        tension = self.stiffness * (length - self.length) + self.damping * (direction @ rate[:3])
+        return jnp.concatenate([-tension * direction, jnp.zeros_like(direction)])
+
+    def energy(self, place: Frame) -> Float[Array, ""]:
+        """Energy of the spring [J]."""
+        return 0.5 * self.stiffness * (_line(place)[0] - self.length) ** 2
+
+
+class JointForce(Force):
+    """Torque or force along the coordinate of a joint.
+
+    It is effort - stiffness · (value - rest) - damping · rate; an angle counts within half a
+    rotation of `rest`.
+
+    **Arguments:** `effort` [N m or N]; `stiffness` [N m/rad or N/m]; `rest` [rad or m]; `damping`
+    [N m s/rad or N s/m].
+
+    **Raises:** `ValueError` for a negative stiffness or damping, or a number that is not finite.
+    """
+
+    effort: Float[Array, ""]
+    stiffness: Float[Array, ""]
+    rest: Float[Array, ""]
+    damping: Float[Array, ""]
+    joint: Joint | None
+
+    acts: ClassVar[str] = "along"
+
+    def __init__(self, effort=0.0, stiffness=0.0, rest=0.0, damping=0.0, *, joint=None):
+        self.effort = numbers("The effort of a joint force", effort, ())
+        self.stiffness = non_negative("The stiffness of a joint force", stiffness, ())
+        self.rest = numbers("The rest of a joint force", rest, ())
+        self.damping = non_negative("The damping of a joint force", damping, ())
+        self.joint = joint
+
+    def along(self, joint: Joint) -> "JointForce":
+        """The force on a joint."""
+        return JointForce(self.effort, self.stiffness, self.rest, self.damping, joint=joint)
+
+    def wrench(self, place: Frame, rate: Float[Array, "6"]) -> Float[Array, "6"]:
+        """What does work along the coordinate of the joint."""
+        effort = self.effort - self.stiffness * self._beyond(place)
+        along = gradient(self.joint, place)
+        return (effort - self.damping * (along @ rate)) * along
+
+    def energy(self, place: Frame) -> Float[Array, ""]:
+        """Energy of the spring [J]; an effort has none."""
+        return 0.5 * self.stiffness * self._beyond(place) ** 2
+
+    def _beyond(self, place: Frame) -> Float[Array, ""]:
+        return self.joint.measure.wrapped(self.joint.coordinate(place) - self.rest)
+
+
+class Load(Force):
+    """A force and a moment on a part, at the first point of an attachment.
+
+    **Arguments:** `force` (3,) [N] and `moment` (3,) [N m], in axes of the ground, or of the
+    attachment where `follows`.
+
+    **Raises:** `ValueError` for another shape, or a number that is not finite.
+    """
+
+    force: Float[Array, "3"]
+    moment: Float[Array, "3"]
+    follows: bool = eqx.field(static=True)
+
+    acts: ClassVar[str] = "on"
+
+    def __init__(self, force=(0.0, 0.0, 0.0), moment=(0.0, 0.0, 0.0), follows: bool = False):
+        self.force = numbers("The force of a load", force, (3,))
+        self.moment = numbers("The moment of a load", moment, (3,))
+        self.follows = bool(follows)
+
+    def wrench(self, place: Frame, rate: Float[Array, "6"]) -> Float[Array, "6"]:
+        """Force and moment."""
+        if self.follows:
+            return jnp.concatenate([place.rotation @ self.force, place.rotation @ self.moment])
+        return jnp.concatenate([self.force, self.moment])
+
+    def energy(self, place: Frame) -> Float[Array, ""]:
+        """Energy of a force in a fixed direction [J]; a moment has none."""
+        if self.follows:
+            return jnp.zeros_like(place.origin[0])
+        return -self.force @ place.origin
+
+
+class Applied(eqx.Module):
+    """A force where it acts.
+
+    **Arguments:** `name`; `force`; `first` and `second`: two attachments, `"part.attachment"` or
+    `"ground.attachment"`, for a force between them. A load has one attachment and a joint force
+    the name of one connection as `first`, and no `second`.
+    """
+
+    name: str = eqx.field(static=True)
+    force: Force
+    first: str = eqx.field(static=True)
+    second: str | None = eqx.field(static=True, default=None)
+
+    def __init__(self, name: str, force: Force, first: str, second: str | None = None):
+        self.name, self.force, self.first, self.second = name, force, first, second
+
+
+def gradient(joint: Joint, place: Frame) -> Float[Array, "6"]:
+    """Derivative of a joint's coordinate by displacement and rotation of its second frame.
+
+    In axes of the first frame; force and moment on the second frame of a unit effort.
+    """
+
+    def value(step: Array) -> Array:
+        turned = place.rotation + skew(step[3:]) @ place.rotation
+        return joint.coordinate(Frame(place.origin + step[:3], turned))
+
+    return jax.grad(value)(jnp.zeros(6, place.origin.dtype))
+
+
+def _line(place: Frame) -> tuple[Array, Array]:
+    """Distance of the origins and its direction, which is none where they coincide."""
+    square = place.origin @ place.origin
+    length = jnp.sqrt(jnp.where(square > 0, square, 1.0))
+    return jnp.where(square > 0, length, 0.0), place.origin / length

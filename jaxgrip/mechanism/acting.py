@@ -1,0 +1,166 @@
+"""Forces of a system as torques at the joints of its tree."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from jaxgrip.assembly.forces import Force, gradient
+from jaxgrip.joints import Frame, Joint, frame, relative
+from jaxgrip.mechanism.compiled import Compiled
+from jaxgrip.mechanisms.equations import Equations
+from jaxgrip.mechanisms.kinematics import State, state
+
+
+class Between(NamedTuple):
+    """Pairs of frames (f,): the `bodies` (f, 2) that have them, the base being the last; the
+    `first` frame in axes of the ground, `place` of the second seen from it, and its `rate` (f, 6).
+    """
+
+    bodies: np.ndarray
+    first: Frame
+    place: Frame
+    rate: Float[Array, "f 6"]
+
+
+class Seats(NamedTuple):
+    """Frames (f, 2) on the bodies (f, 2) of a tree, the base being the last."""
+
+    bodies: np.ndarray
+    frames: Frame
+
+    def between(self, now: State) -> Between:
+        """Where the frames are to each other and how they move."""
+        rotation = jnp.concatenate([now.place.rotation, jnp.eye(3)[None]])[self.bodies]
+        origin = jnp.pad(now.place.translation, ((0, 1), (0, 0)))[self.bodies]
+        velocity = jnp.pad(now.velocity, ((0, 1), (0, 0)))[self.bodies]
+        arm = jnp.einsum("fsxy,fsy->fsx", rotation, self.frames.origin)
+        spin = velocity[..., :3]
+        linear = velocity[..., 3:] + jnp.cross(spin, arm)
+        axes = rotation @ self.frames.rotation
+        first, second = (Frame((origin + arm)[:, k], axes[:, k]) for k in range(2))
+        back = jnp.swapaxes(first.rotation, 1, 2)
+        away = second.origin - first.origin
+        slide = linear[:, 1] - linear[:, 0] - jnp.cross(spin[:, 0], away)
+        rate = [jnp.einsum("fxy,fy->fx", back, x) for x in (slide, spin[:, 1] - spin[:, 0])]
+        place = jax.vmap(relative)(first, second)
+        return Between(self.bodies, first, place, jnp.concatenate(rate, axis=1))
+
+
+def scattered(now: State, at: Between, wrench: Float[Array, "f 6"]) -> Float[Array, "bodies 6"]:
+    """Wrenches on second frames, with their reactions, as loads on the bodies of a tree.
+
+    **Arguments:** `now`; `at`; `wrench` (f, 6): force and moment at the second origins, in axes of
+    the first frames.
+
+    **Returns:** (bodies, 6) moment about the origin of the body, then force, in base axes.
+    """
+    origins = jnp.pad(now.place.translation, ((0, 1), (0, 0)))
+    turn = at.first.rotation
+    force, moment, away = (
+        jnp.einsum("fxy,fy->fx", turn, x) for x in (wrench[:, :3], wrench[:, 3:], at.place.origin)
+    )
+    total = jnp.zeros((len(origins), 6), wrench.dtype)
+    for side, sign in ((0, -1.0), (1, 1.0)):
+        body = at.bodies[:, side]
+        arm = at.first.origin + away - origins[body]
+        load = jnp.concatenate([moment + jnp.cross(arm, force), force], axis=1)
+        total = total.at[body].add(sign * load)
+    return total[:-1]
+
+
+class Acting(eqx.Module):
+    """All that acts on a system.
+
+    `forces`: of every kind, stacked, with their seats; `efforts`: functions of (t, value, rate) of
+    joints along their coordinates, with these and their seats.
+    """
+
+    forces: tuple[tuple[Seats, Force], ...]
+    efforts: tuple[tuple[Seats, Joint, Callable[..., Any]], ...]
+
+    def __call__(self, t: Array, equations: Equations, q: Array, qd: Array) -> Float[Array, " n"]:
+        """Torques (n,) at the joints of the tree."""
+        if not self.forces and not self.efforts:
+            return jnp.zeros_like(q)
+        now = state(equations.mechanism.tree, q, qd)
+        return jnp.einsum("bxi,bx->i", now.jacobian, self.loads(t, now))
+
+    def loads(self, t: Array, now: State) -> Float[Array, "bodies 6"]:
+        """Moment about the origin of every body, then force, in base axes."""
+        total = jnp.zeros_like(now.velocity)
+        for seats, force in self.forces:
+            at = seats.between(now)
+            wrench = jax.vmap(lambda f, place, rate: f.wrench(place, rate))(
+                force, at.place, at.rate
+            )
+            total = total + scattered(now, at, wrench)
+        for seats, joint, function in self.efforts:
+            at = seats.between(now)
+            place = jax.tree.map(lambda x: x[0], at.place)
+            along = gradient(joint, place)
+            value, rate = joint.coordinate(place), along @ at.rate[0]
+            effort = jnp.asarray(function(t, value, rate), along.dtype)
+            total = total + scattered(now, at, (effort * along)[None])
+        return total
+
+    def energy(self, now: State) -> Float[Array, ""]:
+        """Potential energy of the forces [J]."""
+        total = jnp.zeros((), now.velocity.dtype)
+        for seats, force in self.forces:
+            place = seats.between(now).place
+            total = total + jnp.sum(jax.vmap(lambda f, p: f.energy(p))(force, place))
+        return total
+
+
+def acting(compiled: Compiled, efforts: dict[str, Callable[..., Any]]) -> Acting:
+    """Forces of a compiled system, and efforts by the name of the connection."""
+    system = compiled.system
+    groups: dict[Any, list[tuple[Force, tuple]]] = {}
+    for applied in system.forces:
+        force, ends = system.acting(applied)
+        groups.setdefault(jax.tree.structure(force), []).append((force, ends))
+    forces = []
+    for alike in groups.values():
+        stacked = jax.tree.map(lambda *x: jnp.stack(x), *(force for force, _ in alike))
+        forces.append((seats_of(compiled, [ends for _, ends in alike]), stacked))
+    functions = []
+    for name, function in efforts.items():
+        connection = system.connections[system.connection(name)]
+        joint = connection.joint
+        if not isinstance(joint, Joint) or joint.measure is None:
+            raise ValueError(
+                f"The effort {name!r} acts on a {type(joint).__name__.lower()}, which has no "
+                "single coordinate."
+            )
+        ends = [(connection.first, connection.second)]
+        functions.append((seats_of(compiled, ends), joint, function))
+    return Acting(tuple(forces), tuple(functions))
+
+
+def seats_of(compiled: Compiled, ends: list[tuple[str | None, str]]) -> Seats:
+    """Seats of pairs of attachments; None is the frame of the ground."""
+    flat = [one(compiled, end) for pair in ends for end in pair]
+    bodies = np.array([body for body, _ in flat], dtype=int).reshape(-1, 2)
+    frames = jax.tree.map(
+        lambda *x: jnp.stack(x).reshape(-1, 2, *x[0].shape), *(f for _, f in flat)
+    )
+    return Seats(bodies, frames)
+
+
+def one(compiled: Compiled, end: str | None) -> tuple[int, Frame]:
+    """Body of the tree, the base being the last, and frame there of an attachment."""
+    base = len(compiled.mechanism.tree.parents)
+    if end is None:
+        return base, Frame(jnp.zeros(3), jnp.eye(3))
+    part, points = compiled.system.attachment(end)
+    own = frame(points)
+    if part < 0:
+        return base, own
+    seat = jax.tree.map(lambda x: x[part], compiled.seats)
+    turned = Frame(seat.origin + seat.rotation @ own.origin, seat.rotation @ own.rotation)
+    return int(compiled.bodies[part]), turned

@@ -1,0 +1,367 @@
+"""A system as a tree of bodies with as few loop equations as possible.
+
+The spanning tree is the one whose joints have the most equations together; joints left over close
+loops. A part that no joint of the tree carries moves freely from the ground.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from jaxgrip.assembly import Assembly, Connection, System
+from jaxgrip.assembly.equations import bodies_of, frames, gears, pairs
+from jaxgrip.checks import concrete, near
+from jaxgrip.joints import Frame, relative
+from jaxgrip.mechanisms.mechanism import ALONG_X, ALONG_Y, Coupling, Loop, Mechanism
+from jaxgrip.rigid import Tree
+from jaxgrip.rigid.builders import check_carried
+from jaxgrip.spatial import quaternions
+
+_ALONG = {"x": ALONG_X, "y": ALONG_Y, "z": np.eye(3)}
+_BACKWARD = np.diag([1.0, -1.0, -1.0])
+_BALL = ("rx", "ry", "rz")
+_FREE = ("x", "y", "z", "ball")
+# How much shorter than its length a one-sided connection hangs slack [m].
+_TAUT = 1e-9
+
+
+class Carried(NamedTuple):
+    """How a connection carries a part in the tree.
+
+    `part` and the one it hangs on, `parent`, the ground being the last; `backward` where the part
+    is the connection's first; `coordinates`: numbers of the coordinates of its steps; `body`: the
+    last of its bodies in the tree.
+    """
+
+    connection: str | None
+    part: int
+    parent: int
+    backward: bool
+    coordinates: tuple[int, ...]
+    body: int
+
+
+class Compiled(eqx.Module):
+    """A system as a mechanism.
+
+    **Fields:** `system`; `mechanism`, whose loops and couplings have the names of connections;
+    `start` (n,), its coordinates where the system was assembled [rad or m]; `seats`: frames (p,) of
+    the parts in those of their bodies in the tree; `carried`, one for each part in the order of the
+    tree; `slack`: names of one-sided connections that hold nothing and are left out.
+    """
+
+    system: System
+    mechanism: Mechanism
+    start: Float[Array, " n"]
+    seats: Frame
+    carried: tuple[Carried, ...] = eqx.field(static=True)
+    slack: tuple[str, ...] = eqx.field(static=True)
+
+    @property
+    def bodies(self) -> np.ndarray:
+        """(p,) number of the body in the tree of every part."""
+        found = {how.part: how.body for how in self.carried}
+        return np.array([found[k] for k in range(len(found))], dtype=int)
+
+    @property
+    def coordinates(self) -> dict[str, int]:
+        """Numbers of the coordinates of the tree that are those of joints, by their connections."""
+        known = {}
+        for how in self.carried:
+            if how.connection is not None:
+                joint = self.system.connections[self.system.connection(how.connection)].joint
+                if joint.measure is not None:
+                    known[how.connection] = how.coordinates[joint.leading]
+        return known
+
+    def coordinate(self, name: str) -> int:
+        """Number of the coordinate of the tree that is that of a connection.
+
+        **Raises:** `ValueError` where its joint closes a loop or has no single coordinate.
+        """
+        known = self.coordinates
+        if name not in known:
+            self.system.connection(name)
+            raise ValueError(
+                f"Connection {name!r} has no coordinate of its own: its joint closes a loop or has "
+                f"no single one; {near(name, known)}"
+            )
+        return known[name]
+
+
+def compiled(assembly: Assembly, released: Sequence[str] = ()) -> Compiled:
+    """The tree of bodies with loops that an assembled system is.
+
+    **Arguments:** `assembly`; `released`: names of drives that are left out.
+
+    **Returns:** `Compiled`, differentiable with respect to all numbers of the assembly.
+
+    **Raises:** `ValueError` for a part that moves without a mass, and a gear between joints that
+    are not in one tree.
+    """
+    system, poses = assembly.system, assembly.poses
+    for name in released:
+        system.drive(name)
+    joined = pairs(system)
+    ends, seen = bodies_of(system), frames(system)
+    zero, unit = jnp.zeros((1, 3)), jnp.array([[1.0, 0.0, 0.0, 0.0]])
+    parts = Frame(
+        jnp.concatenate([poses.position, zero]),
+        jax.vmap(quaternions.to_matrix)(jnp.concatenate([poses.quaternion, unit])),
+    )
+    world = jax.vmap(jax.vmap(_after))(jax.tree.map(lambda x: x[ends], parts), seen)
+    places = jax.vmap(relative)(*(jax.tree.map(lambda x, k=k: x[:, k], world) for k in range(2)))
+    builder = _Builder(system, parts)
+    tree = _spanning(system, ends)
+    for j, part, parent in tree:
+        at = None if j is None else jax.tree.map(lambda x, j=j: x[j], (seen, places))
+        builder.carry(None if j is None else joined[j], part, parent, at, assembly.turns, j)
+    used = {j for j, _, _ in tree if j is not None}
+    slack, loops = [], []
+    for j, connection in enumerate(joined):
+        if j in used or connection.name in released:
+            continue
+        if connection.joint.one_sided and _is_slack(connection, places, j):
+            slack.append(connection.name)
+            continue
+        sides = [builder.seated(int(ends[j, k]), seen, j, k) for k in range(2)]
+        names = [builder.name_of(int(ends[j, k])) for k in range(2)]
+        loops.append(Loop(connection.name, connection.joint.taut(), *names, *sides))
+    return builder.compiled(loops, tuple(slack))
+
+
+def _is_slack(connection: Connection, places: Frame, j: int) -> bool:
+    miss = connection.joint.residual(jax.tree.map(lambda x: x[j], places))
+    taut = connection.joint.taut().residual(jax.tree.map(lambda x: x[j], places))
+    # A taut one is at its length to the tolerance of the assembly.
+    return (
+        concrete(miss) and not np.any(np.asarray(miss)) and bool(np.all(np.asarray(taut) < -1e-9))
+    )
+
+
+def _spanning(system: System, ends: np.ndarray) -> list[tuple[int | None, int, int]]:
+    """Joints of the tree with the part that each carries and the one that this hangs on, outward.
+
+    None is the free motion of a part that no joint carries.
+    """
+    coupled = {name for gear in gears(system) for name in (gear.first, gear.second)}
+    joints = [connection.joint for connection in pairs(system)]
+    names = [connection.name for connection in pairs(system)]
+    order = sorted(
+        (j for j, joint in enumerate(joints) if joint.steps is not None),
+        key=lambda j: (names[j] not in coupled, -joints[j].equations),
+    )
+    ground = len(system.parts)
+    group = list(range(ground + 1))
+
+    def root(k: int) -> int:
+        while group[k] != k:
+            k = group[k]
+        return k
+
+    kept = []
+    for j in order:
+        one, two = (root(int(k)) for k in ends[j])
+        if one != two:
+            group[one] = two
+            kept.append(j)
+    found, reached = [], {ground}
+    waiting = [ground]
+    while len(reached) <= ground:
+        while waiting:
+            parent = waiting.pop(0)
+            for j in kept:
+                first, second = map(int, ends[j])
+                for a, b in ((first, second), (second, first)):
+                    if a == parent and b not in reached:
+                        found.append((j, b, parent))
+                        reached.add(b)
+                        waiting.append(b)
+        loose = [k for k in range(ground) if k not in reached]
+        if loose:
+            found.append((None, loose[0], ground))
+            reached.add(loose[0])
+            waiting.append(loose[0])
+    return found
+
+
+class _Builder:
+    """Collects the bodies of the tree, outward."""
+
+    def __init__(self, system: System, parts: Frame):
+        self.system, self.parts = system, parts
+        self.ground = len(system.parts)
+        self.names: list[str] = []
+        self.parents: list[int] = []
+        self.kinds: list[str] = []
+        self.places: list[Frame] = []
+        self.start: list[Array] = []
+        self.balls: list[tuple[int, int, int]] = []
+        self.couplings: list[Coupling] = []
+        self.carried: list[Carried] = []
+        self.seats: dict[int, Frame] = {self.ground: Frame(jnp.zeros(3), jnp.eye(3))}
+        self.body: dict[int, int] = {self.ground: -1}
+
+    def carry(
+        self,
+        connection: Connection | None,
+        part: int,
+        parent: int,
+        at: Any,
+        turns: Array,
+        j: int | None,
+    ) -> None:
+        """Add the bodies of a joint and the part that it carries."""
+        if connection is None:
+            steps, backward, values = _FREE, False, self.parts.origin[part]
+            inner = Frame(jnp.zeros(3), jnp.eye(3))
+            outer, rotation = inner, self.parts.rotation[part]
+        else:
+            joint, (seen, place) = connection.joint, at
+            backward = self.is_backward(connection, part)
+            steps, values = joint.steps, joint.values(place)
+            if joint.measure is not None and gears(self.system):
+                values = values.at[joint.leading].set(turns[j])
+            inner, outer = (jax.tree.map(lambda x, k=k: x[k], seen) for k in range(2))
+            rotation = place.rotation
+            if backward:
+                inner, outer, rotation = outer, inner, rotation.T
+        place = _after(self.seats[parent], inner)
+        name = self.system.names[part]
+        label = f"{name}: {connection.name if connection else 'free'}"
+        order = range(len(steps))[:: -1 if backward else 1]
+        elementary = []
+        for k in order:
+            if steps[k] == "ball":
+                elementary += [(k, step, _ALONG[step[-1]]) for step in _BALL]
+            else:
+                axes = _ALONG[steps[k][-1]]
+                # A motion about the opposite axis leads back by the same value.
+                elementary.append((k, steps[k], axes @ _BACKWARD if backward else axes))
+        numbers: dict[int, int] = {}
+        bodies: dict[int, str] = {}
+        above, last = self.body[parent], np.eye(3)
+        for k, step, axes in elementary:
+            is_ball = steps[k] == "ball"
+            # Coordinates of balls are zero at the start.
+            if is_ball and step == _BALL[0]:
+                place = Frame(place.origin, place.rotation @ rotation)
+            is_last = (k, step) == elementary[-1][:2]
+            kind = "revolute" if step.startswith("r") else "prismatic"
+            bodies[k] = name if is_last else f"{label} {step}"
+            self.add(bodies[k], above, kind, Frame(place.origin, place.rotation @ axes))
+            above, last = len(self.names) - 1, axes
+            place = Frame(jnp.zeros(3), jnp.asarray(axes.T))
+            numbers.setdefault(k, len(self.start))
+            self.start.append(jnp.zeros(()) if is_ball else values[k])
+        if not elementary:
+            self.add(name, above, "fixed", place)
+            above = len(self.names) - 1
+        for k in order:
+            if steps[k] == "ball":
+                first = numbers[k]
+                self.balls.append((first, first + 1, first + 2))
+        back = relative(outer, Frame(jnp.zeros(3), jnp.eye(3)))
+        turn = jnp.asarray(last.T)
+        self.seats[part] = Frame(turn @ back.origin, turn @ back.rotation)
+        self.body[part] = above
+        coordinates = tuple(numbers[k] for k in range(len(steps)))
+        self.carried.append(
+            Carried(connection and connection.name, part, parent, backward, coordinates, above)
+        )
+        if connection is not None:
+            for relation in connection.joint.relations():
+                self.couplings.append(
+                    Coupling(
+                        connection.name,
+                        bodies[relation.leader],
+                        bodies[relation.follower],
+                        relation.ratio,
+                        relation.offset,
+                    )
+                )
+
+    def is_backward(self, connection: Connection, part: int) -> bool:
+        """Whether the part is the first of a connection."""
+        if connection.joint.to_ground:
+            return False
+        return self.system.attachment(connection.first)[0] == part
+
+    def add(self, name: str, parent: int, kind: str, place: Frame) -> None:
+        """Add a body."""
+        self.names.append(name)
+        self.parents.append(parent)
+        self.kinds.append(kind)
+        self.places.append(place)
+
+    def seated(self, part: int, seen: Frame, j: int, side: int) -> Frame:
+        """Frame of a joint on the body of a part."""
+        return _after(self.seats[part], jax.tree.map(lambda x: x[j, side], seen))
+
+    def name_of(self, part: int) -> str | None:
+        """Name of the body of a part."""
+        return None if part == self.ground else self.names[self.body[part]]
+
+    def compiled(self, loops: list[Loop], slack: tuple[str, ...]) -> Compiled:
+        """What has been collected."""
+        count, system = len(self.names), self.system
+        mass = [jnp.zeros(())] * count
+        com, inertia = [jnp.zeros(3)] * count, [jnp.zeros((3, 3))] * count
+        for k, part in enumerate(system.parts):
+            body, seat = self.body[k], self.seats[k]
+            mass[body] = part.mass
+            com[body] = seat.origin + seat.rotation @ part.com
+            inertia[body] = seat.rotation @ part.inertia @ seat.rotation.T
+        check_carried(tuple(self.names), tuple(self.parents), tuple(self.kinds), mass, "part")
+        tree = Tree(
+            parents=tuple(self.parents),
+            joint_types=tuple(self.kinds),
+            names=tuple(self.names),
+            rotation=jnp.stack([place.rotation for place in self.places]),
+            translation=jnp.stack([place.origin for place in self.places]),
+            mass=jnp.stack(mass),
+            com=jnp.stack(com),
+            inertia=jnp.stack(inertia),
+            gravity=system.gravity,
+        )
+        couplings = list(self.couplings)
+        for gear in gears(system):
+            couplings.append(self.gear(gear))
+        return Compiled(
+            system,
+            Mechanism(tree, loops, couplings, self.balls),
+            jnp.stack(self.start) if self.start else jnp.zeros(0),
+            Frame(
+                *(
+                    jnp.stack(x)
+                    for x in zip(*(self.seats[k] for k in range(self.ground)), strict=True)
+                )
+            ),
+            tuple(self.carried),
+            slack,
+        )
+
+    def gear(self, gear: Connection) -> Coupling:
+        """A gear between two joints of the tree."""
+        moving = [k for k, kind in enumerate(self.kinds) if kind != "fixed"]
+        ends = []
+        for name in (gear.first, gear.second):
+            how = next((how for how in self.carried if how.connection == name), None)
+            if how is None:
+                raise ValueError(
+                    f"Gear {gear.name!r} couples {name!r}, which closes a loop; a gear in a motion "
+                    "couples joints of a tree only."
+                )
+            joint = self.system.connections[self.system.connection(name)].joint
+            ends.append(self.names[moving[how.coordinates[joint.leading]]])
+        return Coupling(gear.name, *ends, gear.joint.ratio, gear.joint.offset)
+
+
+def _after(outer: Frame, inner: Frame) -> Frame:
+    """A frame that is given in another one, in that one's surroundings."""
+    return Frame(outer.origin + outer.rotation @ inner.origin, outer.rotation @ inner.rotation)

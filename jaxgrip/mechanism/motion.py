@@ -1,0 +1,365 @@
+"""Assembled systems set in motion."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import diffrax
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from jaxgrip.assembly import Assembly, Poses, System, assemble
+from jaxgrip.checks import (
+    brief,
+    check_function,
+    check_times,
+    concrete,
+    non_negative,
+    numbers,
+    positive,
+)
+from jaxgrip.joints import Frame, Joint
+from jaxgrip.mechanism.acting import Seats, acting, scattered, seats_of
+from jaxgrip.mechanism.compiled import Compiled, compiled
+from jaxgrip.mechanisms import MechanismError
+from jaxgrip.mechanisms.dynamics import wrench_of
+from jaxgrip.mechanisms.equations import Equations, inverse_of, missed_rate
+from jaxgrip.mechanisms.kinematics import State, state
+from jaxgrip.mechanisms.mechanism import kinds, multiplier_rows
+from jaxgrip.mechanisms.simulation import Setting, run, singular
+from jaxgrip.rigid import kinetic_energy, potential_energy, rnea_bodies
+from jaxgrip.spatial import quaternions
+
+# Rates asked for may be missed by this much of the largest.
+_RATE = 1e-8
+
+
+class Motion(NamedTuple):
+    """Motion of a system at times `t` (k,) [s]; vectors are in axes of the ground.
+
+    - `poses` of the parts: position (k, p, 3) [m] and quaternion (k, p, 4).
+    - `velocity`, `acceleration` (k, p, 6): of the origins of the parts [m/s, m/s^2], then angular
+      [rad/s, rad/s^2].
+    - `coordinates`: by the name of a connection, value and rate (k, 2) of its joint [rad or m, per
+      s]. Angles of joints that close loops are within half a rotation.
+    - `reactions`: by the name of a connection, (k, 6), force [N] and moment [N m] that its first
+      part exerts on its second, at the origin of the second attachment.
+    - `efforts`: by the name of a drive, (k,), what it exerts along its own number [N m or N].
+    - `kinetic`, `potential` (k,): energy [J], the latter of gravity and of forces that have one.
+    - `gap` (k, m): what the joints that close loops miss [m and sines].
+    - `conditioning` (k,): smallest singular value of their equations over the largest; `passages`:
+      through how many singular positions the motion has gone, `passed_at`: through the last [s].
+    - `slack`: names of ropes that hang slack at the start and are left out.
+    """
+
+    t: Float[Array, " k"]
+    poses: Poses
+    velocity: Float[Array, "k p 6"]
+    acceleration: Float[Array, "k p 6"]
+    coordinates: dict[str, Float[Array, "k 2"]]
+    reactions: dict[str, Float[Array, "k 6"]]
+    efforts: dict[str, Float[Array, " k"]]
+    kinetic: Float[Array, " k"]
+    potential: Float[Array, " k"]
+    gap: Float[Array, "k m"]
+    conditioning: Float[Array, " k"]
+    passages: Int[Array, ""]
+    passed_at: Float[Array, ""]
+    slack: tuple[str, ...]
+
+    @property
+    def energy(self) -> Float[Array, " k"]:
+        """Kinetic and potential energy [J]."""
+        return self.kinetic + self.potential
+
+    def warnings(self) -> tuple[str, ...]:
+        """Sentences on singular positions, and on ropes that are slack or pushed."""
+        said = list(singular(self.t, self.conditioning, self.passages, self.passed_at))
+        said += [f"Rope {name!r} is slack at the start and left out." for name in self.slack]
+        return tuple(said)
+
+
+def simulate(
+    assembly: Assembly | System,
+    times: Float[Array, " k"],
+    *,
+    drives: Mapping[str, Callable[..., Any] | None] | None = None,
+    rates: Mapping[str, Any] | None = None,
+    efforts: Mapping[str, Callable[..., Any]] | None = None,
+    rtol: float = 1e-9,
+    atol: float = 1e-9,
+    max_steps: int = 100_000,
+    adjoint: diffrax.AbstractAdjoint | None = None,
+) -> Motion:
+    """Set an assembled system in motion, under gravity, its forces and its drives.
+
+    It stays on its branch: every step ends with a projection to positions and velocities that
+    satisfy all joints.
+
+    **Arguments:**
+
+    - `assembly`, or a system, which is assembled first.
+    - `times`: (k,) increasing, the first is that of the assembly [s].
+    - `drives`: by the name of a drive, a function of t giving its number [m or rad], twice
+      differentiable, or None to leave it out, so that it exerts nothing. Others keep their number.
+    - `rates`: by the name of a connection of the tree, the rate of its coordinate at the first of
+      the times [rad/s or m/s]; of all that is not named kinetic energy is least.
+    - `efforts`: by the name of a connection, a function of `(t, value, rate)` of its coordinate
+      giving what acts along it [N m or N], as from a controller.
+    - `rtol`, `atol`, `max_steps`, `adjoint`: of the integration.
+
+    **Returns:** `Motion`, differentiable with respect to all numbers of the system.
+
+    **Raises:** `ValueError` for unknown names, functions that are none, times that do not increase,
+    and a part that moves without mass; `MechanismError` for drives that do not start where the
+    system is assembled, and when the motion stops.
+
+    Source: index-1 equations of the spanning tree with its loops, by Dopri8 with error control,
+    projected after every step (Hairer & Wanner, Solving Ordinary Differential Equations II, section
+    VII.2).
+    """
+    if isinstance(assembly, System):
+        assembly = assemble(assembly)
+    if not isinstance(assembly, Assembly):
+        raise ValueError(f"What is set in motion is {brief(assembly)}; give an Assembly.")
+    times = check_times(times)
+    functions = dict(drives or {})
+    released = [name for name, function in functions.items() if function is None]
+    for name in functions:
+        assembly.system.drive(name)
+    moving = {name: f for name, f in functions.items() if f is not None}
+    for name, function in moving.items():
+        check_function(f"drive {name!r}", function, (), t=times[0])
+    found = compiled(assembly, released)
+    acts = acting(found, dict(efforts or {}))
+    mechanism = found.mechanism
+    driven = tuple(mechanism.loop(name) for name in moving)
+    setting = Setting(mechanism, acts, tuple(moving.values()), driven)
+    turned = jnp.zeros((len(mechanism.balls), 4)).at[:, 0].set(1.0)
+    equations = setting.equations(times[0], turned)
+    qd = _start(found, equations, dict(rates or {}))
+    tolerances = positive("rtol", rtol, ()), non_negative("atol", atol, ())
+    motion = run(setting, found.start, qd, times, *tolerances, max_steps, adjoint)
+    return _seen(found, setting, motion)
+
+
+def _start(found: Compiled, equations: Equations, rates: Mapping[str, Any]) -> Array:
+    """Rates (n,) of the tree that satisfy all joints and drives."""
+    q = found.start
+    index = [found.coordinate(name) for name in rates]
+    values = [numbers(f"The rate of {name!r}", x, ()) for name, x in rates.items()]
+    held = Equations(
+        equations.mechanism,
+        q[np.array(index, dtype=int)],
+        tuple(index),
+        equations.rates,
+        equations.accelerations,
+        equations.driven,
+    )
+    asked = jnp.concatenate([jnp.zeros(equations.mechanism.m), *(v[None] for v in values)])
+    none = jnp.zeros_like(q)
+    qd = _slid(held, q, asked - missed_rate(held, q, none))
+    missed = missed_rate(held, q, qd) - asked
+    if concrete(missed) and missed.size:
+        largest = float(jnp.max(jnp.abs(asked), initial=0.0)) + float(jnp.max(jnp.abs(qd)))
+        if float(jnp.abs(missed).max()) > _RATE * (1 + largest):
+            raise MechanismError(
+                f"The rates of {', '.join([*rates, *_driven_names(equations)]) or 'the joints'} do "
+                f"not go together: the joints miss them by {float(jnp.abs(missed).max()):.3g}."
+            )
+    return qd
+
+
+def _driven_names(equations: Equations) -> list[str]:
+    return [equations.mechanism.loops[k].name for k in equations.driven]
+
+
+@jax.jit
+def _slid(equations: Equations, q: Array, rates: Array) -> Array:
+    return inverse_of(equations, q).driven @ rates
+
+
+def _seen(found: Compiled, setting: Setting, motion: Any) -> Motion:
+    joints = [c for c in found.system.connections if isinstance(c.joint, Joint)]
+    measured = [c for c in joints if c.joint.measure is not None]
+    on_tree = found.coordinates
+    ends = {c.name: seats_of(found, [(c.first, c.second)]) for c in measured}
+    looked = _look(found, setting, motion, ends)
+    coordinates = {}
+    for connection in measured:
+        name = connection.name
+        if name in on_tree:
+            k = on_tree[name]
+            coordinates[name] = jnp.stack([motion.q[:, k], motion.qd[:, k]], axis=1)
+        else:
+            coordinates[name] = looked.coordinates[name]
+    return Motion(
+        motion.t,
+        looked.poses,
+        looked.velocity,
+        looked.acceleration,
+        coordinates,
+        looked.reactions,
+        looked.efforts,
+        looked.kinetic,
+        looked.potential,
+        motion.gap,
+        motion.conditioning,
+        motion.passages,
+        motion.passed_at,
+        found.slack,
+    )
+
+
+class _Looked(NamedTuple):
+    poses: Poses
+    velocity: Array
+    acceleration: Array
+    coordinates: dict[str, Array]
+    reactions: dict[str, Array]
+    efforts: dict[str, Array]
+    kinetic: Array
+    potential: Array
+
+
+@eqx.filter_jit
+def _look(found: Compiled, setting: Setting, motion: Any, ends: dict[str, Seats]) -> _Looked:
+    system, bodies = found.system, found.bodies
+    joints = {c.name: c.joint for c in system.connections if isinstance(c.joint, Joint)}
+
+    def at(t: Array, q: Array, qd: Array, qdd: Array, multipliers: Array, turned: Array) -> _Looked:
+        equations = setting.equations(t, turned)
+        mechanism = equations.mechanism
+        now = state(mechanism.tree, q, qd)
+        turn = now.place.rotation[bodies]
+        arm = jnp.einsum("pxy,py->px", turn, found.seats.origin)
+        poses = Poses(
+            now.place.translation[bodies] + arm,
+            jax.vmap(quaternions.from_matrix)(turn @ found.seats.rotation),
+        )
+        acceleration = now.jacobian @ qdd + now.bend
+        spin = now.velocity[bodies, :3]
+        velocity = _of_parts(now.velocity[bodies], arm, jnp.zeros_like(arm))
+        bent = jnp.cross(spin, jnp.cross(spin, arm))
+        coordinates = {}
+        for name, seats in ends.items():
+            pair, joint = seats.between(now), joints[name]
+            place = jax.tree.map(lambda x: x[0], pair.place)
+            rate = pair.rate[0]
+            coordinates[name] = jnp.stack([joint.coordinate(place), _rate(joint, place, rate)])
+        reactions, efforts = _reactions(
+            found, setting, equations, now, (t, q, qd, qdd, multipliers)
+        )
+        return _Looked(
+            poses,
+            velocity,
+            _of_parts(acceleration[bodies], arm, bent),
+            coordinates,
+            reactions,
+            efforts,
+            kinetic_energy(mechanism.tree, q, qd),
+            potential_energy(mechanism.tree, q) + setting.effort.energy(now),
+        )
+
+    seen = jax.vmap(at)(
+        motion.t, motion.q, motion.qd, motion.qdd, motion.multipliers, motion.turned
+    )
+    quaternion = _continued(seen.poses.quaternion)
+    return seen._replace(poses=Poses(seen.poses.position, quaternion))
+
+
+def _of_parts(moving: Array, arm: Array, bent: Array) -> Array:
+    """Of velocities or accelerations of bodies, angular first, those of their parts' origins."""
+    linear = moving[:, 3:] + jnp.cross(moving[:, :3], arm) + bent
+    return jnp.concatenate([linear, moving[:, :3]], axis=1)
+
+
+def _rate(joint: Joint, place: Frame, rate: Array) -> Array:
+    turned = jnp.cross(rate[None, 3:], place.rotation.T).T
+    return jax.jvp(joint.coordinate, (place,), (Frame(rate[:3], turned),))[1]
+
+
+def _reactions(
+    found: Compiled, setting: Setting, equations: Equations, now: State, at: tuple
+) -> tuple[dict[str, Array], dict[str, Array]]:
+    """Of every connection force and moment on its second part; of every drive its effort."""
+    t, q, qd, qdd, multipliers = at
+    mechanism, system = equations.mechanism, found.system
+    tree = mechanism.tree
+    reactions, efforts = {}, {}
+    loads = setting.effort.loads(t, now)
+    for alike in kinds(mechanism):
+        loops = [mechanism.loops[k] for k in alike]
+        rows = multipliers[multiplier_rows(mechanism, alike)]
+        seats = _loop_seats(mechanism, loops)
+        pair = seats.between(now)
+        joint = jax.tree.map(lambda *x: jnp.stack(x), *(loop.joint for loop in loops))
+        wrench = jax.vmap(wrench_of)(joint, pair.place, rows)
+        loads = loads + scattered(now, pair, wrench)
+        turn = pair.first.rotation
+        force, moment = (jnp.einsum("lxy,ly->lx", turn, x) for x in (wrench[:, :3], wrench[:, 3:]))
+        for number, loop in enumerate(loops):
+            reactions[loop.name] = jnp.concatenate([force[number], moment[number]])
+            if loop.joint.parameter is not None:
+                place = jax.tree.map(lambda x, n=number: x[n], pair.place)
+                efforts[loop.name] = -_by_parameter(loop.joint, place) @ rows[number]
+    turned = jnp.swapaxes(now.place.rotation, 1, 2)
+    external = jnp.concatenate(
+        [jnp.einsum("bxy,by->bx", turned, x) for x in (loads[:, 3:], loads[:, :3])], axis=1
+    )
+    transmitted = rnea_bodies(tree, q, qd, qdd, external)
+    for how in found.carried:
+        if how.connection is None:
+            continue
+        connection = system.connections[system.connection(how.connection)]
+        turn = now.place.rotation[how.body]
+        force, moment = turn @ transmitted.F[how.body], turn @ transmitted.N[how.body]
+        origin = now.place.translation[how.body]
+        point = _second_origin(found, now, connection, how.part)
+        moment = moment + jnp.cross(origin - point, force)
+        sign = -1.0 if how.backward else 1.0
+        reactions[how.connection] = sign * jnp.concatenate([force, moment])
+    order = [c.name for c in system.connections]
+    return {n: reactions[n] for n in order if n in reactions}, efforts
+
+
+def _by_parameter(joint: Joint, place: Frame) -> Array:
+    """Derivative of a joint's equations by the number that drives it."""
+    value = getattr(joint, joint.parameter)
+    _, slope = jax.jvp(
+        lambda p: joint.with_parameter(p).residual(place), (value,), (jnp.ones_like(value),)
+    )
+    return slope
+
+
+def _loop_seats(mechanism: Any, loops: list) -> Seats:
+    index = {name: i for i, name in enumerate((*mechanism.tree.names, None))}
+    bodies = np.array([(index[x.first], index[x.second]) for x in loops]).reshape(-1, 2)
+    frames = jax.tree.map(
+        lambda *x: jnp.stack(x),
+        *(
+            jax.tree.map(lambda *f: jnp.stack(f), loop.first_frame, loop.second_frame)
+            for loop in loops
+        ),
+    )
+    return Seats(bodies, frames)
+
+
+def _second_origin(found: Compiled, now: State, connection: Any, part: int) -> Array:
+    """Origin of the second attachment of a connection, in the base frame."""
+    if connection.joint.to_ground:
+        seat = jax.tree.map(lambda x: x[part], found.seats)
+        body = found.bodies[part]
+        return now.place.translation[body] + now.place.rotation[body] @ seat.origin
+    pair = seats_of(found, [(connection.second, connection.second)])
+    at = pair.between(now)
+    return at.first.origin[0]
+
+
+def _continued(quaternion: Float[Array, "k p 4"]) -> Float[Array, "k p 4"]:
+    """The same rotations with signs that do not change from one time to the next."""
+    same = jnp.sum(quaternion[1:] * quaternion[:-1], axis=-1, keepdims=True)
+    signs = jnp.cumprod(jnp.where(same < 0, -1.0, 1.0), axis=0)
+    return quaternion.at[1:].multiply(signs)
