@@ -1,0 +1,292 @@
+"""Systems in motion against laws of mechanics that do not know of trees and loops."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.integrate import solve_ivp
+
+import jaxgrip.mechanism as mechanism
+from jaxgrip import joints
+from jaxgrip.assembly import Connection, Part, System, assemble
+from jaxgrip.assembly.forces import Applied, JointForce, Load, Spring
+from jaxgrip.spatial import quaternions
+
+G = np.array([0.0, 0.0, -9.81])
+# Three of the times are close to each other, for differences.
+TIMES = np.array([0.0, 0.2, 0.3999, 0.4, 0.4001, 0.6])
+CLOSE, MIDDLE = (2, 3, 4), 3
+# Rotation vectors from which the joints are found as they are meant.
+TURNS = {"screwed": (0.0, 0.0, np.pi / 2)}
+
+
+def part(name, position, attachments, mass=1.0, turn=(0.0, 0.0, 0.0), com=(0.0, 0.0, 0.0)):
+    """A part whose inertia is no multiple of one, so that every axis counts."""
+    inertia = mass * np.array([[0.02, 0.002, 0.0], [0.002, 0.03, -0.001], [0.0, -0.001, 0.04]])
+    quaternion = quaternions.exponential(jnp.asarray(turn))
+    return Part(name, attachments, position, quaternion, mass, com, inertia)
+
+
+def axis(at, along, side=(0.3, 0.5, 0.7)):
+    """Attachment of three points with its z axis along a direction."""
+    at, along = np.asarray(at, float), np.asarray(along, float)
+    return [at, at + along, at + np.asarray(side)]
+
+
+@pytest.fixture(scope="module")
+def zoo():
+    """A system with every kind of joint, some the other way round, loops, springs and a drive."""
+    points = {
+        "a": axis((0.0, 0.0, 0.0), (0.0, 0.0, 1.0)),
+        "b": axis((0.5, 0.0, 0.0), (1.0, 0.0, 0.0)),
+        "c": axis((0.0, 0.4, 0.0), (0.0, 1.0, 0.2)),
+        "d": [[0.1, 0.1, 0.3]],
+    }
+    names = ("hinged", "slid", "sleeved", "crossed", "planar", "balled", "screwed", "stuck", "free")
+    parts = [
+        part(
+            name,
+            0.6 * np.array([np.cos(k), np.sin(k), 0.2 * k]),
+            points,
+            1.0 + 0.1 * k,
+            TURNS.get(name, (0.0, 0.0, 0.0)),
+            (0.1, 0.0, -0.05),
+        )
+        for k, name in enumerate(names)
+    ]
+    ground = {
+        "a": points["a"],
+        "b": axis((0.0, 1.0, 0.0), (1.0, 0.2, 0.0)),
+        "d": [[0.2, -0.7, 0.9]],
+    }
+    joined = [
+        Connection("hinge", joints.Hinge(), "ground.a", "hinged.a"),
+        Connection("guide", joints.Guide(), "slid.b", "hinged.b"),
+        Connection("sleeve", joints.Sleeve(), "slid.c", "sleeved.c"),
+        Connection("universal", joints.Universal(), "crossed.a", "sleeved.b"),
+        Connection("plane", joints.Planar(), "ground.b", "planar.b"),
+        Connection("ball", joints.Ball(), "balled.d", "planar.d"),
+        Connection("screw", joints.Screw(0.3, 0.15), "crossed.c", "screwed.b"),
+        Connection("weld", joints.Fixed(), "screwed.c", "stuck.a"),
+        Connection("rod", joints.Distance(1.2), "crossed.d", "balled.a"),
+        Connection("gear", joints.Gear(0.5, 0.1), "hinge", "plane"),
+        Connection("swing", joints.Angle(0.3), "ground.a", "hinged.a"),
+    ]
+    forces = [
+        Applied("elastic", Spring(30.0, 0.4, 0.5), "ground.d", "free.b"),
+        Applied("tie", Spring(20.0, 0.3), "slid.d", "balled.b"),
+        Applied("turning", JointForce(0.4, 5.0, 0.2, 0.3), "sleeve"),
+        Applied("wind", Load((1.0, -2.0, 0.5), (0.1, 0.2, -0.3)), "stuck.d"),
+        Applied("thruster", Load((0.0, 0.7, 0.1), follows=True), "free.a"),
+    ]
+    system = System(parts, joined, ground, forces, gravity=G)
+    assembly = assemble(system)
+    motion = mechanism.simulate(
+        assembly,
+        jnp.asarray(TIMES),
+        drives={"swing": lambda t: 0.3 + 0.8 * jnp.sin(2.0 * t)},
+        efforts={"guide": lambda t, value, rate: -3.0 * value - 0.2 * rate},
+        rates={"sleeve": 1.0},
+        rtol=1e-11,
+        atol=1e-11,
+    )
+    return assembly, motion
+
+
+def places(system, motion, k, end):
+    """Origin (3,), axes (3, 3), velocity (6,) of an attachment's frame at time k."""
+    owner, points = system.attachment(end)
+    own = joints.frame(points)
+    if owner < 0:
+        return np.asarray(own.origin), np.asarray(own.rotation), np.zeros(6)
+    turn = np.asarray(quaternions.to_matrix(motion.poses.quaternion[k, owner]))
+    arm, velocity = turn @ own.origin, np.array(motion.velocity[k, owner])
+    velocity[:3] += np.cross(velocity[3:], arm)
+    return np.asarray(motion.poses.position[k, owner]) + arm, turn @ own.rotation, velocity
+
+
+def line(system, motion, k, first, second):
+    """Length, direction and rate of the line between two attachments."""
+    ends = [places(system, motion, k, end) for end in (first, second)]
+    way = ends[1][0] - ends[0][0]
+    unit = way / np.linalg.norm(way)
+    return np.linalg.norm(way), unit, unit @ (ends[1][2] - ends[0][2])[:3]
+
+
+SPRINGS = (("ground.d", "free.b", 30.0, 0.4, 0.5), ("slid.d", "balled.b", 20.0, 0.3, 0.0))
+
+
+def test_every_part_obeys_newton_and_euler(zoo):
+    """Reactions, forces and weight of every part give its accelerations."""
+    assembly, motion = zoo
+    system = assembly.system
+    for k in range(len(motion.t)):
+        force = {name: np.zeros(3) for name in (*system.names, "ground")}
+        moment = {name: np.zeros(3) for name in (*system.names, "ground")}
+
+        def load(end, at, f, m, sign, force=force, moment=moment):
+            owner = end.split(".")[0]
+            force[owner] += sign * f
+            moment[owner] += sign * (m + np.cross(at, f))
+
+        for connection in system.connections:
+            if connection.name in motion.reactions:
+                wrench = np.asarray(motion.reactions[connection.name][k])
+                at, *_ = places(system, motion, k, connection.second)
+                load(connection.first, at, wrench[:3], wrench[3:], -1)
+                load(connection.second, at, wrench[:3], wrench[3:], 1)
+        for first, second, stiffness, length, damping in SPRINGS:
+            now, unit, rate = line(system, motion, k, first, second)
+            pull = (stiffness * (now - length) + damping * rate) * unit
+            load(first, places(system, motion, k, first)[0], pull, np.zeros(3), 1)
+            load(second, places(system, motion, k, second)[0], pull, np.zeros(3), -1)
+        at, *_ = places(system, motion, k, "stuck.d")
+        load("stuck.d", at, np.array([1.0, -2.0, 0.5]), np.array([0.1, 0.2, -0.3]), 1)
+        at, axes, _ = places(system, motion, k, "free.a")
+        load("free.a", at, axes @ np.array([0.0, 0.7, 0.1]), np.zeros(3), 1)
+        for number, own in enumerate(system.parts):
+            turn = np.asarray(quaternions.to_matrix(motion.poses.quaternion[k, number]))
+            origin, mass = np.asarray(motion.poses.position[k, number]), float(own.mass)
+            spin = np.asarray(motion.velocity[k, number, 3:])
+            alpha = np.asarray(motion.acceleration[k, number, 3:])
+            arm = turn @ own.com
+            a = np.asarray(motion.acceleration[k, number, :3])
+            a = a + np.cross(alpha, arm) + np.cross(spin, np.cross(spin, arm))
+            f, m = force[own.name], moment[own.name]
+            np.testing.assert_allclose(mass * (a - G), f, atol=1e-8)
+            inertia = turn @ own.inertia @ turn.T
+            about = m - np.cross(origin + arm, f)
+            np.testing.assert_allclose(
+                inertia @ alpha + np.cross(spin, inertia @ spin), about, atol=1e-8
+            )
+
+
+def test_joints_transmit_only_what_they_hold(zoo):
+    """Along what a joint leaves free it transmits what acts there, and nothing else."""
+    assembly, motion = zoo
+    system = assembly.system
+    for k in range(len(motion.t)):
+        first, second, held = {}, {}, {}
+        for connection in system.connections:
+            if connection.name in motion.reactions:
+                _, first[connection.name], _ = places(system, motion, k, connection.first)
+                _, second[connection.name], _ = places(system, motion, k, connection.second)
+                held[connection.name] = np.asarray(motion.reactions[connection.name][k])
+        force = {name: first[name].T @ x[:3] for name, x in held.items()}
+        moment = {name: first[name].T @ x[3:] for name, x in held.items()}
+        value, rate = np.asarray(motion.coordinates["sleeve"][k])
+        assert moment["sleeve"][2] == pytest.approx(0.4 - 5 * (value - 0.2) - 0.3 * rate, abs=1e-8)
+        assert force["sleeve"][2] == pytest.approx(0.0, abs=1e-8)
+        value, rate = np.asarray(motion.coordinates["guide"][k])
+        assert force["guide"][2] == pytest.approx(-3 * value - 0.2 * rate, abs=1e-8)
+        assert moment["universal"][2] == pytest.approx(0.0, abs=1e-8)
+        pin = second["universal"][:, 0]
+        assert held["universal"][3:] @ pin == pytest.approx(0.0, abs=1e-8)
+        np.testing.assert_allclose(force["plane"][:2], 0.0, atol=1e-8)
+        np.testing.assert_allclose(moment["ball"], 0.0, atol=1e-8)
+        assert force["screw"][2] * 0.3 / (2 * np.pi) + moment["screw"][2] == pytest.approx(
+            0.0, abs=1e-8
+        )
+        # A gear that does no work: rate of "plane" is half that of "hinge".
+        assert moment["hinge"][2] + 0.5 * moment["plane"][2] == pytest.approx(0.0, abs=1e-8)
+        assert moment["swing"][2] == pytest.approx(float(motion.efforts["swing"][k]), abs=1e-8)
+        _, unit, _ = line(system, motion, k, "crossed.d", "balled.a")
+        np.testing.assert_allclose(np.cross(held["rod"][:3], unit), 0.0, atol=1e-8)
+
+
+def test_joints_and_drives_hold_all_the_time(zoo):
+    """The residuals of the system, whose equations are not those of the tree."""
+    from jaxgrip.assembly.equations import evaluate
+
+    assembly, motion = zoo
+    driven = 0.3 + 0.8 * np.sin(2.0 * TIMES)
+    np.testing.assert_allclose(motion.coordinates["swing"][:, 0], driven, atol=1e-10)
+    for k in range(len(motion.t)):
+        system = assembly.system.with_parameters({"swing": driven[k]})
+        poses = jax.tree.map(lambda x, k=k: x[k], motion.poses)
+        assert np.abs(evaluate(system, poses, assembly.turns).residual).max() < 1e-9
+
+
+def test_rates_are_derivatives_of_positions(zoo):
+    """Central differences over the three close times."""
+    _, motion = zoo
+    h = TIMES[MIDDLE + 1] - TIMES[MIDDLE]
+    before, now, after = (jax.tree.map(lambda x, k=k: x[k], motion.poses) for k in CLOSE)
+    slope = (after.position - before.position) / (2 * h)
+    np.testing.assert_allclose(slope, motion.velocity[MIDDLE, :, :3], atol=1e-6)
+    bend = (after.position - 2 * now.position + before.position) / h**2
+    np.testing.assert_allclose(bend, motion.acceleration[MIDDLE, :, :3], atol=1e-4)
+    turned = jax.vmap(quaternions.product)(
+        after.quaternion, jax.vmap(quaternions.conjugate)(before.quaternion)
+    )
+    spin = jax.vmap(quaternions.rotation_vector)(turned) / (2 * h)
+    np.testing.assert_allclose(spin, motion.velocity[MIDDLE, :, 3:], atol=1e-6)
+    change = (motion.velocity[CLOSE[2]] - motion.velocity[CLOSE[0]]) / (2 * h)
+    np.testing.assert_allclose(change, motion.acceleration[MIDDLE], atol=1e-5)
+    for name, values in motion.coordinates.items():
+        slope = (values[CLOSE[2], 0] - values[CLOSE[0], 0]) / (2 * h)
+        assert slope == pytest.approx(float(values[MIDDLE, 1]), abs=1e-6), name
+    assert motion.coordinates["sleeve"][0, 1] == pytest.approx(1.0, abs=1e-10)
+
+
+def test_power_of_all_that_acts_is_the_change_of_energy(zoo):
+    """Drives, efforts, damping and what has no potential, against a difference of energies."""
+    assembly, motion = zoo
+    system, k = assembly.system, MIDDLE
+    h = TIMES[MIDDLE + 1] - TIMES[MIDDLE]
+    change = float(motion.energy[CLOSE[2]] - motion.energy[CLOSE[0]]) / (2 * h)
+    power = float(motion.efforts["swing"][k]) * 1.6 * np.cos(2.0 * TIMES[k])
+    value, rate = np.asarray(motion.coordinates["guide"][k])
+    power += (-3.0 * value - 0.2 * rate) * rate
+    rate = float(motion.coordinates["sleeve"][k, 1])
+    power += (0.4 - 0.3 * rate) * rate
+    power -= 0.5 * line(system, motion, k, "ground.d", "free.b")[2] ** 2
+    power += places(system, motion, k, "stuck.d")[2][3:] @ np.array([0.1, 0.2, -0.3])
+    _, axes, velocity = places(system, motion, k, "free.a")
+    power += velocity[:3] @ axes @ np.array([0.0, 0.7, 0.1])
+    assert change == pytest.approx(power, abs=1e-5)
+
+
+def test_body_on_a_ball_swings_through_every_rotation():
+    """Against Euler's equations with a quaternion, integrated by SciPy."""
+    inertia, mass, arm = np.diag([0.02, 0.03, 0.05]), 2.0, np.array([0.1, 0.0, -0.4])
+    start = np.array([np.cos(-1.2), 0.3, np.sin(-1.2), 0.1])
+    start /= np.linalg.norm(start)
+    turn = np.asarray(quaternions.to_matrix(jnp.asarray(start)))
+    body = Part("body", {"pin": [-arm]}, -turn @ -arm, start, mass, (0.0, 0.0, 0.0), inertia)
+    pin = Connection("pin", joints.Ball(), "ground.o", "body.pin")
+    system = System([body], [pin], {"o": [[0.0, 0.0, 0.0]]}, gravity=G)
+    times = jnp.linspace(0.0, 3.0, 7)
+    motion = mechanism.simulate(system, times, rtol=1e-11, atol=1e-11)
+    about = inertia + mass * (arm @ arm * np.eye(3) - np.outer(arm, arm))
+
+    def rate(_, x):
+        q, w = x[:4] / np.linalg.norm(x[:4]), x[4:]
+        r = np.asarray(_matrix(q))
+        torque = np.cross(arm, r.T @ (mass * G))
+        spin = np.linalg.solve(about, torque - np.cross(w, about @ w))
+        change = 0.5 * np.array(
+            [
+                -q[1:] @ w,
+                *(q[0] * w + np.cross(q[1:], w)),
+            ]
+        )
+        return np.concatenate([change, spin])
+
+    found = solve_ivp(
+        rate, (0.0, 3.0), [*start, 0.0, 0.0, 0.0], "DOP853", times, rtol=1e-12, atol=1e-12
+    )
+    rotation = np.stack([_matrix(q / np.linalg.norm(q)) for q in found.y[:4].T])
+    np.testing.assert_allclose(motion.poses.position[:, 0], rotation @ arm, atol=1e-6)
+    assert np.ptp(motion.energy) < 1e-7
+
+
+def _matrix(q):
+    w, x, y, z = q
+    return np.array(
+        [
+            [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)],
+            [2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)],
+            [2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)],
+        ]
+    )
