@@ -155,7 +155,7 @@ class Alarms:
     """Tells XLA's reports of slow compilations from other lines on the standard error.
 
     XLA logs them as errors, has no flag for them, and the stage shows the time anyway.
-    Source: openxla/xla, xla/service/slow_operation_alarm.cc.
+    Source: XLA, xla/service/slow_operation_alarm.cc.
     """
 
     _HEADER = re.compile(rb"[IWEF]\d{4} |\d{4}-\d\d-\d\d ")

@@ -79,8 +79,7 @@ def simulate_fixed(
     positive, duties not finite or outside [-1, 1], and a step that is too long, with one that is
     short enough.
 
-    Source: R. Alexander 1977, "Diagonally implicit Runge-Kutta methods for stiff ODEs"; 004
-    section 4 for the source's algorithm.
+    Source: Alexander 1977; Kubisch 2008, section 4.2, pp. 33-35, for the source's algorithm.
     """
     driven, start = prepare(plant, servo, q0, qd0, state, joints, supply)
     duties = numbers("duties", duties)

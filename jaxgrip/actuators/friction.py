@@ -12,7 +12,10 @@ from jaxgrip.checks import brief, concrete, non_negative, numbers, positive
 
 
 def coulomb(v: ArrayLike, level: ArrayLike) -> Float[Array, "..."]:
-    """Coulomb friction [N m] at the speeds `v` [rad/s], zero at rest; `level` [N m]. (004, 2.1)"""
+    """Coulomb friction [N m] at the speeds `v` [rad/s], zero at rest; `level` [N m].
+
+    Source: Kubisch 2008, eq. 2.1, pp. 9-10.
+    """
     return level * jnp.sign(v)
 
 
@@ -21,7 +24,9 @@ def viscous(
 ) -> Float[Array, "..."]:
     """Viscous friction F_v |v|^δ sgn v [N m] at the speeds `v` [rad/s].
 
-    `coefficient` F_v [N m (s/rad)^δ]; `exponent` δ >= 1, linear when not given. (004, 2.2, 2.3)
+    `coefficient` F_v [N m (s/rad)^δ]; `exponent` δ >= 1, linear when not given.
+
+    Source: Kubisch 2008, eq. 2.2-2.3, pp. 9-10.
     """
     return coefficient * _power(v, exponent)
 
@@ -30,7 +35,9 @@ def stiction(v: ArrayLike, external: ArrayLike, level: ArrayLike) -> Float[Array
     """Friction [N m] that holds a body at rest against the torque `external` [N m].
 
     It follows the torque up to `level` [N m]. Zero in motion, v != 0, where `coulomb` and
-    `viscous` or `stribeck`, themselves zero at rest, take over. (004, 2.4)
+    `viscous` or `stribeck`, themselves zero at rest, take over.
+
+    Source: Kubisch 2008, eq. 2.4, pp. 9-10.
     """
     return jnp.where(jnp.equal(v, 0), jnp.clip(external, -level, level), 0.0)
 
@@ -46,7 +53,9 @@ def stribeck(
     """Static friction curve [F_C + (F_S − F_C) exp(−(v/v_S)²)] sgn v + F_v |v|^δ sgn v [N m].
 
     `v` [rad/s]; `coulomb` F_C and `stiction` F_S [N m]; `velocity` v_S [rad/s]; `viscous` and
-    `exponent` as in `jaxgrip.actuators.viscous`. (004, 2.1)
+    `exponent` as in `jaxgrip.actuators.viscous`.
+
+    Source: Kubisch 2008, section 2.1.1, pp. 8-10; eq. 2.7, p. 12, for the transition.
     """
     level = coulomb + (stiction - coulomb) * _gauss(v, velocity)
     return level * jnp.sign(v) + viscous * _power(v, exponent)
@@ -72,7 +81,7 @@ class LuGre(eqx.Module):
 
     **Raises:** `ValueError` for numbers outside these ranges.
 
-    Source: 004 (2.5) to (2.19).
+    Source: Kubisch 2008, eq. 2.5-2.19, pp. 12-15; Canudas 1995.
     """
 
     coulomb: Float[Array, "..."]
@@ -125,7 +134,7 @@ class LuGre(eqx.Module):
         **Arguments:** `inertia` J [kg m^2]; `damping_ratio` ζ, 1 is critical; `stiffness` and the
         rest as in `LuGre`.
 
-        Source: 004 section 2.2.
+        Source: Kubisch 2008, section 2.1.2, pp. 12-13.
         """
         inertia = positive("The inertia J", inertia, ())
         ratio = non_negative("The damping ratio ζ", damping_ratio, ())
@@ -279,7 +288,8 @@ class ImplicitFriction(NamedTuple):
 def dahl(coulomb, stiffness) -> LuGre:
     """Dahl's friction of exponent one: LuGre with F_S = F_C and neither damping nor viscosity.
 
-    **Arguments:** `coulomb` [N m]; `stiffness` [N m/rad]. An extension of the source (004, 9).
+    **Arguments:** `coulomb` [N m]; `stiffness` [N m/rad]. Source: own derivation, a
+    limit of LuGre.
     """
     return LuGre(
         coulomb=coulomb, stiction=coulomb, stiffness=stiffness, damping=0.0, stribeck_velocity=1.0

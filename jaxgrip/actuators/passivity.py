@@ -48,7 +48,7 @@ def passivity(
 
     **Raises:** `ValueError` for a speed that is not positive.
 
-    Source: 004 section 8.5 F.
+    Source: own derivation.
     """
     fastest = float(positive("The fastest speed", fastest, ()))
     if not viscous:

@@ -26,7 +26,7 @@ class Pendulum(eqx.Module):
 
     **Raises:** `ValueError` unless the inertia is positive and the rest not negative.
 
-    Source: 004 section 4, the continuous model.
+    Source: own derivation.
     """
 
     inertia: Float[Array, ""]
@@ -60,7 +60,8 @@ def cuboid_pendulum(
     **Arguments:** edges [m]; `density` [kg/m^3]; `pivot`, distance of the axis from the upper end
     [m]; `gravity` [m/s^2]; `damping` of the axis [N m s/rad].
 
-    Source: 004 sections 1.2 and 7.1.
+    Source: Kubisch 2008, appendix A, p. 43, for the inertia of a cuboid; section 4.3.1,
+    p. 36, for the rig.
     """
     a, b, c, rho = (
         positive(f"The {name} of the arm", x, ())
@@ -99,7 +100,7 @@ def run_up(
     **Arguments:** `servo`; `inertia` at the output [kg m^2], small for the bare servo; `times`
     (k,) [s]; `duty`; `options` as for `simulate`.
 
-    Source: 004 sections 1.4 and 3.4.
+    Source: Kubisch 2008, section 3.4, pp. 29-30.
     """
     return simulate(Pendulum(inertia), servo, constant([duty]), times, **options)
 
@@ -122,7 +123,7 @@ def inertia_estimate(
 
     **Arguments:** `flywheel`, its inertia [kg m^2]; run-up times [s].
 
-    Source: 004 (3.1).
+    Source: Kubisch 2008, eq. 3.1, p. 30.
     """
     return jnp.asarray(flywheel) * bare_time / (jnp.asarray(loaded_time) - bare_time)
 
@@ -136,7 +137,7 @@ def constant_rate(
 ) -> Motion:
     """Servo without command whose output is turned at a constant rate [rad/s]: stick-slip.
 
-    Source: 004 section 8.5 E.
+    Source: own choice.
     """
     rate = numbers("The rate", rate, ())
     return simulate(_unmoved, servo, constant([0.0]), times, qd0=rate[None], **options)
@@ -174,7 +175,7 @@ def creep_test(
     `times` (k,) [s]; `inertia` [kg m^2] and `damping` [N m s/rad] of the lever; `options` of
     `jaxgrip.actuators.simulation.stiff`.
 
-    Source: 004 sections 1.3 and 5.2.
+    Source: Kubisch 2008, section 3.2, pp. 24-28.
     """
     times = increasing(times)
     args = _lever_numbers(gear, torque, release, inertia, damping)
@@ -202,7 +203,7 @@ def creep_test_fixed(
 
     **Raises:** `ValueError` for a step at which the steps of a gear so stiff are not stable.
 
-    Source: 004 section 5.2.
+    Source: Kubisch 2008, section 3.2, pp. 27-28.
     """
     args = _lever_numbers(gear, torque, release, inertia, damping)
     h, limit = positive("The step h", h, ()), _longest_stable(*args)
@@ -295,7 +296,7 @@ def _ramp(rate: Array, t: Array, angle: Array) -> Array:
 
 
 def ramp(rate: ArrayLike) -> Callable[..., Any]:
-    """Torque that grows from zero at a constant rate [N m/s]: break-away. (004, 8.5 D)"""
+    """Torque that grows from zero at a constant rate [N m/s]: break-away."""
     return Partial(_ramp, jnp.asarray(rate, float))
 
 
@@ -304,7 +305,7 @@ def _pull(stiffness: Array, rate: Array, t: Array, angle: Array) -> Array:
 
 
 def pull(stiffness: ArrayLike, rate: ArrayLike) -> Callable[..., Any]:
-    """Spring [N m/rad] whose far end moves at a constant rate [rad/s]: stick-slip. (004, 8.5 E)"""
+    """Spring [N m/rad] whose far end moves at a constant rate [rad/s]: stick-slip."""
     return Partial(_pull, jnp.asarray(stiffness, float), jnp.asarray(rate, float))
 
 

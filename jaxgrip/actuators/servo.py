@@ -45,7 +45,7 @@ class SourceAlgorithm(eqx.Module):
 
     **Raises:** `ValueError` for an option there is not.
 
-    Source: 004 sections 2.4, 2.7 and 4.
+    Source: Kubisch 2008, section 4.2, pp. 33-35.
     """
 
     integrator: str = eqx.field(static=True, default="semi_implicit")
@@ -87,7 +87,7 @@ class Servo(eqx.Module):
 
     **Raises:** `ValueError` for numbers that are not finite or not positive.
 
-    Source: 004 sections 0 and 4.
+    Source: Kubisch 2008, section 4.2.1, p. 33.
     """
 
     friction: LuGre
@@ -176,7 +176,7 @@ class Servo(eqx.Module):
         **Arguments:** `state`; `duty` in [-1, 1]; `angle` [rad] and `speed` [rad/s] of the output
         joint; `voltage` [V] of a servo with a motor.
 
-        Source: 004 section 4, the continuous model.
+        Source: own derivation: the algorithm of Kubisch 2008, section 4.2, in continuous time.
         """
         twist, _, torque = self._through(state, angle, speed)
         friction, bristle = self.friction.rates(state.speed, state.bristle, torque)
@@ -210,7 +210,7 @@ class Servo(eqx.Module):
         **Returns:** the new state and acceleration, and the torque on the output joint [N m]
         during this step.
 
-        Source: 004 section 4.
+        Source: Kubisch 2008, section 4.2, pp. 33-35.
         """
         algorithm = SourceAlgorithm() if algorithm is None else algorithm
         dt = h / algorithm.substeps

@@ -1,6 +1,6 @@
 """The electrical side of a servo: motor, shared supply and heat. All of it is an extension.
 
-The source measured some of it and modelled none (004, 3.3 and 9), so no servo has it unless given.
+Kubisch 2008, section 3.3, measures some of it and models none, so no servo has it unless given.
 """
 
 import equinox as eqx
@@ -27,7 +27,7 @@ class Motor(eqx.Module):
 
     **Raises:** `ValueError` unless k_V and R are positive and the others not negative.
 
-    Source: 004 section 9.
+    Source: own derivation.
     """
 
     torque_per_volt: Float[Array, "..."]
@@ -61,7 +61,7 @@ class Supply(eqx.Module):
 
     **Raises:** `ValueError` unless the voltage is positive and the resistance not negative.
 
-    Source: 004 section 9.
+    Source: own derivation.
     """
 
     open_voltage: Float[Array, "..."]
@@ -106,7 +106,7 @@ class Thermal(eqx.Module):
     **Raises:** `ValueError` unless R0, the capacity and the temperatures are positive and the
     coefficient is not negative.
 
-    Source: 004 section 9.
+    Source: own derivation.
     """
 
     resistance: Float[Array, "..."]

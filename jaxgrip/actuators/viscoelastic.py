@@ -27,7 +27,7 @@ class GeneralizedMaxwell(eqx.Module):
     **Raises:** `ValueError` for a negative spring, for a branch with a spring or damper that is
     not positive, and when there is neither spring nor damper.
 
-    Source: 004 (2.31) to (2.33), section 2.7.
+    Source: Kubisch 2008, eq. 2.31-2.33, pp. 21-22.
     """
 
     spring: Float[Array, "..."]
@@ -86,7 +86,7 @@ class GeneralizedMaxwell(eqx.Module):
 
         **Raises:** `ValueError` for another scheme.
 
-        Source: 004 section 2.7.
+        Source: Kubisch 2008, eq. 2.32-2.33, p. 22; own derivation of the exact steps.
         """
         x = h / self.times
         keep = jnp.exp(-x)
@@ -152,27 +152,36 @@ class GeneralizedMaxwell(eqx.Module):
 
 
 def hooke(spring) -> GeneralizedMaxwell:
-    """A spring [N m/rad]. (004, 2.22)"""
+    """A spring [N m/rad]. Source: Kubisch 2008, eq. 2.22, p. 18."""
     return GeneralizedMaxwell(spring)
 
 
 def newton(damper) -> GeneralizedMaxwell:
-    """A damper [N m s/rad]. (004, 2.23)"""
+    """A damper [N m s/rad]. Source: Kubisch 2008, eq. 2.23, p. 18."""
     return GeneralizedMaxwell(0.0, damper=damper)
 
 
 def maxwell(spring, damper) -> GeneralizedMaxwell:
-    """A spring [N m/rad] and a damper [N m s/rad] in series. (004, 2.28)"""
+    """A spring [N m/rad] and a damper [N m s/rad] in series.
+
+    Source: Kubisch 2008, eq. 2.28, pp. 18-19.
+    """
     return GeneralizedMaxwell(0.0, _one(spring), _one(damper))
 
 
 def kelvin_voigt(spring, damper) -> GeneralizedMaxwell:
-    """A spring [N m/rad] and a damper [N m s/rad] in parallel. (004, 2.29)"""
+    """A spring [N m/rad] and a damper [N m s/rad] in parallel.
+
+    Source: Kubisch 2008, eq. 2.29, pp. 18-19.
+    """
     return GeneralizedMaxwell(spring, damper=damper)
 
 
 def standard_solid(spring, branch_spring, branch_damper) -> GeneralizedMaxwell:
-    """A spring in parallel with a Maxwell branch [N m/rad, N m s/rad]. (004, 2.30)"""
+    """A spring in parallel with a Maxwell branch [N m/rad, N m s/rad].
+
+    Source: Kubisch 2008, eq. 2.30, p. 20.
+    """
     return GeneralizedMaxwell(spring, _one(branch_spring), _one(branch_damper))
 
 
@@ -181,7 +190,7 @@ def standard_solid_series(spring, voigt_spring, voigt_damper) -> GeneralizedMaxw
 
     **Arguments:** `spring`, `voigt_spring` [N m/rad]; `voigt_damper` [N m s/rad].
 
-    Source: 004 section 2.8.
+    Source: own derivation by the comparison of coefficients of Kubisch 2008, appendix A.
     """
     a = positive("The spring E_a", spring, ())
     b = positive("The spring E_b", voigt_spring, ())

@@ -1,4 +1,4 @@
-"""The scheme of the dissertation, for comparison: seven numbers a body, and eliminated by hand.
+"""The scheme of Webhofer 2005, for comparison: seven numbers a body, and eliminated by hand.
 
 Every part has seven unknowns, its position and a quaternion whose unit length is an equation.
 Joints are vector and scalar products of the attachments' points. Parallel lines and lines at no

@@ -151,7 +151,7 @@ def constrain(bounds: Bounds, x: Float[Array, " n"]) -> PyTree:
 
     **Returns:** a tree of the structure of `bounds`, with arrays instead of bounds.
 
-    Source: 004, section 8.4.
+    Source: own choice.
     """
     check_shape("x", x, (len(names(bounds)),))
     return place(bounds, jax.nn.sigmoid(x))

@@ -57,8 +57,8 @@ def descend(
     it, at a position (n,); `starts`: (k, n); `limit`: most steps; `scale`: what a reduction of the
     value is measured by, as a function of the value.
 
-    A step is damped until it lowers the value (Levenberg, Marquardt; the damping after Nielsen
-    1999) and cut off at the faces of the cube. A descent has converged when no reduction is to be
+    A step is damped until it lowers the value (Levenberg-Marquardt, damped as in Nielsen 1999)
+    and cut off at the faces of the cube. A descent has converged when no reduction is to be
     expected, or no step of significance lowers the value.
     """
     evaluate = jax.vmap(evaluate)

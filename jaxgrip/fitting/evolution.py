@@ -94,7 +94,7 @@ def differential_evolution(
     **Raises:** `ValueError` for bad bounds, a budget below one generation and a population below
     five.
 
-    Source: 004, section 8.4 (rand/1/bin, F = 0.7, CR = 0.9); Storn and Price 1997.
+    Source: Storn 1997 (rand/1/bin); own choice of F = 0.7, CR = 0.9.
     """
     if population < 5:
         raise ValueError(f"population is {population}; differential evolution needs at least 5.")
@@ -146,7 +146,7 @@ def mu_plus_lambda(
     **Raises:** `ImportError` without the package deap (extra `fit`); `ValueError` as
     [`differential_evolution`][].
 
-    Source: 004, section 8.4; the rule of one fifth: Rechenberg 1973.
+    Source: own choice of the sizes; the rule of one fifth: Rechenberg 1973.
     """
     try:
         from deap import base, tools

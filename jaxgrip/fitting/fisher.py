@@ -244,11 +244,11 @@ def _correlated(series: Sequence[np.ndarray]) -> bool:
 def _long_run(series: Sequence[np.ndarray], basis: np.ndarray) -> np.ndarray:
     """Covariance of the products of correlated residuals with an orthonormal basis (m, k).
 
-    The product of the spectra of basis and residuals, without smoothing (Robinson 1998, "Inference
-    without smoothing"): motions that repeat themselves have the same error, such as that of a
-    coarse sensor, in every period, which no window of lags sees. Where the fit has taken power
-    from the residuals, the average about a frequency stands for it if greater, and the rest is
-    divided by the square of what is left (as HC3 of MacKinnon and White 1985 does in time).
+    The product of the spectra of basis and residuals, without smoothing (Robinson 1998): motions
+    that repeat themselves have the same error, such as that of a coarse sensor, in every period,
+    which no window of lags sees. Where the fit has taken power from the residuals, the average
+    about a frequency stands for it if greater, and the rest is divided by the square of what is
+    left (as HC3 of MacKinnon 1985 does in time).
     """
     total = np.zeros((basis.shape[1],) * 2)
     for x, q in zip(series, _runs(series, basis), strict=True):

@@ -400,7 +400,7 @@ def fit(
 
     **Raises:** `ValueError` for bad input and for residuals that are finite nowhere.
 
-    Source: 004, section 8.4; Levenberg-Marquardt after Adam on the logarithm of the sum.
+    Source: own choice: Levenberg-Marquardt after Adam on the logarithm of the sum.
     """
     key, guess, limit = _prepared("fit", bounds, guess, key, starts, steps)
     noise = None if noise is None else float(positive("noise", noise, ()))

@@ -57,7 +57,7 @@ def mass_matrix(
 
     **Raises:** `ValueError` for another shape.
 
-    Source: Shabana, Dynamics of Multibody Systems, section 5.4.
+    Source: Shabana 2013, chapter 5.
     """
     check_state(model, q=q, eta=eta)
     return _mass_matrix(bodies(model), q, eta)
@@ -211,7 +211,7 @@ def quasi_static(
 
     **Raises:** `ValueError` for another shape.
 
-    Source: 000a (4.47) and section 6, without vibration.
+    Source: Schanzer 2007, eq. 4.47, pp. 56-57, without vibration.
     """
     rest = jnp.zeros(model.k)
     _, load = inverse_dynamics(model, q, rest, qd, rest, qdd, rest)

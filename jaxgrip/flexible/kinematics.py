@@ -83,7 +83,7 @@ def displacement(
 
     **Raises:** `ValueError` when the body is not elastic or has another number of shapes.
 
-    Source: u = Φ η.
+    Source: own derivation: u = Φ η.
     """
     check_state(model, eta=eta)
     link, part = model.link(body)

@@ -65,7 +65,7 @@ class ElasticLink(eqx.Module):
 
     A coordinate has the unit of a length when the shapes are plain numbers.
 
-    Source: 000a section 4.3; Shabana, Dynamics of Multibody Systems, chapter 5.
+    Source: Schanzer 2007, section 4.3, pp. 47-57; Shabana 2013, chapter 5.
     """
 
     mass: Float[Array, ""]
@@ -119,7 +119,7 @@ def elastic_link(
 
     **Raises:** `ValueError` for another shape and for a face that is not there.
 
-    Source: 000a section 4.3 and remark 3.7.
+    Source: Schanzer 2007, section 4.3, pp. 47-57, and remark 3.7, pp. 32-34.
     """
     phi = numbers("The array of shapes", shapes, (np.shape(shapes)[0], *body.free.shape))
     terms, matrix = inertia(body), stiffness(body)

@@ -37,7 +37,7 @@ class LinkMotion(eqx.Module):
 
     **Raises:** `ValueError` when there is no such body.
 
-    Source: 000a sections 5.1 and 6.
+    Source: Schanzer 2007, section 7.2, pp. 104-107.
     """
 
     tree: Tree
@@ -83,7 +83,7 @@ def link_load(body: fem.Body, link: LinkMotion, faces: Mapping[str, str]) -> fem
 
     **Raises:** `ValueError` when a child has no face, or a face belongs to no child.
 
-    Source: 000a section 6, number 2.
+    Source: own choice: the traction that beam theory gives on a plane section.
     """
     names = [link.tree.names[child] for child in link.children]
     if set(names) != set(faces):

@@ -36,7 +36,7 @@ def shapes(body: Body, modes: int, attachment: Sequence[str] = ()) -> Float[Arra
     **Raises:** `ValueError` when the supports leave a rigid motion, and for a number of modes or
     a face that is not there.
 
-    Source: 000a section 8; Craig, Structural Dynamics, chapter 19.
+    Source: Craig 1981, chapter 19.
     """
     check_supports(body)
     if not modes and attachment:

@@ -1,4 +1,4 @@
-"""The crawler crane of 002 section 5.3, whose geometry is the specification's."""
+"""A crawler crane with superlift mast, after Webhofer 2005, section 7.1."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -50,7 +50,7 @@ def reference_crane(
 
     **Returns:** `System`.
 
-    Source: 002 section 5.3.
+    Source: Webhofer 2005, section 7.1, pp. 107-109, for the machine; own choice of the geometry.
     """
 
     def pin(x: ArrayLike, z: float = 0.0) -> jnp.ndarray:
@@ -135,7 +135,7 @@ def crane_structure(
 
     **Returns:** `Structure`.
 
-    Source: 002 section 5.3 for the geometry.
+    Source: own choice.
     """
     count = {"a-frame": 6, "rods": 4, "mast": 12, "boom": 20} | (elements or {})
     parts = {part.name: part.attachments for part in system.parts}

@@ -24,7 +24,7 @@ class Squeezer(eqx.Module):
     `mechanism.coordinates`: beta of K1, Theta of K2, gamma of K3, delta of K5, Phi of K4, epsilon
     of K7, Omega of K6.
 
-    Source: Test Set for Initial Value Problem Solvers, problem andrews.
+    Source: Mazzia 2008, problem andrews.
     """
 
     mechanism: Mechanism
@@ -51,7 +51,7 @@ def andrews_squeezer() -> Squeezer:
 
     **Returns:** `Squeezer`, without gravity; its motion lies in the plane of x and y.
 
-    Source: Test Set for Initial Value Problem Solvers, problem andrews; parameters there.
+    Source: Mazzia 2008, problem andrews.
     """
     a, b = (-0.06934, -0.00227, 0.0), (-0.03635, 0.03273, 0.0)
     bodies = [

@@ -66,7 +66,7 @@ def double_integrator_time(
     free; `bound` of the acceleration [m/s^2]; `speed_limit` [m/s], of |x'|, none when None;
     `final_time`, default `Free(1.0)`.
 
-    Source: reference-problems.md 3.3; CTProblems.jl.
+    Source: CTProblems.jl.
     """
     return Problem(
         _double_integrator,
@@ -91,7 +91,7 @@ def double_integrator_energy(
     free; `final_time` [s], which may be free; `bound` of the acceleration [m/s^2]; `speed_limit`
     [m/s], of |x'|, none when None.
 
-    Source: reference-problems.md 3.3; CTProblems.jl.
+    Source: CTProblems.jl.
     """
     return Problem(
         _double_integrator,
@@ -126,7 +126,7 @@ def double_integrator_fuel(
     **Arguments:** `start`, `end` `(2,)`, place [m] and velocity [m/s], None in `end` leaves one
     free; `final_time` [s]; `bound` of the acceleration [m/s^2].
 
-    Source: reference-problems.md 3.3; CTProblems.jl.
+    Source: CTProblems.jl.
     """
     bound = jnp.full(2, bound, dtype=float)
     return Problem(
@@ -150,7 +150,7 @@ def triple_integrator_time(
     **Arguments:** `start`, `end` `(3,)`, place [m], velocity [m/s] and acceleration [m/s^2], None
     in `end` leaves one free; `bound` of the jerk [m/s^3]; `final_time`, default `Free(2.0)`.
 
-    Source: reference-problems.md 3.3.
+    Source: own derivation.
     """
     return Problem(
         _triple_integrator,
@@ -169,7 +169,7 @@ def bryson_denham(limit: ArrayLike = 1 / 9) -> Problem:
 
     **Arguments:** `limit` [m].
 
-    Source: Bryson, Denham, Dreyfus 1963; reference-problems.md 3.3.
+    Source: Bryson 1963.
     """
     return Problem(
         _double_integrator,
@@ -213,7 +213,7 @@ def goddard(
     **Arguments:** `speed_limit`, none when None; `thrust`, largest; `drag`, `drag_decay`,
     `consumption`; `empty_mass` at the end; `final_time`, default `Free(0.2)`.
 
-    Source: Goddard 1919; CTProblems.jl; reference-problems.md 3.3.
+    Source: Goddard 1919; CTProblems.jl.
     """
     return Problem(
         _with(_rocket, thrust, drag, drag_decay, consumption),
@@ -243,7 +243,7 @@ def nonsmooth_turnpike(
     **Arguments:** `start`, `end`, scalars, None leaves the end free; `final_time` [s]; `bound`
     [1/s].
 
-    Source: reference-problems.md 3.3; CTProblems.jl.
+    Source: CTProblems.jl.
     """
     return Problem(
         _integrator,
@@ -273,7 +273,7 @@ def redundant_actuators(
     **Arguments:** `level` [m/s^2], none when None; `rate` [m/s^3]; `weak` [m/s^2]; `final_time`,
     default `Free(2.0)`.
 
-    Source: reference-problems.md 3.3.
+    Source: own derivation.
     """
     bounds = None if level is None else _one_sided(3, {2: -level}, {2: level})
     return Problem(
@@ -321,7 +321,7 @@ def redundant_actuators_energy(rate: ArrayLike = 4.0, final_time: ArrayLike = 1.
 
     **Arguments:** `rate` [m/s^3]; `final_time` [s].
 
-    Source: specs/000b section 4.4, in small.
+    Source: own derivation, after Schanzer 2007, section 6.2, in small.
     """
     return Problem(
         _two_forces,
@@ -348,7 +348,7 @@ def fuller(
     **Arguments:** `start`, `end` `(2,)`, place [m] and velocity [m/s]; `final_time` [s]; `bound`
     [m/s^2].
 
-    Source: Fuller 1963; CTDirect.jl, test/problems/fuller.jl; reference-problems.md 3.3.
+    Source: Fuller 1963; CTDirect.jl.
     """
     return Problem(
         _double_integrator,
@@ -388,7 +388,7 @@ def two_link_arm(
     `(3,)` [kg m^2], about the shoulder with the links at a right angle, about the elbow, and of the
     coupling; `final_time`, default `Free(1.0)`.
 
-    Source: van Willigenburg 1991; PROPT, problem 121; reference-problems.md 3.3.
+    Source: Willigenburg 1991; PROPT, problem 121.
     """
     return Problem(
         _with(_two_link, inertia),
@@ -419,7 +419,7 @@ def cops_robot_arm(
     [rad], and their rates, None in `end` leaves one free; `length` of the bar; `bound` of the three
     controls; `final_time`, default `Free(9.0)`.
 
-    Source: COPS 3.0, problem "robot arm"; reference-problems.md 3.3.
+    Source: Dolan 2004, problem "robot arm".
     """
     return Problem(
         _with(_cops_robot, length),
@@ -446,7 +446,7 @@ def harmonic_oscillator_time(
     **Arguments:** `start`, `end` `(2,)`, place [m] and velocity [m/s], None in `end` leaves one
     free; `bound` [m/s^2]; `frequency` [rad/s]; `final_time`, default `Free(5.0)`.
 
-    Source: Pontryagin et al. 1962, chapter 1, example 2.
+    Source: Pontryagin 1962, chapter 1, example 2.
     """
     return Problem(
         _with(_oscillator, frequency),
@@ -522,7 +522,7 @@ def brachistochrone(
     **Arguments:** `end` `(2,)`, sideways and down [m]; `gravity` [m/s^2]; `final_time`, default
     `Free(1.0)`.
 
-    Source: Johann Bernoulli 1696.
+    Source: Bernoulli 1696.
     """
     return Problem(
         _with(_brachistochrone, gravity),
@@ -551,7 +551,7 @@ def zermelo(
     **Arguments:** `start`, `end` `(2,)` [m], None in `end` leaves one free; `speed` through the
     water [m/s]; `shear` of the current [1/s]; `final_time`, default `Free(5.0)`.
 
-    Source: Zermelo 1931; Bryson and Ho, Applied Optimal Control, section 2.7.
+    Source: Zermelo 1931; Bryson 1975, section 2.7.
     """
     return Problem(
         _with(_boat, speed, shear),
@@ -582,7 +582,7 @@ def van_der_pol(
 
     **Arguments:** `lowest`, none when None; `start` `(2,)`; `final_time` [s]; `bound`.
 
-    Source: CasADi, docs/examples/python/vdp_collocation.py.
+    Source: CasADi, vdp_collocation.py.
     """
     return Problem(
         _van_der_pol,
@@ -617,8 +617,7 @@ def rayleigh(
     **Arguments:** `start`, `end` `(2,)`, None in `end` leaves one free; `final_time` [s]; `bound`;
     `damping`.
 
-    Source: Maurer and Augustin, in Groetschel et al., Online Optimization of Large Scale Systems,
-    2001.
+    Source: Maurer 2001.
     """
     return Problem(
         _with(_rayleigh, damping),
@@ -677,7 +676,7 @@ def catalyst_mixing(final_time: ArrayLike = 1.0) -> Problem:
 
     **Arguments:** `final_time`, length of the reactor.
 
-    Source: Gunn and Thomas 1965; COPS 3.0, problem "catalyst mixing".
+    Source: Gunn 1965; Dolan 2004, problem "catalyst mixing".
     """
     return Problem(
         _catalyst,

@@ -1,4 +1,4 @@
-"""The servo Dynamixel AX-12 as identified by the source, SI units (004)."""
+"""The servo Dynamixel AX-12 as identified by Kubisch 2008, SI units."""
 
 from jaxgrip.actuators.friction import LuGre
 from jaxgrip.actuators.rigs import Pendulum, cuboid_pendulum
@@ -36,7 +36,7 @@ def servo_ax12(*, inertia=INERTIA, stall_torque=STALL_TORQUE, gear=None, **frict
 
     **Raises:** `ValueError` for impossible numbers.
 
-    Source: 004 tables 3.1 and 4.1.
+    Source: Kubisch 2008, tables 3.1 and 4.1, pp. 27, 35.
     """
     gear = GeneralizedMaxwell(**GEAR) if gear is None else gear
     lugre = LuGre.from_inertia(inertia=inertia, **{**FRICTION, **friction})
@@ -46,8 +46,8 @@ def servo_ax12(*, inertia=INERTIA, stall_torque=STALL_TORQUE, gear=None, **frict
 def servo_ax12_arm(**numbers) -> Pendulum:
     """The arm that the servo AX-12 swings; numbers of `cuboid_pendulum` may be replaced by name.
 
-    The source does not give its arm: this one takes 64 % of the stall torque when level.
+    Kubisch 2008 does not give its arm: this one takes 64 % of the stall torque when level.
 
-    Source: 004 section 1.2.
+    Source: own choice.
     """
     return cuboid_pendulum(**{**ARM, **numbers})

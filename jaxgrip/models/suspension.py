@@ -25,7 +25,7 @@ class Wishbone(eqx.Module):
     [N/m]; `damping` [N s/m]; `free_length` [m]; `start`: angle of the lower arm from x at
     coordinate zero [rad]; `gravity` (2,) [m/s^2].
 
-    Source: 003 sections P1.2 and P1.7.
+    Source: own derivation: one degree of freedom, as Kracht 2017 has it in a chain of rods.
     """
 
     linkage: FourBar
@@ -139,7 +139,7 @@ def double_wishbone(
 
     **Raises:** `ValueError` for wrong shapes and impossible numbers.
 
-    Source: 003 section P1.7.
+    Source: Kracht 2017 for the topology; own choice of the numbers, of which it prints none.
     """
     lower = numbers("lower arm of the suspension", lower, (2, 2))
     upper = numbers("upper arm of the suspension", upper, (2, 2))

@@ -163,8 +163,8 @@ def aba(
 
     **Raises:** `ValueError` for another shape.
 
-    Source: Featherstone, Rigid Body Dynamics Algorithms, table 7.1, for the difference to the
-    motion at zero joint acceleration.
+    Source: Featherstone 2008, table 7.1, for the difference to the motion at zero joint
+    acceleration.
     """
     q, qd, tau = given(tree, q=q, qd=qd, tau=tau)
     body, joint = bodies(tree), joints(tree, q, qd)

@@ -26,7 +26,7 @@ class DHRow(NamedTuple):
     "fixed". Mass and inertia may both be zero, as of the cross of a universal joint, where the body
     is fixed or carries one with a mass.
 
-    Source: 000a section 2.2.
+    Source: Schanzer 2007, eq. 2.2, pp. 16-18.
     """
 
     name: str
@@ -77,7 +77,7 @@ def from_dh(rows: Sequence[DHRow], gravity: ArrayLike | Sequence[float] = GRAVIT
     **Raises:** `ValueError` naming the body when a number is missing, ill-shaped, not finite or
     impossible, and when the bodies do not make a tree.
 
-    Source: 000a section 2.2.
+    Source: Schanzer 2007, eq. 2.2, pp. 16-18.
     """
     rotation, translation = [], []
     for row in rows:

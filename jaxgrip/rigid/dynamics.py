@@ -103,7 +103,7 @@ def solve_mass(tree: Tree, q: Float[Array, " n"], tau: Float[Array, " n"]) -> Fl
 
     **Raises:** `ValueError` for another shape.
 
-    Source: 000a section 2.5.
+    Source: Schanzer 2007, section 2.8, pp. 23-24.
     """
     q, tau = given(tree, q=q, tau=tau)
     if not unrolled(tree):
@@ -168,7 +168,7 @@ def forward_dynamics(
 
     **Raises:** `ValueError` for another shape.
 
-    Source: 000a section 2.5, 001 eq. 17.
+    Source: Schanzer 2007, section 2.8, pp. 23-24; Beiblatt 9, eq. 17.
     """
     q, qd, tau = given(tree, q=q, qd=qd, tau=tau)
     return _accelerations(tree, q, qd, tau)
@@ -198,7 +198,7 @@ def forward_dynamics_derivatives(
 
     **Raises:** `ValueError` for another shape.
 
-    Source: implicit differentiation of 001 eq. 17.
+    Source: own derivation: implicit differentiation of Beiblatt 9, eq. 17.
     """
     q, qd, tau = _columns(tree, q=q, qd=qd, tau=tau)
     branch, place = _branches(tree)

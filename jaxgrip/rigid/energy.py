@@ -1,4 +1,4 @@
-"""Kinetic and potential energy (001 eqs. 1 and 3)."""
+"""Kinetic and potential energy."""
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +20,7 @@ def kinetic_energy(tree: Tree, q: Float[Array, " n"], qd: Float[Array, " n"]) ->
 
     **Raises:** `ValueError` for another shape.
 
-    Source: 001 eq. 1.
+    Source: Beiblatt 9, eq. 1.
     """
     q, qd = given(tree, q=q, qd=qd)
     return 0.5 * jnp.dot(qd, crba(tree, q) @ qd)
@@ -36,7 +36,7 @@ def potential_energy(tree: Tree, q: Float[Array, " n"]) -> Float[Array, ""]:
 
     **Raises:** `ValueError` for another shape.
 
-    Source: 001 eq. 3.
+    Source: Beiblatt 9, eq. 3.
     """
     rotation, translation = forward_kinematics(tree, q)
     centre = jnp.einsum("bij,bj->bi", rotation, tree.com) + translation

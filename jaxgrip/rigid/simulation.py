@@ -61,7 +61,7 @@ def simulate(
     for a torque that is no such function; `RuntimeError` when the step limit is reached or the
     motion stops being finite.
 
-    Source: 001 eq. 17, integrated by Dopri8 with error control.
+    Source: Beiblatt 9, eq. 17, integrated by Dopri8 with error control.
     """
     q0, qd0 = numbers("q0", q0, (tree.n,)), numbers("qd0", qd0, (tree.n,))
     times = check_times(times)

@@ -21,7 +21,7 @@ class StateSpace(eqx.Module):
 
     **Raises:** `ValueError` for another shape.
 
-    Source: 001 eq. 17 in state form.
+    Source: Beiblatt 9, section 2, state form.
     """
 
     tree: Tree
@@ -64,7 +64,7 @@ class StateSpace(eqx.Module):
 
         **Raises:** `ValueError` for another shape.
 
-        Source: 000b section 3.
+        Source: Schanzer 2007, section 5.5.2, pp. 76-79.
         """
         n = self.tree.n
         x = real("x", x, precision(self.tree), (2 * n,))

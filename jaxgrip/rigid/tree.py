@@ -30,7 +30,7 @@ class Tree(eqx.Module):
     **Raises:** `ValueError` when parents, joint types and names do not describe a tree, or
     an array has another shape.
 
-    Source: 000a sections 1.1 and 2.2.
+    Source: Schanzer 2007, sections 1.1 and 2.5, pp. 5-7, 16-18.
     """
 
     rotation: Float[Array, "bodies 3 3"]

@@ -134,7 +134,7 @@ def read_urdf(path: str | Path, *, gravity: ArrayLike | Sequence[float] = GRAVIT
     ill-formed or impossible, joints that are floating, planar or ball, links that make no tree,
     more than 10,000 joints, and macros that are not expanded.
 
-    Source: https://wiki.ros.org/urdf/XML.
+    Source: URDF.
     """
     path = Path(path)
     reader = _Reader(path)

@@ -195,7 +195,7 @@ def singular_values(a: Float[Array, "*batch m n"]) -> Float[Array, "*batch k"]:
 def pinv(a: Float[Array, "*batch m n"], rtol: float) -> Float[Array, "*batch n m"]:
     """Pseudoinverse; singular values up to `rtol` times the largest count as zero.
 
-    Its derivative is that at constant rank (Golub and Pereyra 1973, eq. 4.12).
+    Its derivative is that at constant rank (Golub 1973, eq. 4.12).
     """
     u, s, vt = svd(a)
     keep = s > rtol * jnp.max(s, axis=-1, keepdims=True, initial=0.0)

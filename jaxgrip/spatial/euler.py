@@ -9,7 +9,7 @@ from jaxgrip.spatial import quaternions
 def from_euler(angles: Float[Array, "3"]) -> Float[Array, "4"]:
     """Turns [rad] about z, then the new x, then the new z, (3,) to (4,).
 
-    Source: 002 section 2.2.
+    Source: Webhofer 2005, section 3.1.3, pp. 18-22.
     """
     return _turns(angles, (2, 0, 2))
 
@@ -17,7 +17,7 @@ def from_euler(angles: Float[Array, "3"]) -> Float[Array, "4"]:
 def from_cardan(angles: Float[Array, "3"]) -> Float[Array, "4"]:
     """Turns [rad] about the fixed axes x, then y, then z, (3,) to (4,): T_γ T_β T_α.
 
-    Source: 002 section 2.2.
+    Source: Webhofer 2005, section 3.1.3, pp. 18-22.
     """
     return _turns(angles[::-1], (2, 1, 0))
 

@@ -95,7 +95,7 @@ def test_stiff_links_follow_the_rigid_motion(gripper, finger, follow, gauss):
 
 
 def test_one_way_loads(gripper, finger):
-    """The loads on undeformed links are those of the rigid recursion (000a section 6)."""
+    """The loads on undeformed links are those of the rigid recursion."""
     tree = finger.tree
     q, qd, qdd = path(finger, jnp.asarray(0.03))
     found = jg.flexible.quasi_static(gripper, q, qd, qdd)

@@ -101,7 +101,7 @@ def test_numbers_may_be_traced():
 
 
 def test_craig_transform():
-    """000a eq. 2.2 written out."""
+    """Schanzer 2007, eq. 2.2, written out."""
     a, alpha, d, theta = 0.3, -0.7, 0.2, 0.4
     row = ROW._replace(a=a, alpha=alpha, d=d, theta=0.1)
     pose = jg.rigid.forward_kinematics(jg.rigid.from_dh([row]), jnp.array([theta - 0.1]))

@@ -126,7 +126,7 @@ def test_external_load_does_the_work_of_its_jacobian():
 
 
 def test_golden_arm():
-    """Planar two-link arm of spec 001 section 3."""
+    """Planar two-link arm; independent values in closed form."""
     shape = {"inertia": None, "translation": (0.0, 0.0, 0.0), "axis": (0.0, 0.0, 1.0)}
     first = {"mass": 1.0, "com": (0.0, -0.25, 0.0), "inertia": (0.02, 0.02, 0.02)}
     second = {"mass": 0.8, "com": (0.0, -0.2, 0.0), "inertia": (0.01, 0.01, 0.01)}

@@ -20,7 +20,7 @@ def test_energy_of_free_motion():
 
 
 def test_power_of_torques():
-    """d(T + U)/dt = qd . tau on a branched tree, as an integral (001, consequences)."""
+    """d(T + U)/dt = qd . tau on a branched tree, as an integral."""
     tree = random_tree(7, 5)
     n = tree.n
 
