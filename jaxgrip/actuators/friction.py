@@ -181,8 +181,8 @@ class LuGre(eqx.Module):
     ) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
         """Friction torque [N m] and the bristle torque [N m] after `h` [s] at constant speed.
 
-        Exact for a constant speed and stable for any step. The torque is of the bristles before
-        the step; with `old=False` its first term is of those after it. (2.18), (2.19)
+        Exact for a constant speed and stable for any step. The torque is that of the bristles
+        before the step; with `old=False` its first term is that of those after it. (2.18), (2.19)
         """
         level = self.level(v, load)
         # z e^-x + h b φ1(x) without the quotient in φ1. At rest e^-x has two slopes: the part even
@@ -258,10 +258,10 @@ class ImplicitFriction(NamedTuple):
         """Speed v [rad/s] at which v = free − mobility · friction(v).
 
         **Arguments:** `free`, the speed at the end of the step without friction [rad/s];
-        `mobility`, positive, what a torque takes off it [rad/(s N m)].
+        `mobility`, positive, the speed lost per torque [rad/(s N m)].
 
-        For either sign of v the equation is a quadratic one; its sign is that of the speed that
-        the old bristle torque leaves, and it has one root of this sign.
+        For either sign of v the equation is quadratic. The sign of v is that of the speed with
+        the old bristle torque, and exactly one root has this sign.
         """
         excess = free - mobility * self.z
         direction = jnp.sign(excess)
@@ -270,7 +270,7 @@ class ImplicitFriction(NamedTuple):
         drive = free + mobility * self.damping * self.z
         b = linear + mobility * (1 + self.damping) * self.stroke - direction * rise * drive
         root = jnp.sqrt(b * b + 4 * linear * rise * jnp.abs(excess))
-        # Of the two forms of the root the one that does not cancel.
+        # The form of the root that does not cancel.
         plain = b > 0
         sum_ = jnp.where(plain, b + root, 1.0)
         return jnp.where(plain, 2 * excess / sum_, direction * (root - b) / (2 * linear * rise))
@@ -288,8 +288,9 @@ class ImplicitFriction(NamedTuple):
 def dahl(coulomb, stiffness) -> LuGre:
     """Dahl's friction of exponent one: LuGre with F_S = F_C and neither damping nor viscosity.
 
-    **Arguments:** `coulomb` [N m]; `stiffness` [N m/rad]. Source: own derivation, a
-    limit of LuGre.
+    **Arguments:** `coulomb` [N m]; `stiffness` [N m/rad].
+
+    Source: own derivation, a limit of LuGre.
     """
     return LuGre(
         coulomb=coulomb, stiction=coulomb, stiffness=stiffness, damping=0.0, stribeck_velocity=1.0
@@ -316,7 +317,7 @@ def _slope(v, exponent):
 
 
 def _gauss(v, width):
-    # Where the bell underflows anyway its argument is held, lest 0 * inf be its derivative.
+    # Where the Gaussian underflows its argument is clipped, lest its derivative be 0 * inf.
     ratio = jnp.clip(v / width, -30.0, 30.0)
     return jnp.exp(-ratio * ratio)
 

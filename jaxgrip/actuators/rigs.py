@@ -1,4 +1,4 @@
-"""Test rigs: what a servo, its gear or its friction alone is measured on."""
+"""Test rigs for a servo, its gear or its friction alone."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -95,7 +95,7 @@ def run_up(
     duty: ArrayLike = 1.0,
     **options: Any,
 ) -> Motion:
-    """Run-up from rest against nothing but an inertia at the output.
+    """Run-up from rest with nothing but an inertia at the output.
 
     **Arguments:** `servo`; `inertia` at the output [kg m^2], small for the bare servo; `times`
     (k,) [s]; `duty`; `options` as for `simulate`.
@@ -135,7 +135,7 @@ def _unmoved(q: Array, qd: Array, tau: Array) -> Array:
 def constant_rate(
     servo: Servo, rate: ArrayLike, times: ArrayLike | Sequence, **options: Any
 ) -> Motion:
-    """Servo without command whose output is turned at a constant rate [rad/s]: stick-slip.
+    """Servo without command whose output rotates at a prescribed rate [rad/s]: stick-slip.
 
     Source: own choice.
     """
@@ -171,7 +171,7 @@ def creep_test(
 ) -> Creep:
     """Twist of a gear, blocked at the motor, under a constant torque on a lever at the output.
 
-    **Arguments:** `gear`; `torque` [N m] until the time `release` [s], for good when not given;
+    **Arguments:** `gear`; `torque` [N m] until the time `release` [s], without end when not given;
     `times` (k,) [s]; `inertia` [kg m^2] and `damping` [N m s/rad] of the lever; `options` of
     `jaxgrip.actuators.simulation.stiff`.
 
@@ -195,13 +195,13 @@ def creep_test_fixed(
     damping: ArrayLike = 0.1,
     scheme: str = "source",
 ) -> Creep:
-    """The creep test in semi-implicit Euler steps of `h` [s], as the source simulates it.
+    """The creep test in semi-implicit Euler steps of `h` [s], as Kubisch 2008 simulates it.
 
     **Arguments:** as for `creep_test`; `scheme` of the gear as in `SourceAlgorithm`.
 
     **Returns:** the lever at the times 0, h, ..., h · steps.
 
-    **Raises:** `ValueError` for a step at which the steps of a gear so stiff are not stable.
+    **Raises:** `ValueError` for a step that is too long for a gear of this stiffness.
 
     Source: Kubisch 2008, section 3.2, pp. 27-28.
     """
@@ -210,7 +210,7 @@ def creep_test_fixed(
     if concrete(h) and concrete(limit) and not np.asarray(h) < np.asarray(limit):
         raise ValueError(
             f"The step h is {float(h):g} s; for this gear and lever it must be shorter than "
-            f"{float(limit):.3g} s, or steps grow without bound. `creep_test` takes any gear."
+            f"{float(limit):.3g} s, or the steps are unstable. `creep_test` takes any gear."
         )
     return _creep_fixed(args, h, steps, scheme)
 
@@ -220,7 +220,7 @@ def _longest_stable(gear, torque, release, inertia, damping):
     stiffness = gear.spring + jnp.sum(gear.springs)
     if gear.damper is not None:
         damping = damping + gear.damper
-    # The root without the quotient by a stiffness that may be zero.
+    # A form of the root without division by the stiffness, which may be zero.
     return 4 * inertia / (damping + jnp.sqrt(damping**2 + 4 * inertia * stiffness))
 
 
@@ -279,7 +279,7 @@ def slide(
     times: ArrayLike | Sequence,
     **options: Any,
 ) -> Slide:
-    """An inertia held by nothing but friction, from rest, under the torque `torque(t, angle)`.
+    """An inertia with friction alone, from rest, under the torque `torque(t, angle)`.
 
     **Arguments:** `friction`; `inertia` [kg m^2]; `torque` [N m], for example of `ramp` or `pull`;
     `times` (k,) [s]; `options` of `jaxgrip.actuators.simulation.stiff`. For a body that slides

@@ -22,8 +22,8 @@ class Motor(eqx.Module):
     - `resistance`: R of the winding [Ω].
     - `idle_current`: of the board [A].
 
-    An ideal motor has k_e = R k_V; with less it gives more power than it takes. A viscous
-    friction that was measured with the back-EMF in it is to be reduced by k_V k_e.
+    An ideal motor has k_e = R k_V; with a smaller k_e it delivers more power than it takes. Viscous
+    friction that was measured with the back-EMF included must be reduced by k_V k_e.
 
     **Raises:** `ValueError` unless k_V and R are positive and the others not negative.
 
@@ -46,7 +46,7 @@ class Motor(eqx.Module):
         return self.torque_per_volt * (duty * voltage - self.back_emf * speed)
 
     def winding_current(self, duty: ArrayLike, voltage: ArrayLike, speed: ArrayLike) -> Array:
-        """Current through the winding [A], that heats it."""
+        """Current through the winding [A], which heats it."""
         return (duty * voltage - self.back_emf * speed) / self.resistance
 
     def current(self, duty: ArrayLike, voltage: ArrayLike, speed: ArrayLike) -> Array:
@@ -74,7 +74,7 @@ class Supply(eqx.Module):
     def voltage(
         self, duties: Float[Array, " n"], speeds: Float[Array, " n"], motor: Motor
     ) -> Float[Array, ""]:
-        """Voltage [V] that the supply and n motors agree on.
+        """Voltage [V] of the supply under the load of n motors.
 
         `duties` (n,); `speeds` (n,) [rad/s]; `motor` with scalars for all or (n,) of each.
         """
@@ -145,7 +145,7 @@ class Thermal(eqx.Module):
     def step(self, temperature: ArrayLike, current: ArrayLike, h: ArrayLike) -> Array:
         """Temperature [K] after `h` [s], exact for a constant current.
 
-        Above the current 1/√(R0 coefficient insulation) it runs away.
+        Above the current 1/√(R0 coefficient insulation) it grows without bound.
         """
         gain = current * current * self.resistance * self.coefficient
         decay = (1 / self.insulation - gain) / self.capacity

@@ -16,11 +16,11 @@ class GeneralizedMaxwell(eqx.Module):
     """A spring in parallel with K branches, each a spring and a damper in series.
 
     The input is the twist [rad], the output the torque [N m], the state e (K,) the twist of each
-    branch's damper [rad], zero in a gear at rest. One element; several under `jax.vmap`.
+    branch's damper [rad], zero in a gear at rest. One element; use `jax.vmap` for several.
 
     **Arguments:**
 
-    - `spring`: E0, the stiffness that lasts [N m/rad]; zero lets the element flow.
+    - `spring`: E0, the long-term stiffness [N m/rad]; with zero the element flows.
     - `springs`, `dampers`: (K,) E_k [N m/rad] and η_k [N m s/rad] of the branches.
     - `damper`: η0 of a damper parallel to all [N m s/rad], none when not given.
 
@@ -79,8 +79,8 @@ class GeneralizedMaxwell(eqx.Module):
         """State after a step `h` [s] in which the twist goes from `twist0` to `twist1` [rad].
 
         **Arguments:** `scheme`: `"foh"`, exact for a linear twist (second order); `"zoh"`, exact
-        for a twist of `twist0` all the while (first order); `"source"`, the rectangle rule of
-        (2.33), whose stiffness that lasts is too large by `source_error(h)`.
+        for the constant twist `twist0` (first order); `"source"`, the rectangle rule of eq. 2.33,
+        whose long-term stiffness is too large by `source_error(h)`.
 
         **Returns:** e with which `torque(twist1, e)` is the torque at the end of the step.
 
@@ -107,7 +107,7 @@ class GeneralizedMaxwell(eqx.Module):
         return (e + x * twist) / (1 + x)
 
     def source_error(self, h: ArrayLike) -> Float[Array, ""]:
-        """Stiffness [N m/rad] that the scheme `"source"` adds to E0 at the step `h` [s]. (2.7)"""
+        """Stiffness [N m/rad] that the scheme `"source"` adds to E0 at the step `h` [s]."""
         x = h / self.times
         return jnp.sum(self.springs * (1 - jnp.exp(-x) / mean_decay(x)))
 
@@ -121,11 +121,11 @@ class GeneralizedMaxwell(eqx.Module):
         return jax.lax.complex(storage, loss)
 
     def relaxation(self, t: ArrayLike) -> Float[Array, ""]:
-        """Torque over a twist [N m/rad], at `t` > 0 [s] after the twist was applied at once."""
+        """Torque per twist [N m/rad], at `t` > 0 [s] after a step of the twist."""
         return self.spring + jnp.sum(self.springs * jnp.exp(-t / self.times))
 
     def creep(self, t: ArrayLike) -> Float[Array, ""]:
-        """Twist under a torque [rad/(N m)], at `t` > 0 [s] after the torque was applied at once."""
+        """Twist per torque [rad/(N m)], at `t` > 0 [s] after a step of the torque."""
         total = self.spring + jnp.sum(self.springs)
         # With the states scaled by the roots of their dampers the flow is x' = c - S x, S
         # symmetric, and the twist that grows is c·x.

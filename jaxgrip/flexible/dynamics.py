@@ -1,8 +1,8 @@
 """Equations of motion of a tree with elastic bodies.
 
 The inertia force on each body is the rate of its momenta in its moving frame less the derivative
-of its kinetic energy by its elastic coordinates; the transposed velocities take the forces to the
-coordinates. These are Lagrange's equations exactly, for the kinetic energy as it stands.
+of its kinetic energy by its elastic coordinates; the transposed velocities project the forces onto
+the coordinates. These are exactly Lagrange's equations of this kinetic energy.
 """
 
 import jax
@@ -175,7 +175,7 @@ def forward_dynamics(
     etad: Float[Array, " k"],
     tau: Float[Array, " n"],
 ) -> tuple[Float[Array, " n"], Float[Array, " k"]]:
-    """Accelerations under joint torques; a torque acts between a body and what carries its joint.
+    """Accelerations under joint torques; a torque acts between a body and its parent's face.
 
     Its derivative, in both modes, is the implicit one.
 

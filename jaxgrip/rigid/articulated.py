@@ -66,7 +66,7 @@ class Articulated(NamedTuple):
 
 
 class Drive(NamedTuple):
-    """What the outward sweep needs of one joint: loads of unit acceleration, 1/D and rest."""
+    """One joint in the outward sweep: loads of unit acceleration, 1/D and the remainder."""
 
     moment: Vector
     force: Vector
@@ -151,7 +151,7 @@ def aba(
 ) -> Float[Array, " n"]:
     """Joint accelerations by the articulated-body algorithm.
 
-    The same as `forward_dynamics` without a mass matrix and without an implicit derivative.
+    As `forward_dynamics`, but without a mass matrix and without an implicit derivative.
 
     **Arguments:**
 

@@ -184,8 +184,8 @@ def forward_dynamics_derivatives(
     """Jacobians of forward dynamics at many states.
 
     The numbers of `jax.jacfwd(forward_dynamics, (1, 2, 3))`, in the layout that is fastest on a
-    CPU: directions outside, the batch inside, and one direction for joints that do not
-    influence each other.
+    CPU: directions in the outer, the batch in the inner loop, and one direction for all joints
+    that do not influence each other.
 
     **Arguments:**
 
@@ -236,7 +236,7 @@ def _columns(tree: Tree, **values: Array) -> list[Array]:
 
 
 def _branches(tree: Tree) -> tuple[list[int], list[int]]:
-    """For each joint the body at the base that carries it, and its place among its fellows."""
+    """For each joint its branch, by the body at the base, and its index within the branch."""
     roots: list[int] = []
     for i, parent in enumerate(tree.parents):
         roots.append(i if parent < 0 else roots[parent])

@@ -28,7 +28,7 @@ def kinetic_energy(tree: Tree, q: Float[Array, " n"], qd: Float[Array, " n"]) ->
 
 @jax.jit
 def potential_energy(tree: Tree, q: Float[Array, " n"]) -> Float[Array, ""]:
-    """Energy in the field of gravity, zero with all mass in the origin of the base frame.
+    """Energy in the field of gravity, zero with all mass at the origin of the base frame.
 
     **Arguments:** `tree`; `q`: (n,) joint coordinates [rad or m].
 

@@ -1,4 +1,4 @@
-"""Where the bodies are and how they move."""
+"""Positions of the bodies, and their Jacobians."""
 
 from typing import NamedTuple
 
@@ -77,7 +77,7 @@ def body_jacobians(tree: Tree, q: Float[Array, " n"]) -> Float[Array, "bodies 6 
 
 
 def jacobians_at(tree: Tree, pose: Poses) -> Float[Array, "bodies 6 n"]:
-    """`body_jacobians` where the bodies are known."""
+    """`body_jacobians` from known placements of the bodies."""
     rotation, position = pose
     moving = np.array(tree.moving, dtype=int)
     related = np.zeros((len(tree.parents),) * 2)

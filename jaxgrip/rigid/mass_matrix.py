@@ -120,7 +120,7 @@ def unit_load(mass: Mass, pose: Pose, joint: Joint) -> tuple[Vector, Vector]:
 
 
 def along(joint: Joint, axis: Vector, force: Vector, moment: Vector) -> Scalar:
-    """What a load asks of a joint: its moment about the axis or its force along it."""
+    """Generalised force of a load on a joint: its moment about the axis or force along it."""
     return add(mul(joint.turns, dot(axis, moment)), mul(joint.slides, dot(axis, force)))
 
 

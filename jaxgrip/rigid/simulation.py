@@ -22,7 +22,7 @@ class Motion(NamedTuple):
 
 
 def _rate(t: Array, x: Array, args: tuple) -> Array:
-    # The model travels as an argument: in a closure its numbers would be compiled in.
+    # The model is an argument: in a closure its numbers would be compiled in.
     space, torque = args
     q, qd = x[: space.tree.n], x[space.tree.n :]
     tau = jnp.zeros_like(q) if torque is None else jnp.asarray(torque(t, q, qd), q.dtype)

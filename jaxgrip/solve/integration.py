@@ -96,7 +96,7 @@ def integrate(
     times = check_times(times)
     rtol, atol = positive("rtol", rtol, ()), non_negative("atol", atol, ())
     if not isinstance(max_steps, int | np.integer) or max_steps < 1:
-        raise ValueError(f"max_steps is {brief(max_steps)}; it must be a whole number from 1 on.")
+        raise ValueError(f"max_steps is {brief(max_steps)}; it must be a whole number, at least 1.")
     controller = Controller(rtol=rtol, atol=atol)
     if jumps is not None and np.size(jumps):
         controller = diffrax.ClipStepSizeController(controller, jump_ts=check_times(jumps, "jumps"))

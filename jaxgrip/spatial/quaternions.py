@@ -40,7 +40,7 @@ def conjugate(q: Float[Array, "4"]) -> Float[Array, "4"]:
 
 
 def to_matrix(q: Float[Array, "4"]) -> Float[Array, "3 3"]:
-    """Rotation matrix of a unit quaternion; of another one the matrix (3.10), no rotation.
+    """Rotation matrix of a unit quaternion; of any other the matrix of eq. 3.10, no rotation.
 
     Source: Webhofer 2005, eq. 3.10, p. 21.
     """
@@ -73,7 +73,7 @@ def exponential(turn: Float[Array, "3"]) -> Float[Array, "4"]:
 
 
 def rotation_vector(q: Float[Array, "4"]) -> Float[Array, "3"]:
-    """Rotation vector (3,) of a unit quaternion, of length up to π; smooth at no rotation."""
+    """Rotation vector (3,) of a unit quaternion, of length up to π; smooth at zero."""
     q = jnp.where(q[0] < 0, -q, q)
     square = q[1:] @ q[1:]
     small = square < 1e-6

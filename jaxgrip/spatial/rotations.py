@@ -36,9 +36,9 @@ def axis_angle(axis: Float[Array, "3"], angle: Float[Array, ""]) -> Float[Array,
 def aligning_z(axis: Float[Array, "3"]) -> Float[Array, "3 3"]:
     """Rotation Q with Q e_z along the axis.
 
-    The shortest turn from e_z in the upper half space and the shortest turn from -e_z after
-    a half turn about x in the lower one, so it has a derivative away from the horizontal plane
-    between them and is the identity for e_z itself.
+    In the upper half space the shortest rotation from e_z; in the lower one half a turn about x and
+    then the shortest rotation from -e_z. It is the identity for e_z, and has a derivative except in
+    the horizontal plane.
 
     **Arguments:** `axis`, (3,), of any length but zero.
 

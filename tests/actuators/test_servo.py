@@ -470,7 +470,7 @@ def test_bad_numbers(servo):
         SourceAlgorithm(integrator="euler")
     with pytest.raises(ValueError, match="gear is 'exact'; it must be 'source' or 'zoh' or 'foh'"):
         SourceAlgorithm(gear="exact")
-    with pytest.raises(ValueError, match="substeps is 0; it must be a whole number from 1 on"):
+    with pytest.raises(ValueError, match="substeps is 0; it must be a whole number, at least 1"):
         SourceAlgorithm(substeps=0)
     with pytest.raises(ValueError, match="Servo 1 has other parts than servo 0"):
         stack([servo, Servo(servo.friction, servo.gear, 0.01, 1.0, backlash=0.01)])
@@ -493,10 +493,10 @@ def test_bad_runs(servo, arm):
     for options, words in (
         ({"q0": np.zeros((1, 1))}, r"q0 has the shape \(1, 1\); it must be \(n,\)"),
         ({"q0": np.zeros(1), "qd0": np.zeros(2)}, r"qd0 has the shape \(2,\)"),
-        ({"joints": (0,)}, "With joints, q0 must say how many coordinates the plant has"),
+        ({"joints": (0,)}, "q0 is missing; with joints it must have all n coordinates"),
         ({"q0": np.zeros(2), "joints": (2,)}, r"joints is \(2,\); it must name different coord"),
         ({"q0": np.zeros(2), "joints": (1, 1)}, r"joints is \(1, 1\); it must name different"),
-        ({"supply": Supply(voltage=12.0)}, "Servos with a motor need a supply"),
+        ({"supply": Supply(voltage=12.0)}, "servo.motor and supply must be given together"),
         ({"state": jax.vmap(servo.rest)(jnp.zeros(2))}, r"state.angle has the shape \(2,\)"),
     ):
         with pytest.raises(ValueError, match=words):

@@ -197,7 +197,7 @@ def test_faster_than_the_first_vibration():
         return motion.eta[1:, 0] / 1e-4
 
     np.testing.assert_allclose(bend(), [0.0, -1.0], atol=0.01)
-    with pytest.warns(UserWarning, match=r"'beam' turned at up to .* faster than.*stiffening=True"):
+    with pytest.warns(UserWarning, match=r"'beam' rotated at up to .* faster.*stiffening=True"):
         soft = bend(stiffening=False)
     grown = np.cosh(np.sqrt(1.5**2 - 1) * w1 * half * np.array([0.5, 1.0]))
     np.testing.assert_allclose(soft, grown, rtol=0.01)

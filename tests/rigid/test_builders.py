@@ -17,7 +17,7 @@ TIP = ROW._replace(name="tip", parent="arm")
     ("change", "message"),
     [
         ({"mass": -1.0}, "mass of body 'arm' is -1 kg; it must be positive"),
-        ({"mass": 0.0}, "mass of body 'arm' is 0 kg, and so is that of what it carries"),
+        ({"mass": 0.0}, "mass of body 'arm' is 0 kg, and so is that of all it carries"),
         ({"mass": 0.0, "joint": "fixed"}, "mass of body 'arm' is 0 kg, but its inertia is not"),
         ({"mass": float("nan")}, "mass of body 'arm' is not finite: nan"),
         ({"mass": "heavy"}, "mass of body 'arm' is no number"),
@@ -60,7 +60,7 @@ def test_bodies_without_mass():
     for tree in (bare, jg.rigid.from_placements([cross, turned, frame])):
         for dynamics in (jg.rigid.forward_dynamics, jg.rigid.aba):
             np.testing.assert_allclose(dynamics(tree, q, qd, tau), [first, second], rtol=1e-12)
-    with pytest.raises(ValueError, match="mass of body 'rod' is 0 kg, and so is that of what it"):
+    with pytest.raises(ValueError, match="mass of body 'rod' is 0 kg, and so is that of all it"):
         jg.rigid.from_placements([cross._replace(joint="fixed"), turned._replace(**none), frame])
 
 
