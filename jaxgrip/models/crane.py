@@ -43,8 +43,8 @@ def reference_crane(
     """Crane with boom, mast, A-frame and the rods between the latter two: 36 equations.
 
     Drives are `"slew"` [rad], `"a-frame angle"` [rad] and `"luffing rope"` [m]. x is forward, z
-    up; angles of boom, mast and A-frame count from forward upward. The parts start where the
-    boom is at 60 degrees.
+    up; angles of boom, mast and A-frame are measured from forward upward. The parts start with the
+    boom at 60 degrees.
 
     **Arguments:** lengths of `boom`, `mast`, `a_frame`, `rods` and `rope` [m]; angles [rad].
 
@@ -54,7 +54,7 @@ def reference_crane(
     """
 
     def pin(x: ArrayLike, z: float = 0.0) -> jnp.ndarray:
-        """Axis across, from left to right, and a direction forward."""
+        """Lateral axis from left to right, and a forward direction."""
         middle = jnp.stack([jnp.asarray(x, float), jnp.zeros(()), jnp.asarray(z)])
         return middle[None] + jnp.array([[0.0, 1.0, 0.0], [0.0, -1.0, 0.0], [1.0, 1.0, 0.0]])
 

@@ -1,4 +1,4 @@
-"""The two-finger gripper, SI units but for angles in degrees."""
+"""The two-finger gripper; SI units, but angles in degrees."""
 
 from collections.abc import Sequence
 
@@ -93,7 +93,7 @@ def gripper_finger(
     data = FINGERS[finger]
     lengths = positive("link_lengths of the gripper", link_lengths, (3,))
     torque = data["torque_limits"] if torque_limit is None else torque_limit
-    # The same body names for either finger: they are static, so others would compile anew.
+    # The same body names for either finger: names are static, and others would recompile.
     rows = _rows(1, lengths, base_height, masses, inertias)
     limits, start, end = (
         jnp.asarray(np.deg2rad(data[key]))

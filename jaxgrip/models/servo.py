@@ -18,7 +18,7 @@ INERTIA = 0.0180259
 STALL_TORQUE = 1.8081276
 # Table 3.1.
 GEAR = {"spring": 6.352, "springs": (16.561, 1.072), "dampers": (1.341, 32.598)}
-# Section 1.2: an aluminium cuboid of 350 mm x 40 mm x 20 mm, the axis 20 mm from its end.
+# Own choice: an aluminium cuboid of 350 mm x 40 mm x 20 mm, the axis 20 mm from its end.
 ARM = {"length": 0.35, "width": 0.04, "thickness": 0.02, "density": 2700.0, "pivot": 0.02}
 
 
