@@ -65,7 +65,7 @@ def check_function(name: str, function: Any, shape: tuple[int, ...], **arguments
     """
     wanted = f"it must be a function of ({', '.join(arguments)}) that returns an array {shape}"
     if not callable(function):
-        raise ValueError(f"The {name} is no function but {brief(function)}; {wanted}.")
+        raise ValueError(f"The {name} is {brief(function)}; {wanted}.")
     if not takes(function, len(arguments)):
         raise ValueError(f"The {name} is a function of {inspect.signature(function)}; {wanted}.")
     result = f"The result of the {name}"
@@ -92,11 +92,13 @@ def _floats(name: str, value: Any) -> jax.Array:
             raise TypeError
         return jnp.asarray(value, dtype=float)
     except (TypeError, ValueError, OverflowError):
-        raise ValueError(f"{name} is no number or array of numbers: {brief(value)}.") from None
+        raise ValueError(
+            f"{name} is {brief(value)}; it must be a number or an array of numbers."
+        ) from None
 
 
 def _no_number(x: Any) -> bool:
-    """Whether NumPy would make a real number of what is none: words, truth values, complex."""
+    """Whether NumPy would convert a value that is no real number: words, truth values, complex."""
     if isinstance(x, str | bytes | bool | complex):
         return True
     # Keys of random numbers have a dtype without a kind.
@@ -134,8 +136,12 @@ def rotation_matrix(name: str, value: Any) -> jax.Array:
     x = numbers(name, value, (3, 3))
     if concrete(x):
         r = np.asarray(x)
-        if not np.allclose(r @ r.T, np.eye(3), atol=1e-6) or not np.linalg.det(r) > 0:
-            raise ValueError(f"{name} is no rotation matrix.")
+        error, determinant = np.max(np.abs(r @ r.T - np.eye(3))), np.linalg.det(r)
+        if not error <= 1e-6 or not determinant > 0:
+            raise ValueError(
+                f"{name} is no rotation matrix: R R^T differs from the unit matrix by {error:.2g} "
+                f"and the determinant is {determinant:.4g}; to 1e-6 they must be 0 and 1."
+            )
     return x
 
 

@@ -503,9 +503,7 @@ def test_bad_runs(servo, arm):
             simulate_fixed(arm, servo, duties, 0.01, **options)
     with pytest.raises(ValueError, match=r"The result of the plant has the shape \(\); it must be"):
         simulate_fixed(lambda q, qd, tau: jnp.sum(tau), servo, duties, 0.01)
-    with pytest.raises(
-        ValueError, match="The result of the plant is no number or array of numbers"
-    ):
+    with pytest.raises(ValueError, match=r"The result of the plant is .*; it must be a number"):
         simulate_fixed(lambda q, qd, tau: None, servo, duties, 0.01)
     with pytest.raises(ValueError, match="There are 2 servos for 1 driven joints"):
         simulate_fixed(arm, stack([servo] * 2), duties, 0.01, q0=np.zeros(1))

@@ -189,7 +189,7 @@ second = "screw"
         (
             "length = 12.5",
             'length = "long"',
-            r"joint 3 \(rope\): The length of a distance is no number",
+            r"joint 3 \(rope\): The length of a distance is .*; it must be a number",
         ),
         ("length = 12.5", "length = 0", r"joint 3 \(rope\): The length of a distance is 0 m"),
         (

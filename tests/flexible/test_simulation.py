@@ -272,7 +272,7 @@ def test_bad_input(gripper, finger):
         ({"torque": lambda *_: jnp.zeros(2)}, r"torque has the shape \(2,\); it must be \(3,\)"),
         (
             {"torque": lambda *_: None},
-            "result of the torque is no number or array of numbers: None",
+            "result of the torque is None; it must be a number",
         ),
         ({"torque": lambda t: rest}, r"of \(t\); it must be a function of \(t, q, eta, qd, etad\)"),
     ):

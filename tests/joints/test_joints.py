@@ -185,7 +185,7 @@ def test_frame_of_three_points():
         (lambda: joints.Rope(-1.0), "must be at least"),
         (lambda: joints.Screw(0.0), "use a hinge"),
         (lambda: joints.Angle(1.0, "sharp"), "must be one of"),
-        (lambda: joints.Angle("wide"), "no number"),
+        (lambda: joints.Angle("wide"), "must be a number"),
         (lambda: joints.Gear(float("inf")), "not finite"),
         (lambda: joints.Ball().coordinate(Frame(jnp.zeros(3), jnp.eye(3))), "no single coord"),
     ],

@@ -204,7 +204,7 @@ def test_bad_input():
         jg.models.gripper_finger("C")
     with pytest.raises(ValueError, match="link_lengths of the gripper has the shape"):
         jg.models.gripper_finger("A", link_lengths=(0.1, 0.2))
-    with pytest.raises(ValueError, match="link_lengths of the gripper is no number"):
+    with pytest.raises(ValueError, match=r"link_lengths of the gripper is .*; it must be a number"):
         jg.models.gripper_finger("A", link_lengths=((0.1,), (0.2, 0.3)))
     with pytest.raises(ValueError, match=r"masses of the gripper is .*-0\.1.*must be positive"):
         jg.models.gripper_finger("A", masses=(0.08, -0.1, 0.2))

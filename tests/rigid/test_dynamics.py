@@ -376,7 +376,7 @@ def test_whole_numbers_and_other_precisions(name, count, size):
         jax.eval_shape(function, tree, *[mixed] * count)
     with pytest.raises(ValueError, match=r"^\w+ is of complex128; it must be of float64"):
         jax.eval_shape(function, tree, *[jnp.ones(n, complex)] * count)
-    with pytest.raises(ValueError, match=r"^\w+ is no number or array of numbers: None"):
+    with pytest.raises(ValueError, match=r"^\w+ is None; it must be a number"):
         function(tree, *[None] * count)
 
 

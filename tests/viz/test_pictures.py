@@ -318,7 +318,7 @@ def test_nine_curves_are_nine_looks():
 @pytest.mark.parametrize("what", [{"levels": [(0.05, "")]}, {"bands": [(0.05, 1.0, "")]}])
 def test_what_is_marked_has_a_meaning(what):
     panel = viz.Panel("t", "x", [viz.Curve("", np.arange(2.0), np.arange(2.0))], **what)
-    with pytest.raises(ValueError, match=r"marked at 0\.05 has no meaning; give one"):
+    with pytest.raises(ValueError, match=r"mark at 0\.05 has no meaning; give one"):
         viz.curves([panel], "Level")
 
 
