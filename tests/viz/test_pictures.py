@@ -264,7 +264,7 @@ def test_a_unit_has_the_prefix_that_fits_the_largest_value(largest, units, shown
 
 @pytest.mark.parametrize(
     ("seconds", "duration", "words"),
-    [(3.0, 0.12, "25 times slower"), (3.0, 12.0, "4 times faster"), (4.0, 4.0, "as fast as it is")],
+    [(3.0, 0.12, "25 times slower"), (3.0, 12.0, "4 times faster"), (4.0, 4.0, "in real time")],
 )
 def test_the_pace_of_an_animation_is_never_zero(seconds, duration, words):
     assert pace(seconds, duration) == f"shown {words}"
