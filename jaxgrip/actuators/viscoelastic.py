@@ -152,12 +152,12 @@ class GeneralizedMaxwell(eqx.Module):
 
 
 def hooke(spring) -> GeneralizedMaxwell:
-    """A spring [N m/rad]. Source: Kubisch 2008, eq. 2.22, p. 18."""
+    """A spring [N m/rad]. Source: Kubisch 2008, eq. 2.22, pp. 18-19."""
     return GeneralizedMaxwell(spring)
 
 
 def newton(damper) -> GeneralizedMaxwell:
-    """A damper [N m s/rad]. Source: Kubisch 2008, eq. 2.23, p. 18."""
+    """A damper [N m s/rad]. Source: Kubisch 2008, eq. 2.23, pp. 18-19."""
     return GeneralizedMaxwell(0.0, damper=damper)
 
 
