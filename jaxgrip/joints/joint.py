@@ -48,7 +48,7 @@ def frame(points: Float[Array, "k 3"]) -> Frame:
 
     **Returns:** `Frame`.
 
-    Source: 002 section 2.3.
+    Source: Webhofer 2005, section 4.2, pp. 29-32.
     """
     origin = points[0]
     if len(points) == 1:
@@ -121,7 +121,7 @@ class Joint(eqx.Module):
     A new kind of joint is a subclass that defines these and the methods below; nothing else in the
     package knows of kinds.
 
-    Source: 002 sections 2.4 to 2.6.
+    Source: Webhofer 2005, sections 4.3 and 5.3, pp. 32-38, 66-76.
     """
 
     equations: ClassVar[int]

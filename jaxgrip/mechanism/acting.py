@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxgrip.assembly.forces import Force, gradient
+from jaxgrip.checks import check_function
 from jaxgrip.joints import Frame, Joint, frame, relative
 from jaxgrip.mechanism.compiled import Compiled
 from jaxgrip.mechanisms.equations import Equations
@@ -73,61 +74,86 @@ def scattered(now: State, at: Between, wrench: Float[Array, "f 6"]) -> Float[Arr
     return total[:-1]
 
 
-class Acting(eqx.Module):
-    """All that acts on a system.
+class Group(eqx.Module):
+    """Forces of one kind, stacked, with their seats.
 
-    `forces`: of every kind, stacked, with their seats; `efforts`: functions of (t, value, rate) of
-    joints along their coordinates, with these and their seats.
+    `along`: names of the connections that they act along, None for those that act along none.
     """
 
-    forces: tuple[tuple[Seats, Force], ...]
-    efforts: tuple[tuple[Seats, Joint, Callable[..., Any]], ...]
+    seats: Seats
+    force: Force
+    along: tuple[str | None, ...] = eqx.field(static=True)
+
+
+class Effort(eqx.Module):
+    """A function of (t, value, rate) of a joint, along its coordinate."""
+
+    seats: Seats
+    joint: Joint
+    function: Callable[..., Any]
+    name: str = eqx.field(static=True)
+
+
+class Exerted(NamedTuple):
+    """Wrenches (f, 6) on second frames in axes of the first, where, and along which connections."""
+
+    at: Between
+    wrench: Float[Array, "f 6"]
+    along: tuple[str | None, ...]
+
+
+class Acting(eqx.Module):
+    """All that acts on a system besides its joints and gravity."""
+
+    forces: tuple[Group, ...]
+    efforts: tuple[Effort, ...]
 
     def __call__(self, t: Array, equations: Equations, q: Array, qd: Array) -> Float[Array, " n"]:
         """Torques (n,) at the joints of the tree."""
         if not self.forces and not self.efforts:
             return jnp.zeros_like(q)
         now = state(equations.mechanism.tree, q, qd)
-        return jnp.einsum("bxi,bx->i", now.jacobian, self.loads(t, now))
+        load = sum(scattered(now, each.at, each.wrench) for each in self.exerted(t, now))
+        return jnp.einsum("bxi,bx->i", now.jacobian, load)
 
-    def loads(self, t: Array, now: State) -> Float[Array, "bodies 6"]:
-        """Moment about the origin of every body, then force, in base axes."""
-        total = jnp.zeros_like(now.velocity)
-        for seats, force in self.forces:
-            at = seats.between(now)
-            wrench = jax.vmap(lambda f, place, rate: f.wrench(place, rate))(
-                force, at.place, at.rate
-            )
-            total = total + scattered(now, at, wrench)
-        for seats, joint, function in self.efforts:
-            at = seats.between(now)
+    def exerted(self, t: Array, now: State) -> list[Exerted]:
+        """What acts, kind by kind."""
+        found = []
+        for group in self.forces:
+            at = group.seats.between(now)
+            wrench = jax.vmap(lambda f, *moving: f.wrench(*moving))(group.force, at.place, at.rate)
+            found.append(Exerted(at, wrench, group.along))
+        for effort in self.efforts:
+            at = effort.seats.between(now)
             place = jax.tree.map(lambda x: x[0], at.place)
-            along = gradient(joint, place)
-            value, rate = joint.coordinate(place), along @ at.rate[0]
-            effort = jnp.asarray(function(t, value, rate), along.dtype)
-            total = total + scattered(now, at, (effort * along)[None])
-        return total
+            along = gradient(effort.joint, place)
+            value, rate = effort.joint.coordinate(place), along @ at.rate[0]
+            size = jnp.asarray(effort.function(t, value, rate), along.dtype)
+            found.append(Exerted(at, (size * along)[None], (effort.name,)))
+        return found
 
     def energy(self, now: State) -> Float[Array, ""]:
         """Potential energy of the forces [J]."""
         total = jnp.zeros((), now.velocity.dtype)
-        for seats, force in self.forces:
-            place = seats.between(now).place
-            total = total + jnp.sum(jax.vmap(lambda f, p: f.energy(p))(force, place))
+        for group in self.forces:
+            place = group.seats.between(now).place
+            total = total + jnp.sum(jax.vmap(lambda f, p: f.energy(p))(group.force, place))
         return total
 
 
 def acting(compiled: Compiled, efforts: dict[str, Callable[..., Any]]) -> Acting:
     """Forces of a compiled system, and efforts by the name of the connection."""
     system = compiled.system
-    groups: dict[Any, list[tuple[Force, tuple]]] = {}
+    groups: dict[Any, list[tuple[Force, tuple, str | None]]] = {}
     for applied in system.forces:
         force, ends = system.acting(applied)
-        groups.setdefault(jax.tree.structure(force), []).append((force, ends))
+        along = applied.first if force.acts == "along" else None
+        groups.setdefault(jax.tree.structure(force), []).append((force, ends, along))
     forces = []
     for alike in groups.values():
-        stacked = jax.tree.map(lambda *x: jnp.stack(x), *(force for force, _ in alike))
-        forces.append((seats_of(compiled, [ends for _, ends in alike]), stacked))
+        stacked, ends, along = zip(*alike, strict=True)
+        stacked = jax.tree.map(lambda *x: jnp.stack(x), *stacked)
+        forces.append(Group(seats_of(compiled, list(ends)), stacked, along))
     functions = []
     for name, function in efforts.items():
         connection = system.connections[system.connection(name)]
@@ -137,8 +163,10 @@ def acting(compiled: Compiled, efforts: dict[str, Callable[..., Any]]) -> Acting
                 f"The effort {name!r} acts on a {type(joint).__name__.lower()}, which has no "
                 "single coordinate."
             )
-        ends = [(connection.first, connection.second)]
-        functions.append((seats_of(compiled, ends), joint, function))
+        zero = jnp.zeros(())
+        check_function(f"effort {name!r}", function, (), t=zero, value=zero, rate=zero)
+        seats = seats_of(compiled, [(connection.first, connection.second)])
+        functions.append(Effort(seats, joint, function, name))
     return Acting(tuple(forces), tuple(functions))
 
 

@@ -104,10 +104,23 @@ def compiled(assembly: Assembly, released: Sequence[str] = ()) -> Compiled:
     **Raises:** `ValueError` for a part that moves without a mass, and a gear between joints that
     are not in one tree.
     """
-    system, poses = assembly.system, assembly.poses
     for name in released:
-        system.drive(name)
-    joined = pairs(system)
+        assembly.system.drive(name)
+    places = _places(assembly)[3]
+    slack = tuple(
+        connection.name
+        for j, connection in enumerate(pairs(assembly.system))
+        if connection.joint.one_sided and _is_slack(connection, places, j)
+    )
+    found = _built(assembly, tuple(released), slack)
+    tree = found.mechanism.tree
+    check_carried(tree.names, tree.parents, tree.joint_types, list(tree.mass), "part")
+    return found
+
+
+def _places(assembly: Assembly) -> tuple[np.ndarray, Frame, Frame, Frame]:
+    """Parts (j, 2) of all joints, frames there, of the parts, and of the second seen from the first."""
+    system, poses = assembly.system, assembly.poses
     ends, seen = bodies_of(system), frames(system)
     zero, unit = jnp.zeros((1, 3)), jnp.array([[1.0, 0.0, 0.0, 0.0]])
     parts = Frame(
@@ -116,23 +129,26 @@ def compiled(assembly: Assembly, released: Sequence[str] = ()) -> Compiled:
     )
     world = jax.vmap(jax.vmap(_after))(jax.tree.map(lambda x: x[ends], parts), seen)
     places = jax.vmap(relative)(*(jax.tree.map(lambda x, k=k: x[:, k], world) for k in range(2)))
+    return ends, seen, parts, places
+
+
+@eqx.filter_jit
+def _built(assembly: Assembly, released: tuple[str, ...], slack: tuple[str, ...]) -> Compiled:
+    system, joined = assembly.system, pairs(assembly.system)
+    ends, seen, parts, places = _places(assembly)
     builder = _Builder(system, parts)
     tree = _spanning(system, ends)
     for j, part, parent in tree:
         at = None if j is None else jax.tree.map(lambda x, j=j: x[j], (seen, places))
         builder.carry(None if j is None else joined[j], part, parent, at, assembly.turns, j)
     used = {j for j, _, _ in tree if j is not None}
-    slack, loops = [], []
+    loops = []
     for j, connection in enumerate(joined):
-        if j in used or connection.name in released:
-            continue
-        if connection.joint.one_sided and _is_slack(connection, places, j):
-            slack.append(connection.name)
-            continue
-        sides = [builder.seated(int(ends[j, k]), seen, j, k) for k in range(2)]
-        names = [builder.name_of(int(ends[j, k])) for k in range(2)]
-        loops.append(Loop(connection.name, connection.joint.taut(), *names, *sides))
-    return builder.compiled(loops, tuple(slack))
+        if j not in used and connection.name not in (*released, *slack):
+            sides = [builder.seated(int(ends[j, k]), seen, j, k) for k in range(2)]
+            names = [builder.name_of(int(ends[j, k])) for k in range(2)]
+            loops.append(Loop(connection.name, connection.joint.taut(), *names, *sides))
+    return builder.compiled(loops, slack)
 
 
 def _is_slack(connection: Connection, places: Frame, j: int) -> bool:
@@ -317,7 +333,6 @@ class _Builder:
             mass[body] = part.mass
             com[body] = seat.origin + seat.rotation @ part.com
             inertia[body] = seat.rotation @ part.inertia @ seat.rotation.T
-        check_carried(tuple(self.names), tuple(self.parents), tuple(self.kinds), mass, "part")
         tree = Tree(
             parents=tuple(self.parents),
             joint_types=tuple(self.kinds),

@@ -158,10 +158,8 @@ def _start(found: Compiled, equations: Equations, rates: Mapping[str, Any]) -> A
         equations.accelerations,
         equations.driven,
     )
-    asked = jnp.concatenate([jnp.zeros(equations.mechanism.m), *(v[None] for v in values)])
-    none = jnp.zeros_like(q)
-    qd = _slid(held, q, asked - missed_rate(held, q, none))
-    missed = missed_rate(held, q, qd) - asked
+    asked = jnp.stack(values) if values else jnp.zeros(0)
+    qd, missed = _slid(held, q, asked)
     if concrete(missed) and missed.size:
         largest = float(jnp.max(jnp.abs(asked), initial=0.0)) + float(jnp.max(jnp.abs(qd)))
         if float(jnp.abs(missed).max()) > _RATE * (1 + largest):
@@ -177,8 +175,12 @@ def _driven_names(equations: Equations) -> list[str]:
 
 
 @jax.jit
-def _slid(equations: Equations, q: Array, rates: Array) -> Array:
-    return inverse_of(equations, q).driven @ rates
+def _slid(equations: Equations, q: Array, asked: Array) -> tuple[Array, Array]:
+    """Rates of least kinetic energy with those of the held coordinates, and what they miss."""
+    rates = jnp.pad(asked, (equations.mechanism.m, 0))
+    missed = missed_rate(equations, q, jnp.zeros_like(q))
+    qd = inverse_of(equations, q).driven @ (rates - missed)
+    return qd, missed_rate(equations, q, qd) - rates
 
 
 def _seen(found: Compiled, setting: Setting, motion: Any) -> Motion:
@@ -289,7 +291,21 @@ def _reactions(
     mechanism, system = equations.mechanism, found.system
     tree = mechanism.tree
     reactions, efforts = {}, {}
-    loads = setting.effort.loads(t, now)
+    loads = jnp.zeros_like(now.velocity)
+    on_tree = {how.connection for how in found.carried}
+    own: dict[str, Array] = {}
+    for exerted in setting.effort.exerted(t, now):
+        # What acts along a joint of the tree its joint transmits.
+        inside = np.array([name in on_tree and name is not None for name in exerted.along])
+        outside = jnp.where(inside[:, None], 0.0, exerted.wrench)
+        loads = loads + scattered(now, exerted.at, outside)
+        turn = exerted.at.first.rotation
+        for k, name in enumerate(exerted.along):
+            if name is not None and not inside[k]:
+                force, moment = (
+                    turn[k] @ x for x in (exerted.wrench[k, :3], exerted.wrench[k, 3:])
+                )
+                own[name] = own.get(name, 0.0) + jnp.concatenate([force, moment])
     for alike in kinds(mechanism):
         loops = [mechanism.loops[k] for k in alike]
         rows = multipliers[multiplier_rows(mechanism, alike)]
@@ -301,7 +317,8 @@ def _reactions(
         turn = pair.first.rotation
         force, moment = (jnp.einsum("lxy,ly->lx", turn, x) for x in (wrench[:, :3], wrench[:, 3:]))
         for number, loop in enumerate(loops):
-            reactions[loop.name] = jnp.concatenate([force[number], moment[number]])
+            held = jnp.concatenate([force[number], moment[number]])
+            reactions[loop.name] = held + own.get(loop.name, 0.0)
             if loop.joint.parameter is not None:
                 place = jax.tree.map(lambda x, n=number: x[n], pair.place)
                 efforts[loop.name] = -_by_parameter(loop.joint, place) @ rows[number]

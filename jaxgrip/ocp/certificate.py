@@ -213,7 +213,7 @@ def certify(problem: Problem, extremal: Extremal, measured: Measured | None = No
 
     **Returns:** a [`Certificate`][].
 
-    Source: G. F. Schanzer, dissertation, TU München 2007, sections 5.2, 5.3 and 6.2.3.
+    Source: Schanzer 2007, sections 5.2, 5.3 and 6.2.3, pp. 62-69, 91-95.
     """
     plan, shot, scales = extremal.plan, extremal.shot, extremal.scales
     arcs, value = shot.arcs, shot.stages.value

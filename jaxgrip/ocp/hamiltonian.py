@@ -72,7 +72,7 @@ def expand(
 
     **Returns:** an [`Expansion`][].
 
-    Source: G. F. Schanzer, dissertation, TU München 2007, section 5.2.
+    Source: Schanzer 2007, section 5.2, pp. 62-66.
     """
     n = problem.n
     z = jnp.concatenate([x, u])
@@ -95,7 +95,7 @@ def hamiltonian_flow(
 ) -> Float[Array, " y"]:
     """Canonical equations: rate (f, -H_x) `(2n,)` of y = (x, costate) `(2n,)` at controls `(m,)`.
 
-    Source: G. F. Schanzer, dissertation, TU München 2007, section 5.2.
+    Source: Schanzer 2007, section 5.2, pp. 62-66.
     """
     n = problem.n
 
@@ -109,7 +109,7 @@ def hamiltonian_flow(
 def switching(problem: Problem, y: Float[Array, " y"], u: Float[Array, " m"]) -> Float[Array, " m"]:
     """Switching functions H_u `(m,)` at y = (x, costate) `(2n,)` and controls `(m,)`.
 
-    Source: G. F. Schanzer, dissertation, TU München 2007, section 5.2.
+    Source: Schanzer 2007, section 5.2, pp. 62-66.
     """
     n = problem.n
     (cost, _), pullback = jax.vjp(
@@ -127,7 +127,7 @@ def switching_bend(
 
     **Arguments:** the control `j`; `y` = (x, costate) `(2n,)`, controls `(m,)`, held constant.
 
-    **Returns:** the derivative and its slope. Source: McDanell and Powers 1971.
+    **Returns:** the derivative and its slope. Source: McDanell 1971.
     """
 
     def derivative(function):
@@ -151,7 +151,7 @@ def switching_slope(
 
     **Arguments:** `y` = (x, costate) `(2n,)`, controls `(m,)`.
 
-    Source: G. F. Schanzer, dissertation, TU München 2007, section 5.3.
+    Source: Schanzer 2007, section 5.3, pp. 66-69.
     """
     if _expands_itself(problem.dynamics):
         # H_ux f - f_u^T H_x, without differentiating the dynamics twice.

@@ -74,8 +74,7 @@ def solve_nearby(
     **Arguments:** `numbers`, those of the problems, with a leading axis `(B,)`; `rest` of the
     problems, the same for all; `solver`; the extremal; `correct`, the [`corrector`][] there.
 
-    **Returns:** a [`Shot`][] with a leading axis `(B,)`. Source: Walker, Ni, Anderson acceleration
-    for fixed-point iterations, SIAM J. Numer. Anal. 49 (2011).
+    **Returns:** a [`Shot`][] with a leading axis `(B,)`. Source: Walker 2011.
     """
     plan, scales, features = like.plan, like.scales, like.features
     start, unflatten = ravel_pytree(like.shot.arcs)

@@ -591,7 +591,7 @@ def _longest_step(values, changes, fraction: Array) -> Array:
 
 
 def _advance(program: _Program, solver: Transcription, state: _State) -> _State:
-    """One Newton step with a filter line search (Waechter and Biegler 2006, simplified)."""
+    """One Newton step with a filter line search (Wächter 2006, simplified)."""
     scales, it = program.scales, state.iterate
     barrier_end = solver.barrier * scales.objective
     ex, inner = program.expand(it), program.inequalities(it)
