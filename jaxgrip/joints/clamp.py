@@ -6,13 +6,9 @@ from jaxgrip.joints.fixed import Fixed
 
 
 class Clamp(Fixed):
-<<<<<<< HEAD
-    """Anchor of a body to the ground where it is at the start. Source: 002 section 2.6."""
-
-    to_ground: ClassVar[bool] = True
-=======
     """Anchor of a body to the ground where it is at the start.
 
     Source: Webhofer 2005, section 4.3.1, p. 33.
     """
->>>>>>> text
+
+    to_ground: ClassVar[bool] = True

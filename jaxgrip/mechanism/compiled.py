@@ -119,7 +119,7 @@ def compiled(assembly: Assembly, released: Sequence[str] = ()) -> Compiled:
 
 
 def _places(assembly: Assembly) -> tuple[np.ndarray, Frame, Frame, Frame]:
-    """Parts (j, 2) of all joints, frames there, of the parts, and of the second seen from the first."""
+    """Parts (j, 2) of all joints, frames there, of the parts, and second frames seen from first."""
     system, poses = assembly.system, assembly.poses
     ends, seen = bodies_of(system), frames(system)
     zero, unit = jnp.zeros((1, 3)), jnp.array([[1.0, 0.0, 0.0, 0.0]])
