@@ -11,9 +11,12 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxgrip import config, joints
+from jaxgrip.assembly import forces
+from jaxgrip.assembly.forces import Applied
 from jaxgrip.assembly.system import GROUND, Connection, Part, System
 from jaxgrip.checks import numbers
 from jaxgrip.config import DEEPEST, ConfigError, hint, short, toml_key
+from jaxgrip.rigid.builders import GRAVITY
 from jaxgrip.spatial import euler, quaternions
 
 KINDS = {
@@ -21,6 +24,9 @@ KINDS = {
     for kind in vars(joints).values()
     if isinstance(kind, type) and hasattr(kind, "equations") and kind is not joints.Joint
 }
+# Kinds of forces, and the key that says where each acts.
+FORCES = {"spring": forces.Spring, "joint_force": forces.JointForce, "load": forces.Load}
+WHERE = {"between": ("first", "second"), "along": ("joint",), "on": ("at",)}
 ENDINGS = (".toml", ".json")
 ORIENTATIONS = ("quaternion", "turn_deg", "euler_deg", "cardan_deg")
 # Parts, joints and attachments that are read; files that include each other multiply them.
@@ -30,19 +36,26 @@ MOST = 10_000
 def read(path: str | Path) -> System:
     """Read a system, with all the assemblies within it, from a TOML or JSON file.
 
-    Tables, of which all but `part` may be missing:
+    Keys and tables, of which all but `part` may be missing:
 
+    - `gravity`: acceleration of free fall [m/s^2], (0, 0, -9.81) when missing.
     - `[ground]`: attachments of the ground by name, one to three points each [m].
     - `[[part]]`: `name`, `attachments` (points by name, in the frame of the part [m]), and roughly
       where the part is: `position` [m] and one of `quaternion` (scalar first), `turn_deg` (axis
       times angle), `euler_deg` (about z, the new x, the new z) and `cardan_deg` (about the fixed
-      x, y and z).
+      x, y and z). To set it in motion: `mass` [kg], `com` (3,) [m], and `inertia` about that
+      [kg m^2], a matrix or its three principal values.
     - `[[joint]]`: `name`, `kind` (the name of a class of `jaxgrip.joints`, in lower case),
       `first` and `second` (`"part.attachment"`), and the numbers of that class; `angle_deg` for an
       angle in degrees.
+    - `[[force]]`: `name`, `kind` and its numbers: a `spring` between `first` and `second`
+      (`"part.attachment"`) has `stiffness`, `length` and `damping`; a `joint_force` along a
+      `joint` (the name of one) has `effort`, `stiffness`, `rest` or `rest_deg`, and `damping`; a
+      `load` at one attachment, `at`, has `force` and `moment`, and turns with it if it `follows`.
     - `[[assembly]]`: `name`, a rough `position` and orientation as those of a part, and either its
-      own `part`, `joint` and `assembly`, or `file`, beside this one, which has them. Their names
-      and poses are relative to the assembly; from outside they are `"assembly/part.attachment"`.
+      own `part`, `joint`, `force` and `assembly`, or `file`, beside this one, which has them. Their
+      names and poses are relative to the assembly; from outside they are
+      `"assembly/part.attachment"`.
 
     **Returns:** `System`: parts and joints of assemblies after those beside them, named
     `"assembly/part"` and `"assembly/joint"`.
@@ -64,8 +77,10 @@ def read(path: str | Path) -> System:
         )
     table = _Table(short(path), data)
     ground = table.take("ground", dict, {})
+    gravity = table.numbers("gravity", (3,)) if "gravity" in table.left else GRAVITY
+    table.known.append("gravity")
     found = _contents(table, "", _at_rest(), (path.resolve(),), files)
-    return table.build(System, found.parts, found.connections, ground)
+    return table.build(System, found.parts, found.connections, ground, found.forces, gravity)
 
 
 def write(system: System, path: str | Path, *, overwrite: bool = False) -> None:
@@ -81,20 +96,27 @@ def write(system: System, path: str | Path, *, overwrite: bool = False) -> None:
     raw = {"ground": {key: _plain(points) for key, points in system.ground.items()}}
     if not raw["ground"]:
         del raw["ground"]
+    if not np.array_equal(system.gravity, GRAVITY):
+        raw["gravity"] = _plain(system.gravity)
     for part in system.parts:
         folder, name = _place(raw, part.name)
-        folder.setdefault("part", []).append(
-            {
-                "name": name,
-                "position": _plain(part.position),
-                "quaternion": _plain(part.quaternion),
-                "attachments": {key: _plain(points) for key, points in part.attachments.items()},
-            }
-        )
+        row = {
+            "name": name,
+            "position": _plain(part.position),
+            "quaternion": _plain(part.quaternion),
+        }
+        if np.any(part.mass):
+            row |= {key: _plain(getattr(part, key)) for key in ("mass", "com", "inertia")}
+        row["attachments"] = {key: _plain(points) for key, points in part.attachments.items()}
+        folder.setdefault("part", []).append(row)
     for connection in system.connections:
         folder, name = _place(raw, connection.name)
         prefix = connection.name.removesuffix(name)
         folder.setdefault("joint", []).append(_joint_table(connection, name, prefix))
+    for applied in system.forces:
+        folder, name = _place(raw, applied.name)
+        prefix = applied.name.removesuffix(name)
+        folder.setdefault("force", []).append(_force_table(applied, name, prefix))
     text = json.dumps(raw, indent=1) if path.suffix == ".json" else "\n".join(_toml(raw))
     with path.open("w" if overwrite else "x", encoding="utf-8") as file:
         file.write(text + "\n")
@@ -117,6 +139,7 @@ def _at_rest() -> _Pose:
 class _Contents(NamedTuple):
     parts: tuple[Part, ...]
     connections: tuple[Connection, ...]
+    forces: tuple[Applied, ...]
 
 
 class _Table:
@@ -201,9 +224,10 @@ class _Files:
 
         What is malformed, or contains itself, counts nothing: reading it gives the sentence.
         """
-        parts, connections, inner = (_rows(data, key) for key in ("part", "joint", "assembly"))
+        keys = ("part", "joint", "force", "assembly")
+        parts, connections, acting, inner = (_rows(data, key) for key in keys)
         attached = [part.get("attachments") for part in parts]
-        count = len(parts) + len(connections)
+        count = len(parts) + len(connections) + len(acting)
         count += sum(len(points) for points in attached if isinstance(points, dict))
         depth = 0
         for row in inner:
@@ -266,22 +290,26 @@ def _contents(
 ) -> _Contents:
     parts = [_part(row, prefix, pose) for row in table.tables("part")]
     connections = [_connection(row, prefix) for row in table.tables("joint")]
+    acting = [_force(row, prefix) for row in table.tables("force")]
     for row in table.tables("assembly"):
         within = _assembly(row, prefix, pose, opened, files)
         parts += within.parts
         connections += within.connections
+        acting += within.forces
     table.finish()
     if not parts:
         raise ConfigError(f"{table.where}: has no part; give at least one.")
-    return _Contents(tuple(parts), tuple(connections))
+    return _Contents(tuple(parts), tuple(connections), tuple(acting))
 
 
 def _part(row: _Table, prefix: str, pose: _Pose) -> Part:
     name = _name(row)
     attachments = row.take("attachments", dict, {})
     place = pose.of(*_placement(row))
+    row.known += ["mass", "com", "inertia"]
+    mass = {key: row.left.pop(key) for key in ("mass", "com", "inertia") if key in row.left}
     row.finish()
-    return row.build(Part, prefix + name, attachments, *place)
+    return row.build(Part, prefix + name, attachments, *place, **mass)
 
 
 def _assembly(
@@ -302,33 +330,55 @@ def _assembly(
 
 
 def _connection(row: _Table, prefix: str) -> Connection:
-    name, kind = _name(row), row.take("kind", str)
-    if kind not in KINDS:
-        raise ConfigError(
-            f"{row.where}: there is no kind {_shown(kind)}{hint(kind, KINDS)}; known are "
-            f"{', '.join(KINDS)}."
-        )
-    make = KINDS[kind]
+    name, make = _name(row), _kind(row, KINDS)
     first = row.take("first", str)
     second = None if getattr(make, "to_ground", False) else _inside(row.take("second", str), prefix)
-    wanted = inspect.signature(make).parameters.values()
-    fields = {}
+    joint = _made(row, make)
+    return Connection(prefix + name, joint, _inside(first, prefix), second)
+
+
+def _force(row: _Table, prefix: str) -> Applied:
+    name, make = _name(row), _kind(row, FORCES)
+    ends = [_inside(row.take(key, str), prefix) for key in WHERE[make.acts]]
+    return Applied(prefix + name, _made(row, make), *ends)
+
+
+def _kind(row: _Table, kinds: dict[str, type]) -> type:
+    kind = row.take("kind", str)
+    if kind not in kinds:
+        raise ConfigError(
+            f"{row.where}: there is no kind {_shown(kind)}{hint(kind, kinds)}; known are "
+            f"{', '.join(kinds)}."
+        )
+    return kinds[kind]
+
+
+def _fields(make: type) -> list[inspect.Parameter]:
+    """What a kind is made of in a file."""
+    given = inspect.signature(make).parameters.values()
+    return [field for field in given if field.kind is not inspect.Parameter.KEYWORD_ONLY]
+
+
+def _made(row: _Table, make: type) -> Any:
+    """What the rest of a row makes; angles may be in degrees."""
+    wanted, fields = _fields(make), {}
+    degrees = {name: f"{name}_deg" for name in ("angle", "rest")}
     row.known += [field.name for field in wanted]
-    if "angle" in row.known:
-        row.known.append("angle_deg")
+    row.known += [degrees[field.name] for field in wanted if field.name in degrees]
     row.finish()
     for field in wanted:
-        degrees = f"{field.name}_deg"
-        if field.name == "angle" and degrees in row.left:
-            if "angle" in row.left:
-                raise ConfigError(f"{row.where}: give angle or angle_deg, not both.")
-            fields["angle"] = jnp.deg2rad(row.numbers(degrees, ()))
+        other = degrees.get(field.name)
+        if other in row.left:
+            if field.name in row.left:
+                raise ConfigError(f"{row.where}: give {field.name} or {other}, not both.")
+            fields[field.name] = jnp.deg2rad(row.numbers(other, ()))
         elif field.name in row.left:
             fields[field.name] = row.left.pop(field.name)
         elif field.default is inspect.Parameter.empty:
-            raise ConfigError(f"{row.where}: {field.name} is missing; {kind} needs it.")
-    joint = row.build(make, **fields)
-    return Connection(prefix + name, joint, _inside(first, prefix), second)
+            raise ConfigError(
+                f"{row.where}: {field.name} is missing; {make.__name__.lower()} needs it."
+            )
+    return row.build(make, **fields)
 
 
 def _inside(end: str, prefix: str) -> str:
@@ -382,14 +432,31 @@ def _place(raw: dict[str, Any], path: str) -> tuple[dict[str, Any], str]:
 def _joint_table(connection: Connection, name: str, prefix: str) -> dict[str, Any]:
     joint = connection.joint
     ends = {"first": connection.first, "second": connection.second}
-    fields = {key: getattr(joint, key) for key in inspect.signature(type(joint)).parameters}
     return {
         "name": name,
         "kind": type(joint).__name__.lower(),
         **{key: end.removeprefix(prefix) for key, end in ends.items() if end is not None},
-        **{
-            key: value if isinstance(value, str) else _plain(value) for key, value in fields.items()
-        },
+        **_numbers_of(joint),
+    }
+
+
+def _force_table(applied: Applied, name: str, prefix: str) -> dict[str, Any]:
+    force = applied.force
+    kind = next(kind for kind, make in FORCES.items() if type(force) is make)
+    ends = zip(WHERE[force.acts], (applied.first, applied.second), strict=False)
+    return {
+        "name": name,
+        "kind": kind,
+        **{key: end.removeprefix(prefix) for key, end in ends},
+        **_numbers_of(force),
+    }
+
+
+def _numbers_of(made: Any) -> dict[str, Any]:
+    fields = {field.name: getattr(made, field.name) for field in _fields(type(made))}
+    return {
+        key: value if isinstance(value, str | bool) else _plain(value)
+        for key, value in fields.items()
     }
 
 

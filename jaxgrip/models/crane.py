@@ -21,7 +21,10 @@ SECTIONS = {
 }
 LUFFING_ROPE = {"EA": 8e8, "mass_per_length": 60.0}
 PULL_DOWN = {"EA": 2e9, "mass_per_length": 100.0}
+STEEL = 7850.0
 COUNTERWEIGHT = 250e3
+# Extent of the counterweight, a box of this size [m].
+COUNTERWEIGHT_SIZE = (3.0, 6.0, 2.0)
 COUNTERWEIGHT_PLACE = (-6.0, 0.0, 1.0)
 PIVOTS = {
     "boom foot": (1.5, 0.0, 1.0),
@@ -44,7 +47,7 @@ def reference_crane(
 
     Drives are `"slew"` [rad], `"a-frame angle"` [rad] and `"luffing rope"` [m]. x is forward, z
     up; angles of boom, mast and A-frame are measured from forward upward. The parts start with the
-    boom at 60 degrees.
+    boom at 60 degrees. Masses are those of the sections and of the counterweight.
 
     **Arguments:** lengths of `boom`, `mast`, `a_frame`, `rods` and `rope` [m]; angles [rad].
 
@@ -61,6 +64,16 @@ def reference_crane(
     def centre(x: ArrayLike) -> jnp.ndarray:
         return jnp.stack([jnp.asarray(x, float), jnp.zeros(()), jnp.zeros(())])[None]
 
+    def bar(name: str, length: ArrayLike) -> dict[str, jnp.ndarray]:
+        """Mass, its centre and inertia of a beam of steel along x."""
+        area, *second, _, _ = SECTIONS[name]
+        length = jnp.asarray(length, float)
+        mass = STEEL * area * length
+        about = STEEL * length * jnp.array([sum(second), *second])
+        across = mass * length**2 / 12
+        inertia = about + jnp.stack([jnp.zeros(()), across, across])
+        return {"mass": mass, "com": centre(length / 2)[0], "inertia": inertia}
+
     def pitched(angle_deg: float) -> tuple[float, ...]:
         half = np.deg2rad(angle_deg) / 2
         return (np.cos(half), 0.0, -np.sin(half), 0.0)
@@ -68,36 +81,44 @@ def reference_crane(
     foot = {name: np.add(SUPERSTRUCTURE, place) for name, place in PIVOTS.items()}
     tip = foot["a-frame foot"] + 7.0 * np.array([-np.sqrt(0.75), 0.0, 0.5])
     ring = jnp.array([[0.0, 0.0, 0.0], [0.0, 0.0, 1.0], [1.0, 0.0, 0.0]])
+    box = np.square(COUNTERWEIGHT_SIZE)
     parts = [
         Part("undercarriage", {"slewing ring": ring + jnp.array([[0.0, 0.0, 1.5]])}),
         Part(
             "superstructure",
             {"slewing ring": ring} | {name: pin(x, z) for name, (x, _, z) in PIVOTS.items()},
             position=SUPERSTRUCTURE,
+            mass=COUNTERWEIGHT,
+            com=COUNTERWEIGHT_PLACE,
+            inertia=COUNTERWEIGHT / 12 * (np.sum(box) - box),
         ),
         Part(
             "a-frame",
             {"foot": pin(0.0), "tip": centre(a_frame)},
             position=foot["a-frame foot"],
             quaternion=pitched(150.0),
+            **bar("a-frame", a_frame),
         ),
         Part(
             "rods",
             {"a-frame end": centre(0.0), "mast end": pin(rods)},
             position=tip,
             quaternion=pitched(76.4),
+            **bar("rods", rods),
         ),
         Part(
             "mast",
             {"foot": pin(0.0), "tip": pin(mast), "rope": centre(mast)},
             position=foot["mast foot"],
             quaternion=pitched(120.0),
+            **bar("mast", mast),
         ),
         Part(
             "boom",
             {"foot": pin(0.0), "tip": centre(boom)},
             position=foot["boom foot"],
             quaternion=pitched(60.0),
+            **bar("boom", boom),
         ),
     ]
     connections = [
