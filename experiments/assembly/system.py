@@ -1,16 +1,22 @@
 """A system of your own from a file: assembled, mobility in words, moved by one of its drives."""
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Annotated
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import xarray
+from jaxtyping import Array
 from pydantic import Field, field_validator, model_validator
 
 from jaxgrip import config, viz
 from jaxgrip.assembly import (
     AssemblyError,
+    NestedAssembly,
+    Poses,
+    System,
     assemble,
     assemble_nested,
     mobility,
@@ -20,7 +26,7 @@ from jaxgrip.assembly import (
     sweep,
 )
 from jaxgrip.config import InputPath, Real, hint, short
-from jaxgrip.joints import Angle
+from jaxgrip.mechanism import Motion, simulate
 from jaxgrip.report import Run, RunError
 
 
@@ -34,6 +40,12 @@ class Config(config.Config):
     drive: str | None = Field(None, description="name of the drive to move; none to only assemble")
     to: Real | None = Field(None, description="where the drive goes [m, or degrees of an angle]")
     positions: int = Field(60, ge=2, le=10_000, description="positions on the way there")
+    simulate: Annotated[Real, Field(gt=0)] | None = Field(
+        None,
+        description="duration of a motion in time under gravity and all forces, in which the drive "
+        "goes to its end and others keep their values [s]; parts need masses",
+    )
+    release: list[str] = Field([], description="drives that exert nothing in the motion in time")
     plane: str = Field("xz", description="the two axes that the picture looks at")
 
     @field_validator("plane")
@@ -51,14 +63,23 @@ class Config(config.Config):
 
     @model_validator(mode="after")
     def _a_drive(self) -> "Config":
+        known = list(read(self.system).parameters)
+        for key, names in (
+            ("drive", [self.drive] * (self.drive is not None)),
+            ("release", self.release),
+        ):
+            for name in names:
+                if name not in known:
+                    raise ValueError(
+                        f"{key}: there is no {short(name, 60)!r}{hint(name, known)}; there are "
+                        f"{', '.join(known) or 'none'}"
+                    )
+        if self.release and self.simulate is None:
+            raise ValueError("release: is for a motion in time; give simulate too")
+        if self.drive in self.release:
+            raise ValueError(f"release: {short(self.drive, 60)!r} is the drive that moves")
         if self.drive is None:
             return self
-        known = list(read(self.system).parameters)
-        if self.drive not in known:
-            raise ValueError(
-                f"drive: there is no {short(self.drive, 60)!r}{hint(self.drive, known)}; there "
-                f"are {', '.join(known) or 'none'}"
-            )
         if self.to is None:
             raise ValueError(f"to: is missing; the drive {self.drive!r} needs a value to go to")
         return self
@@ -84,7 +105,14 @@ def run(settings: Config, run: Run) -> None:
     for name, value in nested.system.parameters.items():
         run.add(f"drive_{name}", value, _unit(nested.system, name))
     poses, good = jax.tree.map(lambda x: x[None], nested.poses), settings.positions
-    if settings.drive is not None:
+    motion, clock = None, {}
+    if settings.simulate is not None:
+        with run.stage(f"Motion of {settings.simulate:g} s"):
+            motion = _in_time(settings, nested)
+        poses = motion.poses
+        clock = {"time": ("step", np.asarray(motion.t), {"units": "s"})}
+        _report_motion(run, nested.system, motion)
+    elif settings.drive is not None:
         with run.stage(f"{settings.positions} positions"):
             poses, good = _moved(settings, nested)
         run.add("positions_reached", good, "1")
@@ -119,10 +147,23 @@ def run(settings: Config, run: Run) -> None:
                     {"units": "1"},
                 ),
             },
-            coords={"part": ("part", list(nested.system.names), {"units": ""})},
+            coords={"part": ("part", list(nested.system.names), {"units": ""})} | clock,
         ),
     )
-    if settings.drive is not None:
+    if motion is not None:
+        run.animation(
+            "motion",
+            viz.animate_linkage(
+                parts,
+                f"{settings.system.stem}: {_done(settings)}",
+                cables=cables,
+                plane=settings.plane,
+                captions=[f"t = {float(t):.2f} s" for t in motion.t],
+                seconds=settings.simulate,
+            ),
+            f"Motion of {settings.simulate:g} s, as fast as it is.",
+        )
+    elif settings.drive is not None:
         run.animation(
             "motion",
             viz.animate_linkage(
@@ -139,20 +180,123 @@ def run(settings: Config, run: Run) -> None:
 
 
 def _done(settings: Config) -> str:
+    if settings.simulate is not None:
+        moved = f"{settings.drive} goes to its end in" if settings.drive else "motion of"
+        return f"{moved} {settings.simulate:g} s"
     return "assembled" if settings.drive is None else f"moved by {settings.drive}"
 
 
-def _unit(system, name: str) -> str:
-    joint = system.connections[system.connection(name)].joint
-    return "rad" if isinstance(joint, Angle) else "m"
+def _unit(system: System, name: str) -> str:
+    return system.connections[system.connection(name)].joint.measure.unit
 
 
-def _moved(settings: Config, nested):
+def _end(settings: Config, system: System) -> float:
+    return np.deg2rad(settings.to) if _unit(system, settings.drive) == "rad" else settings.to
+
+
+def _moved(settings: Config, nested: NestedAssembly) -> tuple[Poses, int]:
     """Poses on the way of the drive, and at how many positions it has arrived."""
     whole = assemble(nested.system, start=nested.poses)
     now = float(nested.system.parameters[settings.drive])
-    unit = _unit(nested.system, settings.drive)
-    to = np.deg2rad(settings.to) if unit == "rad" else settings.to
-    values = jnp.linspace(now, to, settings.positions)
+    values = jnp.linspace(now, _end(settings, nested.system), settings.positions)
     here = sweep(whole, {settings.drive: values})
     return here.poses, int(here.succeeded.sum())
+
+
+def _in_time(settings: Config, nested: NestedAssembly) -> Motion:
+    """The motion in time, the drive going to its end without a jerk at either end."""
+    whole = assemble(nested.system, start=nested.poses)
+    times = jnp.linspace(0.0, settings.simulate, settings.positions)
+    drives: dict[str, Callable | None] = dict.fromkeys(settings.release)
+    if settings.drive is not None:
+        now = float(nested.system.parameters[settings.drive])
+        way = _end(settings, nested.system) - now
+
+        def value(t: Array) -> Array:
+            s = t / settings.simulate
+            return now + way * s**3 * (10 - 15 * s + 6 * s**2)
+
+        drives[settings.drive] = value
+    try:
+        return simulate(whole, times, drives=drives)
+    except ValueError as error:
+        raise RunError(str(error)) from None
+
+
+def _report_motion(run: Run, system: System, motion: Motion) -> None:
+    """Numbers and pictures of a motion in time."""
+    for sentence in motion.warnings():
+        run.note(sentence)
+    t = np.asarray(motion.t)
+    run.add("largest_gap_of_closed_loops", float(jnp.abs(motion.gap).max(initial=0.0)), "m")
+    run.add("energy_at_the_start", float(motion.energy[0]), "J")
+    run.add("energy_at_the_end", float(motion.energy[-1]), "J")
+    for name, effort in motion.efforts.items():
+        unit = {"rad": "N m", "m": "N"}[_unit(system, name)]
+        run.add(f"largest_effort_of_{name}", float(jnp.abs(effort).max()), unit)
+    energies = [("kinetic", motion.kinetic), ("potential", motion.potential)]
+    panels = [
+        viz.Panel(
+            "time in s",
+            "energy in kJ",
+            [viz.Curve(name, t, 1e-3 * np.asarray(x - x[0])) for name, x in energies]
+            + [viz.Curve("sum", t, 1e-3 * np.asarray(motion.energy - motion.energy[0]))],
+            "Energy beyond that at the start",
+        )
+    ]
+    for unit, word in (("N", "force"), ("N m", "torque")):
+        drawn = [
+            viz.Curve(name, t, 1e-3 * np.asarray(effort))
+            for name, effort in motion.efforts.items()
+            if {"rad": "N m", "m": "N"}[_unit(system, name)] == unit
+        ]
+        if drawn:
+            panels.append(
+                viz.Panel(
+                    "time in s", f"{word} in k{unit}", drawn, f"{word.capitalize()} of the drives"
+                )
+            )
+    run.figure(
+        "energies", viz.curves(panels, "Motion in time"), "Energies, and what the drives exert."
+    )
+    size = {name: np.linalg.norm(x[:, :3], axis=1) for name, x in motion.reactions.items()}
+    largest = sorted(size, key=lambda name: -size[name].max())[:8]
+    run.figure(
+        "reactions",
+        viz.curves(
+            [
+                viz.Panel(
+                    "time in s",
+                    "force in kN",
+                    [viz.Curve(name, t, 1e-3 * size[name]) for name in largest],
+                )
+            ],
+            "Forces in the joints" + (" (the eight largest)" if len(size) > 8 else ""),
+        ),
+        "Size of the force that each joint transmits.",
+    )
+    names = list(motion.reactions)
+    run.arrays(
+        "motion",
+        xarray.Dataset(
+            {
+                "velocity": (
+                    ("time", "part", "component"),
+                    np.asarray(motion.velocity),
+                    {"units": "m/s, rad/s"},
+                ),
+                "reaction": (
+                    ("time", "joint", "component"),
+                    np.stack([np.asarray(motion.reactions[n]) for n in names], axis=1),
+                    {"units": "N, N m"},
+                ),
+                "kinetic": (("time",), np.asarray(motion.kinetic), {"units": "J"}),
+                "potential": (("time",), np.asarray(motion.potential), {"units": "J"}),
+            },
+            coords={
+                "time": ("time", t, {"units": "s"}),
+                "part": ("part", list(system.names), {"units": ""}),
+                "joint": ("joint", names, {"units": ""}),
+            },
+        ),
+    )
