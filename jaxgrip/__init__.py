@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from jaxgrip import fitting as fitting
     from jaxgrip import flexible as flexible
     from jaxgrip import joints as joints
+    from jaxgrip import mechanism as mechanism
     from jaxgrip import mechanisms as mechanisms
     from jaxgrip import models as models
     from jaxgrip import ocp as ocp
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
     from jaxgrip.precision import enable_x64 as enable_x64
 
 _ROOMS = (
-    *("actuators", "assembly", "fem", "fitting", "flexible", "joints", "mechanisms", "models"),
-    *("ocp", "rigid", "spatial", "structures"),
+    *("actuators", "assembly", "fem", "fitting", "flexible", "joints", "mechanism", "mechanisms"),
+    *("models", "ocp", "rigid", "spatial", "structures"),
 )
 
 

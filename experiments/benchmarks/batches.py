@@ -43,6 +43,9 @@ NOT_BATCHED = {
     "assembly.mobility": LOOKS,
     "assembly.read": READS,
     "assembly.write": READS,
+    "mechanism.compiled": BUILDS,
+    "mechanism.read_system": READS,
+    "mechanism.system_of": BUILDS,
     "mechanisms.closed_at": BUILDS,
     "mechanisms.mobility": LOOKS,
     "mechanisms.read_mjcf": READS,
@@ -79,9 +82,9 @@ NOT_BATCHED = {
 
 def names() -> set[str]:
     """Names of all public functions, `room.function`."""
-    rooms = ("rigid", "actuators", "assembly", "mechanisms", "structures", "fem", "flexible")
+    rooms = ("rigid", "actuators", "assembly", "mechanism", "mechanisms", "structures", "fem")
     found = set()
-    for room in (*rooms, "fitting", "ocp", "models", "spatial", "joints"):
+    for room in (*rooms, "flexible", "fitting", "ocp", "models", "spatial", "joints"):
         for name, value in vars(getattr(jg, room)).items():
             if callable(value) and not name.startswith("_") and not isinstance(value, type):
                 found.add(f"{room}.{name}")
@@ -302,6 +305,15 @@ for _name, _call in {
     "simulate": lambda m, q, x: jg.mechanisms.simulate(m, q, 0 * x, jnp.array([0.0, 0.01])),
 }.items():
     plain(f"mechanisms.{_name}", _mechanism(_call), (), spread=0.1)
+
+
+def _set_in_motion(x: jax.Array) -> jax.Array:
+    system = jg.mechanism.system_of(_four_bar().mechanism, _four_bar().start)
+    system = eqx.tree_at(lambda s: s.gravity, system, (1 + x) * system.gravity)
+    return jg.mechanism.simulate(system, jnp.array([0.0, 0.01])).energy
+
+
+plain("mechanism.simulate", _set_in_motion, (), spread=0.1)
 
 # Elastic bodies: a bar of two elements, of which Young's modulus is batched.
 

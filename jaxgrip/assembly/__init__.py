@@ -8,6 +8,11 @@ from jaxgrip.assembly.closures import closures as closures
 from jaxgrip.assembly.equations import equations as equations
 from jaxgrip.assembly.files import read as read
 from jaxgrip.assembly.files import write as write
+from jaxgrip.assembly.forces import Applied as Applied
+from jaxgrip.assembly.forces import Force as Force
+from jaxgrip.assembly.forces import JointForce as JointForce
+from jaxgrip.assembly.forces import Load as Load
+from jaxgrip.assembly.forces import Spring as Spring
 from jaxgrip.assembly.mobility import Mobility as Mobility
 from jaxgrip.assembly.mobility import mobility as mobility
 from jaxgrip.assembly.nested import NestedAssembly as NestedAssembly

@@ -218,9 +218,14 @@ def _projected(setting: Setting, t: Array, x: State, dx: State) -> tuple[State, 
     """The nearest closed state, and of a small change what is left of it there."""
     equations = setting.equations(t, x.turned)
     inverse = inverse_of(equations, x.q)
-    nearest = functools.partial(project, equations, inverse)
-    found, left = jax.jvp(nearest, (x.q, x.qd), (dx.q, dx.qd))
-    return State(*found, x.turned), State(*left, dx.turned)
+    q, qd = project(equations, inverse, x.q, x.qd)
+
+    # What a step is wrong by is as good along the state before the projection.
+    _, gap = jax.jvp(equations, (x.q,), (dx.q,))
+    dq = dx.q - inverse.driven @ gap
+    _, rate = jax.jvp(functools.partial(missed_rate, equations), (x.q, x.qd), (dq, dx.qd))
+    left = State(dq, dx.qd - inverse.driven @ rate, dx.turned)
+    return State(q, qd, x.turned), left
 
 
 def recentred(mechanism: Mechanism, x: State) -> State:
@@ -291,8 +296,9 @@ def _simulate(setting, x0, times, rtol, atol, max_steps, adjoint) -> tuple:
     )
 
     def look(t, x):
-        x, _ = _projected(setting, t, x, jax.tree.map(jnp.zeros_like, x))
-        q, qd, turned = recentred(setting.mechanism, x)
+        equations = setting.equations(t, x.turned)
+        nearest = project(equations, inverse_of(equations, x.q), x.q, x.qd)
+        q, qd, turned = recentred(setting.mechanism, State(*nearest, x.turned))
         equations = setting.equations(t, turned)
         qdd, multipliers = setting.motion(t, equations, q, qd)
         return q, qd, turned, qdd, multipliers, equations(q), missed_rate(equations, q, qd)

@@ -1,0 +1,123 @@
+"""A kind of joint that the package does not know: one class, which assembles, moves and carries."""
+
+from typing import ClassVar
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxgrip as jg
+from jaxgrip.joints import Guide, Hinge, Joint, Measure
+from jaxgrip.joints.joint import LENGTH, tilt
+from tests.structures.models import two_frames
+
+js = jg.structures
+
+
+class PinInSlot(Joint):
+    """A pin along z that slides along x of the first frame and turns in the slot."""
+
+    equations: ClassVar[int] = 4
+    lengths: ClassVar[int] = 2
+    points: ClassVar[int] = 3
+    measure: ClassVar[Measure] = LENGTH
+
+    def residual(self, place):
+        return jnp.concatenate([place.origin[1:], tilt(place)])
+
+    def motions(self, place):
+        return jnp.eye(6, dtype=place.origin.dtype)[jnp.array([0, 5])]
+
+    def facing(self, place):
+        return place.rotation[2, 2]
+
+    def coordinate(self, place):
+        return place.origin[0]
+
+
+class SteppedPinInSlot(PinInSlot):
+    """The same, which may also carry a body of a tree."""
+
+    steps: ClassVar[tuple[str, ...]] = ("x", "rz")
+
+    def values(self, place):
+        turn = jnp.arctan2(place.rotation[1, 0], place.rotation[0, 0])
+        return jnp.stack([place.origin[0], turn])
+
+
+RADIUS = 0.3
+
+
+def scotch_yoke(joint, angle=0.4):
+    """A crank with a pin in the slot of a yoke that slides along x of the ground."""
+    pin = [[RADIUS, 0, 0], [RADIUS, 0, 1], [RADIUS + 1, 0, 0]]
+    origin = [[0, 0, 0], [0, 0, 1], [1, 0, 0]]
+    # The guide is along x; the slot is along y.
+    rail = [[0, 0, 0], [1, 0, 0], [0, 1, 0]]
+    slot = [[0, 0, 0], [0, 0, 1], [0, 1, 0]]
+    half = angle / 2
+    parts = [
+        jg.assembly.Part(
+            "crank",
+            {"foot": origin, "pin": pin},
+            quaternion=(np.cos(half), 0, 0, np.sin(half)),
+            mass=2.0,
+            inertia=(0.01, 0.02, 0.025),
+        ),
+        jg.assembly.Part(
+            "yoke",
+            {"rail": rail, "slot": slot},
+            (RADIUS * np.cos(angle), 0, 0),
+            mass=1.5,
+            inertia=(0.1, 0.2, 0.3),
+        ),
+    ]
+    joined = [
+        jg.assembly.Connection("foot", Hinge(), "ground.foot", "crank.foot"),
+        jg.assembly.Connection("rail", Guide(), "ground.rail", "yoke.rail"),
+        jg.assembly.Connection("pin", joint, "yoke.slot", "crank.pin"),
+    ]
+    ground = {"foot": origin, "rail": rail}
+    return jg.assembly.System(parts, joined, ground, gravity=(0.0, 0.0, -9.81))
+
+
+@pytest.mark.parametrize("joint", [PinInSlot(), SteppedPinInSlot()])
+def test_it_assembles_and_moves(joint):
+    """A scotch yoke: the yoke is at r cos φ and one coordinate tells all of its energy."""
+    system = scotch_yoke(joint)
+    assembled = jg.assembly.assemble(system)
+    report = jg.assembly.mobility(system, assembled.poses)
+    assert report.freedoms == 1
+    rate = 2.0
+    times = jnp.linspace(0.0, 1.0, 5)
+    motion = jg.mechanism.simulate(assembled, times, rates={"foot": rate})
+    angle, turning = np.asarray(motion.coordinates["foot"]).T
+    yoke = np.asarray(motion.poses.position[:, 1, 0])
+    np.testing.assert_allclose(yoke, RADIUS * np.cos(angle), atol=1e-9)
+    sliding, _ = np.asarray(motion.coordinates["pin"]).T
+    np.testing.assert_allclose(sliding, RADIUS * np.sin(angle), atol=1e-9)
+    kinetic = 0.5 * turning**2 * (0.025 + 1.5 * RADIUS**2 * np.sin(angle) ** 2)
+    np.testing.assert_allclose(kinetic, kinetic[0], rtol=1e-7)
+    assert kinetic[0] == pytest.approx(
+        0.5 * rate**2 * (0.025 + 1.5 * RADIUS**2 * np.sin(0.4) ** 2), rel=1e-9
+    )
+    # What the slot exerts on the pin is across the slot and accelerates the yoke.
+    force = np.asarray(motion.reactions["pin"][:, :3])
+    pull = -1.5 * np.asarray(motion.acceleration[:, 1, 0])
+    np.testing.assert_allclose(force[:, 0], pull, atol=1e-8)
+    np.testing.assert_allclose(force[:, 1], 0.0, atol=1e-8)
+
+
+def test_it_holds_parts_of_a_structure():
+    """Four equations less than twelve motions of two frames."""
+    structure, poses = two_frames(PinInSlot(), "three", "three")
+    assert js.zero_modes(structure, poses).count == 8
+
+
+def test_it_carries_a_load_between_two_frames():
+    """A frame that hangs on the slot passes on what acts across it."""
+    held = ("x", "y", "z")
+    structure, poses = two_frames(PinInSlot(), "three", "three", supports={"lower.three": held})
+    # Along the slot and about its pin nothing holds the upper frame: a load there has no answer.
+    with pytest.raises(ValueError, match="upper"):
+        js.solve(structure, poses, js.NodalForce("upper.tip", (0.0, 0.0, 1e3)))
