@@ -1,8 +1,8 @@
-"""A system of your own from a file: assembled, mobility in words, moved by one of its drives."""
+"""A system of your own from a file: assembled, mobility in words, moved or set in motion."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
@@ -21,12 +21,11 @@ from jaxgrip.assembly import (
     assemble_nested,
     mobility,
     outline,
-    read,
     spans,
     sweep,
 )
 from jaxgrip.config import InputPath, Real, hint, short
-from jaxgrip.mechanism import Motion, simulate
+from jaxgrip.mechanism import Motion, read_system, simulate
 from jaxgrip.report import Run, RunError
 
 
@@ -35,7 +34,7 @@ class Config(config.Config):
 
     system: InputPath = Field(
         Path(__file__).parents[2] / "configs" / "assembly" / "crane.toml",
-        description="TOML or JSON file with parts and joints, relative to this one",
+        description="file with parts and joints (TOML, JSON, URDF, MJCF), relative to this one",
     )
     drive: str | None = Field(None, description="name of the drive to move; none to only assemble")
     to: Real | None = Field(None, description="where the drive goes [m, or degrees of an angle]")
@@ -44,6 +43,9 @@ class Config(config.Config):
         None,
         description="duration of a motion in time under gravity and all forces, in which the drive "
         "goes to its end and others keep their values [s]; parts need masses",
+    )
+    rates: dict[str, Real] = Field(
+        {}, description="rates of joints at the start of the motion in time [m/s or rad/s]"
     )
     release: list[str] = Field([], description="drives that exert nothing in the motion in time")
     plane: str = Field("xz", description="the two axes that the picture looks at")
@@ -58,24 +60,24 @@ class Config(config.Config):
     @field_validator("system")
     @classmethod
     def _a_system(cls, system: Path) -> Path:
-        read(system)
+        read_system(system)
         return system
 
     @model_validator(mode="after")
     def _a_drive(self) -> "Config":
-        known = list(read(self.system).parameters)
-        for key, names in (
-            ("drive", [self.drive] * (self.drive is not None)),
-            ("release", self.release),
-        ):
+        system = read_system(self.system)
+        known = list(system.parameters)
+        drives = [*self.release, *([self.drive] if self.drive is not None else [])]
+        joints = [connection.name for connection in system.connections]
+        for key, names, there in (("drive", drives, known), ("rates", self.rates, joints)):
             for name in names:
-                if name not in known:
+                if name not in there:
                     raise ValueError(
-                        f"{key}: there is no {short(name, 60)!r}{hint(name, known)}; there are "
-                        f"{', '.join(known) or 'none'}"
+                        f"{key}: there is no {short(name, 60)!r}{hint(name, there)}; there are "
+                        f"{', '.join(there) or 'none'}"
                     )
-        if self.release and self.simulate is None:
-            raise ValueError("release: is for a motion in time; give simulate too")
+        if (self.release or self.rates) and self.simulate is None:
+            raise ValueError("release and rates are for a motion in time; give simulate too")
         if self.drive in self.release:
             raise ValueError(f"release: {short(self.drive, 60)!r} is the drive that moves")
         if self.drive is None:
@@ -87,7 +89,7 @@ class Config(config.Config):
 
 def run(settings: Config, run: Run) -> None:
     """Assemble, report the mobility, move, draw."""
-    system = read(settings.system)
+    system = read_system(settings.system)
     with run.stage("Assembly"):
         try:
             nested = assemble_nested(system)
@@ -151,6 +153,7 @@ def run(settings: Config, run: Run) -> None:
         ),
     )
     if motion is not None:
+        seconds = settings.simulate if 2.0 <= settings.simulate <= 10.0 else 4.0
         run.animation(
             "motion",
             viz.animate_linkage(
@@ -158,10 +161,10 @@ def run(settings: Config, run: Run) -> None:
                 f"{settings.system.stem}: {_done(settings)}",
                 cables=cables,
                 plane=settings.plane,
-                captions=[f"t = {float(t):.2f} s" for t in motion.t],
-                seconds=settings.simulate,
+                captions=[f"t = {float(t):.3g} s" for t in motion.t],
+                seconds=seconds,
             ),
-            f"Motion of {settings.simulate:g} s, as fast as it is.",
+            f"Motion of {settings.simulate:g} s, {viz.pace(seconds, settings.simulate)}.",
         )
     elif settings.drive is not None:
         run.animation(
@@ -218,9 +221,21 @@ def _in_time(settings: Config, nested: NestedAssembly) -> Motion:
 
         drives[settings.drive] = value
     try:
-        return simulate(whole, times, drives=drives)
+        return simulate(whole, times, drives=drives, rates=settings.rates)
     except ValueError as error:
         raise RunError(str(error)) from None
+
+
+def _panel(
+    t: np.ndarray, signals: Mapping[str, Any], what: tuple[str, str], title: str
+) -> viz.Panel:
+    """Signals over time, in units that fit."""
+    word, unit = what
+    size = max(float(np.abs(np.asarray(x)).max()) for x in signals.values())
+    factor, unit = viz.readable(size, unit)
+    second, clock = viz.readable(float(t[-1]), "s")
+    drawn = [viz.Curve(name, second * t, factor * np.asarray(x)) for name, x in signals.items()]
+    return viz.Panel(f"time in {clock}", f"{word} in {unit}", drawn, title)
 
 
 def _report_motion(run: Run, system: System, motion: Motion) -> None:
@@ -234,45 +249,40 @@ def _report_motion(run: Run, system: System, motion: Motion) -> None:
     for name, effort in motion.efforts.items():
         unit = {"rad": "N m", "m": "N"}[_unit(system, name)]
         run.add(f"largest_effort_of_{name}", float(jnp.abs(effort).max()), unit)
-    energies = [("kinetic", motion.kinetic), ("potential", motion.potential)]
-    panels = [
-        viz.Panel(
-            "time in s",
-            "energy in kJ",
-            [viz.Curve(name, t, 1e-3 * np.asarray(x - x[0])) for name, x in energies]
-            + [viz.Curve("sum", t, 1e-3 * np.asarray(motion.energy - motion.energy[0]))],
-            "Energy beyond that at the start",
-        )
-    ]
-    for unit, word in (("N", "force"), ("N m", "torque")):
-        drawn = [
-            viz.Curve(name, t, 1e-3 * np.asarray(effort))
-            for name, effort in motion.efforts.items()
-            if {"rad": "N m", "m": "N"}[_unit(system, name)] == unit
-        ]
-        if drawn:
-            panels.append(
-                viz.Panel(
-                    "time in s", f"{word} in k{unit}", drawn, f"{word.capitalize()} of the drives"
-                )
-            )
     run.figure(
-        "energies", viz.curves(panels, "Motion in time"), "Energies, and what the drives exert."
-    )
-    size = {name: np.linalg.norm(x[:, :3], axis=1) for name, x in motion.reactions.items()}
-    largest = sorted(size, key=lambda name: -size[name].max())[:8]
-    run.figure(
-        "reactions",
+        "energies",
         viz.curves(
             [
-                viz.Panel(
-                    "time in s",
-                    "force in kN",
-                    [viz.Curve(name, t, 1e-3 * size[name]) for name in largest],
-                )
+                _panel(
+                    t,
+                    {
+                        "kinetic": motion.kinetic,
+                        "potential": motion.potential - motion.potential[0],
+                        "sum": motion.energy - motion.energy[0],
+                    },
+                    ("energy", "J"),
+                    "Energy, potential energy counted from the start",
+                ),
+                *(
+                    _panel(t, drawn, (word, unit), f"{word.capitalize()} of the drives")
+                    for word, unit, kind in (("force", "N", "m"), ("torque", "N m", "rad"))
+                    if (
+                        drawn := {
+                            n: x for n, x in motion.efforts.items() if _unit(system, n) == kind
+                        }
+                    )
+                ),
             ],
-            "Forces in the joints" + (" (the eight largest)" if len(size) > 8 else ""),
+            "Motion in time",
         ),
+        "Energies, and what the drives exert.",
+    )
+    size = {name: np.linalg.norm(x[:, :3], axis=1) for name, x in motion.reactions.items()}
+    largest = sorted(size, key=lambda name: -size[name].max())[:6]
+    title = "Forces in the joints" + (" (the six largest)" if len(size) > 6 else "")
+    run.figure(
+        "reactions",
+        viz.curves([_panel(t, {n: size[n] for n in largest}, ("force", "N"), "")], title),
         "Size of the force that each joint transmits.",
     )
     names = list(motion.reactions)

@@ -21,3 +21,5 @@ from jaxgrip.viz.solid import animate_solid as animate_solid
 from jaxgrip.viz.solid import solid as solid
 from jaxgrip.viz.solid import solid_components as solid_components
 from jaxgrip.viz.solid import solid_series as solid_series
+from jaxgrip.viz.style import pace as pace
+from jaxgrip.viz.style import readable as readable
