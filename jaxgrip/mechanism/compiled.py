@@ -20,6 +20,7 @@ from jaxgrip.joints import Frame, relative
 from jaxgrip.mechanisms.mechanism import ALONG_X, ALONG_Y, Coupling, Loop, Mechanism
 from jaxgrip.rigid import Tree
 from jaxgrip.rigid.builders import check_carried
+from jaxgrip.solve.fusion import jit_plainly
 from jaxgrip.spatial import quaternions
 
 _ALONG = {"x": ALONG_X, "y": ALONG_Y, "z": np.eye(3)}
@@ -132,7 +133,7 @@ def _places(assembly: Assembly) -> tuple[np.ndarray, Frame, Frame, Frame]:
     return ends, seen, parts, places
 
 
-@eqx.filter_jit
+@jit_plainly
 def _built(assembly: Assembly, released: tuple[str, ...], slack: tuple[str, ...]) -> Compiled:
     system, joined = assembly.system, pairs(assembly.system)
     ends, seen, parts, places = _places(assembly)

@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import diffrax
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -30,6 +29,7 @@ from jaxgrip.mechanisms.kinematics import State, state
 from jaxgrip.mechanisms.mechanism import kinds, multiplier_rows
 from jaxgrip.mechanisms.simulation import Setting, run, singular
 from jaxgrip.rigid import kinetic_energy, potential_energy, rnea_bodies
+from jaxgrip.solve.fusion import jit_plainly
 from jaxgrip.spatial import quaternions
 
 # Rates asked for may be missed by this much of the largest.
@@ -174,7 +174,7 @@ def _driven_names(equations: Equations) -> list[str]:
     return [equations.mechanism.loops[k].name for k in equations.driven]
 
 
-@jax.jit
+@jit_plainly
 def _slid(equations: Equations, q: Array, asked: Array) -> tuple[Array, Array]:
     """Rates of least kinetic energy with those of the held coordinates, and what they miss."""
     rates = jnp.pad(asked, (equations.mechanism.m, 0))
@@ -226,7 +226,7 @@ class _Looked(NamedTuple):
     potential: Array
 
 
-@eqx.filter_jit
+@jit_plainly
 def _look(found: Compiled, setting: Setting, motion: Any, ends: dict[str, Seats]) -> _Looked:
     system, bodies = found.system, found.bodies
     joints = {c.name: c.joint for c in system.connections if isinstance(c.joint, Joint)}

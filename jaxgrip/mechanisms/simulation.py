@@ -28,6 +28,7 @@ from jaxgrip.mechanisms.kinematics import constraint_matrix, mass_matrix, state
 from jaxgrip.mechanisms.mechanism import Mechanism
 from jaxgrip.precision import require_x64
 from jaxgrip.solve import dense
+from jaxgrip.solve.fusion import jit_plainly
 from jaxgrip.solve.integration import Solution, forward_mode_explained, integrate, why_stopped
 from jaxgrip.spatial import quaternions
 
@@ -280,7 +281,7 @@ def _rate(t: Array, x: State, setting: Setting) -> State:
     return State(x.qd, setting.motion(t, equations, x.q, x.qd)[0], jnp.zeros_like(x.turned))
 
 
-@eqx.filter_jit
+@jit_plainly
 def _simulate(setting, x0, times, rtol, atol, max_steps, adjoint) -> tuple:
     solution = integrate(
         _rate,

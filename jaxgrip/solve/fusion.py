@@ -6,6 +6,7 @@ from typing import Any
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
@@ -40,7 +41,11 @@ def plain_emitters() -> dict[str, bool]:
 
 
 def jit_plainly(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`equinox.filter_jit` with the options of `plain_emitters`, looked up at the first call."""
+    """`equinox.filter_jit` with the options of `plain_emitters`, looked up at the first call.
+
+    Within another program, which has its own options, it is compiled with that.
+    """
+    within = eqx.filter_jit(function)
 
     @functools.cache
     def compiled() -> Callable[..., Any]:
@@ -48,6 +53,8 @@ def jit_plainly(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        return compiled()(*args, **kwargs)
+        # While a program is traced every new array is.
+        is_within = isinstance(jnp.zeros(()), jax.core.Tracer)
+        return (within if is_within else compiled())(*args, **kwargs)
 
     return call
