@@ -32,3 +32,15 @@ def test_compiled_once_for_all_numbers():
 
     assert [double(jnp.array(k)) for k in (1.0, 2.0)] == [2.0, 4.0]
     assert len(traced) == 1
+
+
+def test_within_other_programs_and_derivatives():
+    @jit_plainly
+    def square(x):
+        return x * x
+
+    assert jax.jit(lambda x: square(x) + square(jnp.array(2.0)))(3.0) == 13.0
+    assert jax.grad(square)(3.0) == 6.0
+    assert jax.jit(jax.grad(square))(3.0) == 6.0
+    assert jax.vmap(square)(jnp.arange(3.0)).tolist() == [0.0, 1.0, 4.0]
+    assert jax.eval_shape(square, jnp.ones(3)).shape == (3,)
