@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import diffrax
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -27,7 +28,7 @@ from jaxgrip.mechanisms.dynamics import wrench_of
 from jaxgrip.mechanisms.equations import Equations, inverse_of, missed_rate
 from jaxgrip.mechanisms.kinematics import State, state
 from jaxgrip.mechanisms.mechanism import kinds, multiplier_rows
-from jaxgrip.mechanisms.simulation import Setting, run, singular
+from jaxgrip.mechanisms.simulation import SLACK, Setting, run, singular
 from jaxgrip.rigid import kinetic_energy, potential_energy, rnea_bodies
 from jaxgrip.solve.fusion import jit_plainly
 from jaxgrip.spatial import quaternions
@@ -36,7 +37,7 @@ from jaxgrip.spatial import quaternions
 _RATE = 1e-8
 
 
-class Motion(NamedTuple):
+class Motion(eqx.Module):
     """Motion of a system at times `t` (k,) [s]; vectors are in axes of the ground.
 
     - `poses` of the parts: position (k, p, 3) [m] and quaternion (k, p, 4).
@@ -51,7 +52,8 @@ class Motion(NamedTuple):
     - `gap` (k, m): what the joints that close loops miss [m and sines].
     - `conditioning` (k,): smallest singular value of their equations over the largest; `passages`:
       through how many singular positions the motion has gone, `passed_at`: through the last [s].
-    - `slack`: names of ropes that hang slack at the start and are left out.
+    - `slack`: names of ropes that hang slack at the start and are left out; `taut`: of the others,
+      which hold both ways.
     """
 
     t: Float[Array, " k"]
@@ -67,7 +69,8 @@ class Motion(NamedTuple):
     conditioning: Float[Array, " k"]
     passages: Int[Array, ""]
     passed_at: Float[Array, ""]
-    slack: tuple[str, ...]
+    slack: tuple[str, ...] = eqx.field(static=True)
+    taut: tuple[str, ...] = eqx.field(static=True)
 
     @property
     def energy(self) -> Float[Array, " k"]:
@@ -78,6 +81,14 @@ class Motion(NamedTuple):
         """Sentences on singular positions, and on ropes that are slack or pushed."""
         said = list(singular(self.t, self.conditioning, self.passages, self.passed_at))
         said += [f"Rope {name!r} is slack at the start and left out." for name in self.slack]
+        for name in self.taut:
+            push = np.asarray(self.efforts[name])
+            if np.any(push > 0):
+                first = float(self.t[np.argmax(push > 0)])
+                said.append(
+                    f"Rope {name!r} would have to push from t = {first:g} s on, by "
+                    f"{push.max():.3g} N at most: it would be slack there."
+                )
         return tuple(said)
 
 
@@ -132,6 +143,12 @@ def simulate(
     moving = {name: f for name, f in functions.items() if f is not None}
     for name, function in moving.items():
         check_function(f"drive {name!r}", function, (), t=times[0])
+        begin, now = function(times[0]), assembly.system.parameters[name]
+        if concrete(begin) and concrete(now) and abs(float(begin) - float(now)) > SLACK:
+            raise MechanismError(
+                f"Drive {name!r} starts at {float(begin):g} and the system is assembled at "
+                f"{float(now):g}: assemble it there first, or move it there."
+            )
     found = compiled(assembly, released)
     acts = acting(found, dict(efforts or {}))
     mechanism = found.mechanism
@@ -212,6 +229,7 @@ def _seen(found: Compiled, setting: Setting, motion: Any) -> Motion:
         motion.passages,
         motion.passed_at,
         found.slack,
+        tuple(c.name for c in joints if c.joint.one_sided and c.name in looked.efforts),
     )
 
 

@@ -1,5 +1,6 @@
 """Systems in motion against laws of mechanics that do not know of trees and loops."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -288,3 +289,60 @@ def _matrix(q):
             [2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)],
         ]
     )
+
+
+def test_wrong_motions_get_a_sentence(zoo):
+    assembly, _ = zoo
+    times = jnp.array([0.0, 0.1])
+    with pytest.raises(ValueError, match=r"There is no drive 'swin' .did you mean 'swing'"):
+        mechanism.simulate(assembly, times, drives={"swin": None})
+    with pytest.raises(ValueError, match=r"'swing' starts at 0.5 and the system is assem"):
+        mechanism.simulate(assembly, times, drives={"swing": lambda t: 0.5 + t})
+    with pytest.raises(ValueError, match="Connection 'rod' has no coordinate of its own"):
+        mechanism.simulate(assembly, times, rates={"rod": 1.0})
+    with pytest.raises(ValueError, match="effort 'ball' acts on a ball, which has no single"):
+        mechanism.simulate(assembly, times, efforts={"ball": lambda t, x, v: x})
+    with pytest.raises(ValueError, match="What is set in motion is 3; give an Assembly"):
+        mechanism.simulate(3, times)
+    pin = Connection("pin", joints.Hinge(), "ground.o", "bare.o")
+    bare = System(
+        [Part("bare", {"o": axis((0, 0, 0), (0, 0, 1))})], [pin], {"o": axis((0, 0, 0), (0, 0, 1))}
+    )
+    with pytest.raises(ValueError, match="mass of part 'bare' is 0 kg"):
+        mechanism.simulate(bare, times)
+
+
+@pytest.mark.long
+def test_derivatives_of_a_motion_are_those_of_differences():
+    """By mass, inertia, gravity and the drive, through assembling and moving."""
+    body = part("body", (0.0, 0.0, 0.0), {"pin": [[0.0, 0.1, 0.4]]}, 2.0)
+    arm = part("arm", (0.0, 0.0, 0.0), {"foot": axis((0, 0, 0), (0, 0, 1)), "tip": [[0.5, 0, 0]]})
+    joined = [
+        Connection("foot", joints.Hinge(), "ground.o", "arm.foot"),
+        Connection("ball", joints.Ball(), "arm.tip", "body.pin"),
+        Connection("turn", joints.Angle(0.2), "ground.o", "arm.foot"),
+    ]
+    system = System([arm, body], joined, {"o": axis((0, 0, 0), (0, 0, 1))}, gravity=G)
+
+    @jax.jit
+    def height(x):
+        changed = eqx.tree_at(
+            lambda s: (s.parts[1].mass, s.parts[1].inertia, s.gravity),
+            system,
+            (2.0 * x[0], x[1] * system.parts[1].inertia, x[2] * system.gravity),
+        )
+        motion = mechanism.simulate(
+            changed,
+            jnp.array([0.0, 0.3]),
+            drives={"turn": lambda t: 0.2 + x[3] * t**2},
+            rtol=1e-11,
+            atol=1e-11,
+        )
+        return motion.poses.position[-1, 1] @ jnp.array([1.0, 2.0, 3.0])
+
+    x = jnp.array([1.0, 1.0, 1.0, 2.0])
+    found = jax.jit(jax.grad(height))(x)
+    h = 1e-4
+    for k, unit in enumerate(np.eye(4)):
+        slope = (height(x + h * unit) - height(x - h * unit)) / (2 * h)
+        assert float(found[k]) == pytest.approx(float(slope), rel=1e-5, abs=1e-7)
