@@ -1,6 +1,5 @@
 """Checks of user input; a failed one raises one sentence."""
 
-import difflib
 import inspect
 import reprlib
 from collections.abc import Callable, Iterable
@@ -9,6 +8,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+from jaxgrip._names import closest
 
 
 def concrete(x: Any) -> bool:
@@ -158,10 +159,9 @@ def check_times(times: Any, name: str = "times") -> jax.Array:
 def near(name: str, known: Iterable[str], otherwise: str = "there are") -> str:
     """The end of a message on an unknown name: the closest known one, or all."""
     known = list(known)
-    # Comparing long names takes too long.
-    found = difflib.get_close_matches(name, known, n=1) if len(name) <= 100 else []
+    found = closest(name, known)
     if found:
-        return f"perhaps {found[0]!r}?"
+        return f"perhaps {found!r}?"
     return f"{otherwise} {listed(known)}."
 
 

@@ -1,7 +1,6 @@
 """Typed run configurations from TOML; every mistake gives one sentence."""
 
 import ast
-import difflib
 import importlib
 import importlib.util
 import json
@@ -19,6 +18,7 @@ from typing import Annotated, Any, NamedTuple, TypeVar, get_args
 import pydantic
 
 from jaxgrip import _files
+from jaxgrip._names import closest
 
 Real = Annotated[float, pydantic.Strict()]
 
@@ -302,8 +302,8 @@ def use_project(root: Path) -> None:
 
 def hint(name: str, known: Iterable[str]) -> str:
     """The known name closest to an unknown one, in brackets; empty where none is close."""
-    near = difflib.get_close_matches(name, list(known), n=1) if len(name) <= 100 else None
-    return f" (did you mean {near[0]}?)" if near else ""
+    near = closest(name, known)
+    return f" (did you mean {near}?)" if near else ""
 
 
 def short(text: Any, most: int = 400) -> str:

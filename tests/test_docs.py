@@ -15,7 +15,7 @@ ROOMS = {
 }
 EQUATIONS = re.findall(r"^\| .*? \| `([\w/]+\.py)` \| `([\w.]+)` \|$", PAGE, re.MULTILINE)
 # Files of the package itself that every room may import.
-COMMON = {"checks", "precision", "config", "_files"}
+COMMON = {"checks", "precision", "config", "_files", "_names"}
 
 
 def imported(path):

@@ -1,6 +1,5 @@
 """What is assembled: parts with attachments, and the joints between these."""
 
-import difflib
 from collections.abc import Iterable, Mapping
 
 import equinox as eqx
@@ -8,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from jaxgrip._names import closest
 from jaxgrip.assembly.forces import Applied, Force
 from jaxgrip.checks import brief, concrete, listed, numbers
 from jaxgrip.joints import Gear, Joint
@@ -305,6 +305,6 @@ def _check_names(what: str, names: list[str]) -> None:
 
 def _nearest(name: str, known: Iterable[str]) -> str:
     known = list(known)
-    near = difflib.get_close_matches(name, known, n=1)
-    hint = f" (did you mean {near[0]!r}?)" if near else ""
+    near = closest(name, known)
+    hint = f" (did you mean {near!r}?)" if near else ""
     return f"{hint}; there are {listed(map(repr, known))}"

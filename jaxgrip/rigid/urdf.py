@@ -1,6 +1,5 @@
 """Trees from URDF files, with a list of everything in them that is not used."""
 
-import difflib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
 from jaxgrip._files import LARGEST_DATA, read_bytes
+from jaxgrip._names import closest
 from jaxgrip.checks import brief, decimal, listed, near, numbers
 from jaxgrip.rigid.builders import GRAVITY, Placement, from_placements
 from jaxgrip.rigid.tree import Tree
@@ -252,8 +252,8 @@ class _Reader:
             elif below.tag in UNUSED:
                 self.note(f"<{below.tag}> ({UNUSED[below.tag]}) is not used: ", where)
             else:
-                like = difflib.get_close_matches(str(below.tag), (*known, *UNUSED), n=1)
-                hint = f", perhaps <{like[0]}>?" if like else ""
+                like = closest(str(below.tag), (*known, *UNUSED))
+                hint = f", perhaps <{like}>?" if like else ""
                 self.note(f"<{below.tag}> (unknown{hint}) is not used: ", where)
         counts = [below.tag for below in element]
         for name in known:
