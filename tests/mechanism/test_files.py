@@ -91,3 +91,27 @@ def test_urdf_with_a_loop_is_the_system_that_its_parts_are():
         )
     again = assembly.equations(system, assembled.poses)[0]
     assert np.abs(again).max() < 1e-10
+
+
+def test_crane_luffs_by_its_rope():
+    """Forces at rest by the equilibrium of pin joints; in motion the rope's work is the energy."""
+    crane = mechanism.read_system(FILES / "crane.toml")
+    lifted = assembly.Applied("lifted", assembly.Load((0.0, 0.0, -1e5)), "boom.tip")
+    system = assembly.System(
+        crane.parts, crane.connections, crane.ground, [lifted], gravity=(0.0, 0.0, 0.0)
+    )
+    start, way, duration = float(crane.parameters["luffing rope"]), 5.0, 4.0
+
+    def rope(t):
+        s = t / duration
+        return start + way * s**3 * (10 - 15 * s + 6 * s**2)
+
+    times = jnp.linspace(0.0, duration, 41)
+    motion = mechanism.simulate(system, times, drives={"luffing rope": rope})
+    # The boom is at 60 degrees.
+    assert float(motion.efforts["luffing rope"][0]) == pytest.approx(-79954.028, abs=0.01)
+    s = np.asarray(times) / duration
+    rate = way / duration * 30 * s**2 * (1 - s) ** 2
+    work = scipy.integrate.simpson(np.asarray(motion.efforts["luffing rope"]) * rate, x=times)
+    assert float(motion.energy[-1] - motion.energy[0]) == pytest.approx(float(work), rel=1e-5)
+    assert motion.warnings() == ()
