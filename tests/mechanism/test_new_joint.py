@@ -115,9 +115,17 @@ def test_it_holds_parts_of_a_structure():
 
 
 def test_it_carries_a_load_between_two_frames():
-    """A frame that hangs on the slot passes on what acts across it."""
+    """The pin stays in the slot and slides along it; supports take all of the load."""
     held = ("x", "y", "z")
-    structure, poses = two_frames(PinInSlot(), "three", "three", supports={"lower.three": held})
-    # Along the slot and about its pin nothing holds the upper frame: a load there has no answer.
-    with pytest.raises(ValueError, match="upper"):
-        js.solve(structure, poses, js.NodalForce("upper.tip", (0.0, 0.0, 1e3)))
+    supports = {"lower.three": held, "upper.tip": held}
+    structure, poses = two_frames(PinInSlot(), "three", "three", supports=supports)
+    force = np.array([300.0, -200.0, 500.0])
+    solution = js.solve(structure, poses, js.NodalForce(("upper", 3), force))
+    ends = [np.asarray(solution.part(name).displacements[0, :3]) for name in ("lower", "upper")]
+    points = structure.system.parts[0].attachments["three"]
+    axes = np.asarray(poses.rotation[0]) @ np.asarray(jg.joints.frame(points).rotation)
+    along, *across = (ends[1] - ends[0]) @ axes
+    np.testing.assert_allclose(across, 0.0, atol=1e-9 * np.abs(ends[1]).max())
+    assert abs(along) > 1e-3 * np.abs(ends[1]).max()
+    total = sum(np.asarray(wrench.force) for wrench in solution.reactions.values())
+    np.testing.assert_allclose(total, -force, atol=1e-8 * np.abs(force).max())
