@@ -302,8 +302,6 @@ def test_wrong_motions_get_a_sentence(zoo):
         mechanism.simulate(assembly, times, rates={"rod": 1.0})
     with pytest.raises(ValueError, match="effort 'ball' acts on a ball, which has no single"):
         mechanism.simulate(assembly, times, efforts={"ball": lambda t, x, v: x})
-    with pytest.raises(ValueError, match="What is set in motion is 3; give an Assembly"):
-        mechanism.simulate(3, times)
     pin = Connection("pin", joints.Hinge(), "ground.o", "bare.o")
     bare = System(
         [Part("bare", {"o": axis((0, 0, 0), (0, 0, 1))})], [pin], {"o": axis((0, 0, 0), (0, 0, 1))}
