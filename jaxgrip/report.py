@@ -279,9 +279,7 @@ class Run:
             if self._reserve is not None:
                 os.close(self._reserve)
                 self._reserve = None
-            # Including what a signal has interrupted.
-            for left in (self._home / _RESERVE, *self._home.glob(f"{self._draft}*")):
-                _remove(left)
+            self._remove_drafts()
             self._write_summary()
             write_report(self._home)
             if self._error is None and self.earlier is not None and _delete(self.earlier):
@@ -293,10 +291,16 @@ class Run:
         """Finish from another thread, with the reason in one sentence."""
         try:
             self.finish(error)
+            # Meanwhile the interrupted thread has gone on with its draft.
+            self._remove_drafts()
         finally:
             for what, status in reversed(self._open):
                 status.stop()
                 self._print("red", "✗", what)
+
+    def _remove_drafts(self) -> None:
+        for left in (self._home / _RESERVE, *self._home.glob(f"{self._draft}*")):
+            _remove(left)
 
     def keep_traceback(self) -> str:
         """Write traceback.txt of the exception being handled; returns a note on its place."""
@@ -672,8 +676,8 @@ def _foreign(folder: Path) -> Path | None:
         raise RunError("Its summary.json does not list what the run wrote, as older ones do not.")
     own = set(map(Path, summary.files))
     folders = {above for file in own for above in file.parents}
-    # A finished run has removed its drafts.
-    was_killed = summary.error == _STOPPED
+    # A run that ended by itself has removed its drafts.
+    was_killed = summary.error in (_STOPPED, *_process.SIGNALS.values())
     for file in _walk(folder):
         place = file.parts[0]
         there = folder / file
