@@ -279,9 +279,12 @@ class Run:
             if self._reserve is not None:
                 os.close(self._reserve)
                 self._reserve = None
-            self._remove_drafts()
+            _remove(self._home / _RESERVE)
             self._write_summary()
             write_report(self._home)
+            # Only a signal leaves drafts; removed earlier, the interrupted thread would renew them.
+            for left in self._home.glob(f"{self._draft}*"):
+                _remove(left)
             if self._error is None and self.earlier is not None and _delete(self.earlier):
                 self.earlier = None
         if rejected:
@@ -291,16 +294,10 @@ class Run:
         """Finish from another thread, with the reason in one sentence."""
         try:
             self.finish(error)
-            # Meanwhile the interrupted thread has gone on with its draft.
-            self._remove_drafts()
         finally:
             for what, status in reversed(self._open):
                 status.stop()
                 self._print("red", "✗", what)
-
-    def _remove_drafts(self) -> None:
-        for left in (self._home / _RESERVE, *self._home.glob(f"{self._draft}*")):
-            _remove(left)
 
     def keep_traceback(self) -> str:
         """Write traceback.txt of the exception being handled; returns a note on its place."""
