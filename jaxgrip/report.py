@@ -279,11 +279,12 @@ class Run:
             if self._reserve is not None:
                 os.close(self._reserve)
                 self._reserve = None
-            # Including what a signal has interrupted.
-            for left in (self._home / _RESERVE, *self._home.glob(f"{self._draft}*")):
-                _remove(left)
+            _remove(self._home / _RESERVE)
             self._write_summary()
             write_report(self._home)
+            # Only a signal leaves drafts; removed earlier, the interrupted thread would renew them.
+            for left in self._home.glob(f"{self._draft}*"):
+                _remove(left)
             if self._error is None and self.earlier is not None and _delete(self.earlier):
                 self.earlier = None
         if rejected:
@@ -672,8 +673,8 @@ def _foreign(folder: Path) -> Path | None:
         raise RunError("Its summary.json does not list what the run wrote, as older ones do not.")
     own = set(map(Path, summary.files))
     folders = {above for file in own for above in file.parents}
-    # A finished run has removed its drafts.
-    was_killed = summary.error == _STOPPED
+    # A run that ended by itself has removed its drafts.
+    was_killed = summary.error in (_STOPPED, *_process.SIGNALS.values())
     for file in _walk(folder):
         place = file.parts[0]
         there = folder / file

@@ -5,6 +5,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import textwrap
@@ -297,6 +298,41 @@ def test_a_killed_run_keeps_what_it_had_handed_over(tmp_path):
     # What the kill left unfinished does not stand in the way of the next run.
     (folder / "summary.json.part").write_text("{")
     report.start("run", config.Config(experiment="arm"), out=folder, overwrite=True)
+
+
+STOPPED = """
+import os, sys
+from pathlib import Path
+from jaxgrip import _process, config, report
+
+run = report.Run(Path(sys.argv[1]), config.Config(experiment="arm"))
+
+def write(place):
+    run.stop(_process.SIGNALS[int(sys.argv[2])])
+    # The process ends while the draft is being written.
+    place.mkdir(parents=True)
+    (place / "late").write_text("")
+    os._exit(0)
+
+run.files("fields", write)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_draft_of_a_stopped_run_does_not_block_the_next_one(tmp_path, number):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    command = [sys.executable, "-c", textwrap.dedent(STOPPED), folder, str(int(number))]
+    subprocess.run(command, check=True)
+    assert [*folder.glob(".*/fields/late")]
+    settings = config.Config(experiment="arm")
+    mine = folder / "mine.png"
+    mine.write_text("")
+    with pytest.raises(report.RunError, match=r"holds mine\.png"):
+        report.start("run", settings, out=folder, overwrite=True)
+    mine.unlink()
+    report.start("run", settings, out=folder, overwrite=True)
+    assert not [*folder.glob(".*/fields/late")]
 
 
 def started(folder, settings, *, overwrite=True):

@@ -1,6 +1,8 @@
 """Two-finger gripper: optimal motions with state constraints and with competing drives.
 
 The problems and their published solutions: Schanzer 2007, sections 5.5.3, 6.1.2 and 6.2.4.
+
+Takes up to twelve minutes on two cores, eight of them for state constraints, mostly to compile.
 """
 
 from collections.abc import Callable
