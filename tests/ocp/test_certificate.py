@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 import jaxgrip as jg
+from jaxgrip.ocp import Solver
 from jaxgrip.ocp.certificate import certify
-from jaxgrip.ocp.conditions import evaluate_ends, evaluate_stages, residuals
-from jaxgrip.ocp.extremals import Certified, _stage_times
-from jaxgrip.ocp.pipeline import search
-from jaxgrip.ocp.solver import Solver
+from jaxgrip.ocp.indirect import evaluate_ends, evaluate_stages, residuals
+from jaxgrip.ocp.pipeline import Certified
+from jaxgrip.ocp.pipeline._extremals import _stage_times
+from jaxgrip.ocp.pipeline._solve import search
 
 
 @pytest.fixture(scope="module")

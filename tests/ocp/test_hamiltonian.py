@@ -9,7 +9,6 @@ from numpy.polynomial import Polynomial
 
 import jaxgrip as jg
 from jaxgrip.models import ocp_problems as problems
-from jaxgrip.ocp.arcs import radau
 from jaxgrip.ocp.hamiltonian import (
     expand,
     hamiltonian_flow,
@@ -17,6 +16,7 @@ from jaxgrip.ocp.hamiltonian import (
     switching_share,
     switching_slope,
 )
+from jaxgrip.ocp.indirect import radau
 
 
 def swing(x, u):

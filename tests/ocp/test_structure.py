@@ -3,9 +3,13 @@
 import numpy as np
 import pytest
 
-from jaxgrip.ocp.arcs import (
+from jaxgrip.ocp.hamiltonian import Active
+from jaxgrip.ocp.structure import (
+    ACTIVE,
     CONTACT,
     FALLING,
+    FREE,
+    HELD,
     INTERIOR,
     LOWER,
     RATE,
@@ -19,12 +23,6 @@ from jaxgrip.ocp.arcs import (
     TOUCH,
     UPPER,
     EndKinds,
-)
-from jaxgrip.ocp.constraints import Active
-from jaxgrip.ocp.structure import (
-    ACTIVE,
-    FREE,
-    HELD,
     Measured,
     Profiles,
     Segment,

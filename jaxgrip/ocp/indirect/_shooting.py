@@ -15,18 +15,8 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 from optimistix import max_norm
 
-from jaxgrip.ocp.arcs import (
-    SUBDIVISION,
-    ArcPlan,
-    Arcs,
-    Features,
-    Scales,
-    ends_of,
-    interval_lengths,
-    radau,
-    sizes_of,
-)
-from jaxgrip.ocp.conditions import (
+from jaxgrip.ocp.indirect._arcs import Arcs, ends_of, interval_lengths, radau, sizes_of
+from jaxgrip.ocp.indirect._conditions import (
     Conditions,
     Ends,
     Residual,
@@ -41,7 +31,8 @@ from jaxgrip.ocp.conditions import (
     rows_of,
     touch_slope,
 )
-from jaxgrip.ocp.problem import Problem
+from jaxgrip.ocp.statement import Problem
+from jaxgrip.ocp.structure import SUBDIVISION, ArcPlan, Features, Scales
 from jaxgrip.solve import dense
 
 

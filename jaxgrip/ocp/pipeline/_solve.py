@@ -8,15 +8,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxgrip.ocp.conditions import evaluate_stages
-from jaxgrip.ocp.homotopy import continue_from, find
-from jaxgrip.ocp.output import Linearised, tangent_output, without_derivatives
-from jaxgrip.ocp.problem import Problem
-from jaxgrip.ocp.results import RESULTS, SolveError
-from jaxgrip.ocp.search import Found
-from jaxgrip.ocp.solution import Solution
-from jaxgrip.ocp.solver import Solver
-from jaxgrip.ocp.statement import is_concrete
+from jaxgrip.ocp.indirect import Linearised, evaluate_stages, tangent_output, without_derivatives
+from jaxgrip.ocp.pipeline._continuation import continue_from, find
+from jaxgrip.ocp.pipeline._results import RESULTS, SolveError
+from jaxgrip.ocp.pipeline._search import Found
+from jaxgrip.ocp.pipeline._solution import Solution
+from jaxgrip.ocp.pipeline._solver import Solver
+from jaxgrip.ocp.statement import Problem, is_concrete
 from jaxgrip.solve.fusion import jit_plainly
 
 expand_stages = jit_plainly(evaluate_stages)

@@ -9,11 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxgrip.ocp.closures import capture
-from jaxgrip.ocp.probing import probe
-from jaxgrip.ocp.problem import Problem
-from jaxgrip.ocp.solution import Solution
-from jaxgrip.ocp.statement import Free, is_concrete
+from jaxgrip.ocp.pipeline._solution import Solution
+from jaxgrip.ocp.statement import Free, Problem, capture, is_concrete, probe
 
 
 class _Joined(eqx.Module):

@@ -9,7 +9,17 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool
 
-from jaxgrip.ocp.arcs import (
+from jaxgrip.ocp.direct import Transcribed
+from jaxgrip.ocp.hamiltonian import (
+    Active,
+    boundary_reach,
+    find_order,
+    switching_bend,
+    switching_share,
+    total_derivative,
+)
+from jaxgrip.ocp.statement import Problem
+from jaxgrip.ocp.structure._plan import (
     FALLING,
     INTERIOR,
     LOWER,
@@ -20,10 +30,7 @@ from jaxgrip.ocp.arcs import (
     Features,
     Scales,
 )
-from jaxgrip.ocp.constraints import Active, boundary_reach, find_order, total_derivative
-from jaxgrip.ocp.hamiltonian import switching_bend, switching_share
-from jaxgrip.ocp.problem import Problem
-from jaxgrip.ocp.structure import (
+from jaxgrip.ocp.structure._segments import (
     ACTIVE,
     FREE,
     HELD,
@@ -35,7 +42,6 @@ from jaxgrip.ocp.structure import (
     runs,
     tie,
 )
-from jaxgrip.ocp.transcription import Transcribed
 from jaxgrip.solve.fusion import jit_plainly
 
 # A transcription leaves a constraint this far from zero where it is active but hardly presses.

@@ -9,21 +9,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxgrip.ocp.diagnosis import describe_miss, find_kink, find_steep_place
-from jaxgrip.ocp.extremals import Certified, find_extremal
-from jaxgrip.ocp.output import Output
-from jaxgrip.ocp.problem import Problem
-from jaxgrip.ocp.results import RESULTS
-from jaxgrip.ocp.solution import Solution, as_failure, as_solution
-from jaxgrip.ocp.solver import Solver
-from jaxgrip.ocp.statement import Free
-from jaxgrip.ocp.transcription import (
-    Guess,
-    Transcribed,
-    bent_line,
-    solve_transcription,
-    straight_line,
-)
+from jaxgrip.ocp.direct import Guess, Transcribed, bent_line, solve_transcription, straight_line
+from jaxgrip.ocp.indirect import Output
+from jaxgrip.ocp.pipeline._diagnosis import describe_miss, find_kink, find_steep_place
+from jaxgrip.ocp.pipeline._extremals import Certified, find_extremal
+from jaxgrip.ocp.pipeline._results import RESULTS
+from jaxgrip.ocp.pipeline._solution import Solution, as_failure, as_solution
+from jaxgrip.ocp.pipeline._solver import Solver
+from jaxgrip.ocp.statement import Free, Problem
 from jaxgrip.solve.fusion import jit_plainly
 
 _transcribe = jit_plainly(solve_transcription)

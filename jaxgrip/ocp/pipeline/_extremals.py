@@ -8,8 +8,30 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxgrip.ocp.arcs import (
+from jaxgrip.ocp.certificate import Certificate, certify
+from jaxgrip.ocp.direct import Transcribed
+from jaxgrip.ocp.hamiltonian import Active
+from jaxgrip.ocp.indirect import (
+    Arcs,
+    Extremal,
+    Output,
+    Shooting,
+    ShootingResult,
+    control_rates,
+    end_gradients,
+    ends_of,
+    multipliers,
+    radau,
+    rate_costates,
+    solve_shooting,
+)
+from jaxgrip.ocp.pipeline._results import RESULTS
+from jaxgrip.ocp.pipeline._solver import Solver
+from jaxgrip.ocp.statement import Problem
+from jaxgrip.ocp.structure import (
+    COINCIDENT,
     FALLING,
+    FREE,
     INTERIOR,
     LOWER,
     RISING,
@@ -17,52 +39,34 @@ from jaxgrip.ocp.arcs import (
     TOUCH,
     UPPER,
     ArcPlan,
-    Arcs,
+    Course,
     EndKinds,
     Features,
-    Scales,
-    ends_of,
-    radau,
-)
-from jaxgrip.ocp.certificate import Certificate, Extremal, certify
-from jaxgrip.ocp.conditions import end_gradients
-from jaxgrip.ocp.constraints import Active
-from jaxgrip.ocp.output import Output, control_rates, multipliers, rate_costates
-from jaxgrip.ocp.problem import Problem
-from jaxgrip.ocp.reading import (
-    Course,
+    Layout,
+    Measured,
+    Profiles,
     Reading,
+    Scales,
+    Segment,
     Track,
+    bracket_singular,
     chatters,
     classify,
+    collect_profiles,
+    count_arcs,
     end_bounds,
     ends_vector,
     is_undetermined,
     label,
+    lay_out,
+    mend_constraint,
+    mend_control,
     position_of,
     rate_position_of,
     read,
     scales_of,
-)
-from jaxgrip.ocp.results import RESULTS
-from jaxgrip.ocp.shooting import Shooting, ShootingResult, solve_shooting
-from jaxgrip.ocp.solver import Solver
-from jaxgrip.ocp.structure import (
-    COINCIDENT,
-    FREE,
-    Layout,
-    Measured,
-    Profiles,
-    Segment,
-    bracket_singular,
-    collect_profiles,
-    count_arcs,
-    lay_out,
-    mend_constraint,
-    mend_control,
     tie,
 )
-from jaxgrip.ocp.transcription import Transcribed
 from jaxgrip.solve.fusion import jit_plainly
 
 _shoot = jit_plainly(solve_shooting)

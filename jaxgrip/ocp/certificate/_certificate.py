@@ -9,28 +9,33 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import ArrayLike, Float
 
-from jaxgrip.ocp.arcs import (
+from jaxgrip.ocp.hamiltonian import hamiltonian, reach
+from jaxgrip.ocp.indirect import (
+    Arcs,
+    EndGradients,
+    Extremal,
+    control_rates,
+    end_gradients,
+    ends_of,
+    interval_lengths,
+    rate_costates,
+    sizes_of,
+    to_monomials,
+)
+from jaxgrip.ocp.statement import Problem
+from jaxgrip.ocp.structure import (
+    COINCIDENT,
     FALLING,
     INTERIOR,
     LOWER,
     RISING,
+    SHORTEST,
     SINGULAR,
     UPPER,
     ArcPlan,
-    Arcs,
     Features,
     Scales,
-    ends_of,
-    interval_lengths,
-    sizes_of,
-    to_monomials,
 )
-from jaxgrip.ocp.conditions import EndGradients, end_gradients
-from jaxgrip.ocp.constraints import hamiltonian, reach
-from jaxgrip.ocp.output import Output, assemble, control_rates, rate_costates
-from jaxgrip.ocp.problem import Problem
-from jaxgrip.ocp.shooting import ShootingResult
-from jaxgrip.ocp.structure import COINCIDENT, SHORTEST
 from jaxgrip.solve.fusion import jit_plainly
 
 
@@ -84,24 +89,6 @@ class Certificate(eqx.Module):
             f"{'ok  ' if c.passed else 'FAIL'} {c.name}: {c.value:.1e} (at most {c.tolerance:.0e})"
             for c in self.checks
         )
-
-
-class Extremal(NamedTuple):
-    """A converged solution of the shooting, with what certifies and differentiates it.
-
-    `features`, what the structure contains;
-    `real` `(arcs - 1,)` is True where an arc's end is a switch and not a subdivision.
-    """
-
-    plan: ArcPlan
-    shot: ShootingResult
-    scales: Scales
-    features: Features
-    real: np.ndarray
-
-    def output(self, problem: Problem) -> Output:
-        """The dense output."""
-        return assemble(problem, self.plan, self.shot.arcs, self.shot.stages)
 
 
 class Measured(NamedTuple):

@@ -10,11 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxgrip.ocp.extremals import constraint_values, follow
-from jaxgrip.ocp.problem import Problem
-from jaxgrip.ocp.results import RESULTS
-from jaxgrip.ocp.search import UNEXPLAINED, Found, search, timed
-from jaxgrip.ocp.solver import Solver
+from jaxgrip.ocp.pipeline._extremals import constraint_values, follow
+from jaxgrip.ocp.pipeline._results import RESULTS
+from jaxgrip.ocp.pipeline._search import UNEXPLAINED, Found, search, timed
+from jaxgrip.ocp.pipeline._solver import Solver
+from jaxgrip.ocp.statement import Problem
 
 _SHORTEST_STRIDE = 1e-3
 # What an easier problem that the search makes itself is given: shootings of a structure,

@@ -6,9 +6,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
-from jaxgrip.ocp.constraints import MAX_ORDER, boundary_reach, find_order
-from jaxgrip.ocp.problem import Problem
-from jaxgrip.ocp.transcription import Transcribed
+from jaxgrip.ocp.direct import Transcribed
+from jaxgrip.ocp.hamiltonian import MAX_ORDER, boundary_reach, find_order
+from jaxgrip.ocp.statement import Problem
 from jaxgrip.solve.fusion import jit_plainly
 
 

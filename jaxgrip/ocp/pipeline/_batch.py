@@ -6,16 +6,24 @@ import jax.numpy as jnp
 import numpy as np
 from optimistix import max_norm
 
-from jaxgrip.ocp.certificate import Extremal, certify, measure
-from jaxgrip.ocp.conditions import evaluate_ends, evaluate_stages, residuals
-from jaxgrip.ocp.nearby import Shot, corrector, solve_nearby
-from jaxgrip.ocp.output import assemble
-from jaxgrip.ocp.pipeline import expand_stages, search
-from jaxgrip.ocp.problem import Problem
-from jaxgrip.ocp.results import RESULTS
-from jaxgrip.ocp.shooting import Shooting, ShootingResult
-from jaxgrip.ocp.solution import Solution, as_solution
-from jaxgrip.ocp.solver import Solver
+from jaxgrip.ocp.certificate import certify, measure
+from jaxgrip.ocp.indirect import (
+    Extremal,
+    Shooting,
+    ShootingResult,
+    Shot,
+    assemble,
+    corrector,
+    evaluate_ends,
+    evaluate_stages,
+    residuals,
+    solve_nearby,
+)
+from jaxgrip.ocp.pipeline._results import RESULTS
+from jaxgrip.ocp.pipeline._solution import Solution, as_solution
+from jaxgrip.ocp.pipeline._solve import expand_stages, search
+from jaxgrip.ocp.pipeline._solver import Solver
+from jaxgrip.ocp.statement import Problem
 from jaxgrip.solve.fusion import jit_plainly
 
 # Problems that are shot together: enough to fill the cores, few enough for the memory.

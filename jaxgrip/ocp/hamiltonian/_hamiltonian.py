@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxgrip.ocp.problem import Problem
+from jaxgrip.ocp.statement import Problem
 
 
 class SelfExpanding(Protocol):

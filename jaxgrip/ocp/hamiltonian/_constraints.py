@@ -12,8 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
-from jaxgrip.ocp.hamiltonian import Expansion, expand, with_hessian
-from jaxgrip.ocp.problem import Problem
+from jaxgrip.ocp.hamiltonian._hamiltonian import Expansion, expand, with_hessian
+from jaxgrip.ocp.statement import Problem
 from jaxgrip.solve.fusion import jit_plainly
 
 MAX_ORDER = 3

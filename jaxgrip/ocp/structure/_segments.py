@@ -5,7 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jaxgrip.ocp.arcs import (
+from jaxgrip.ocp.hamiltonian import Active
+from jaxgrip.ocp.structure._plan import (
     CONTACT,
     FALLING,
     INTERIOR,
@@ -23,7 +24,6 @@ from jaxgrip.ocp.arcs import (
     ArcPlan,
     EndKinds,
 )
-from jaxgrip.ocp.constraints import Active
 
 # In a profile, beside the kinds of an arc: a control that an active constraint determines although
 # the Hamiltonian is linear in it.

@@ -8,12 +8,12 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 from scipy.interpolate import CubicHermiteSpline
 
-from jaxgrip.ocp.arcs import TOUCH
-from jaxgrip.ocp.certificate import Certificate, Extremal
-from jaxgrip.ocp.output import Output, multipliers, rate_costates
-from jaxgrip.ocp.problem import Problem
-from jaxgrip.ocp.results import RESULTS
-from jaxgrip.ocp.transcription import Transcribed
+from jaxgrip.ocp.certificate import Certificate
+from jaxgrip.ocp.direct import Transcribed
+from jaxgrip.ocp.indirect import Extremal, Output, multipliers, rate_costates
+from jaxgrip.ocp.pipeline._results import RESULTS
+from jaxgrip.ocp.statement import Problem
+from jaxgrip.ocp.structure import TOUCH
 
 
 class Structure(eqx.Module):

@@ -8,17 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from jaxgrip.ocp.arcs import (
-    FALLING,
-    INTERIOR,
-    LOWER,
-    RISING,
-    SINGULAR,
-    UPPER,
-    ArcPlan,
+from jaxgrip.ocp.hamiltonian import expand_constrained, hamiltonian, levels, switching_slope
+from jaxgrip.ocp.indirect._arcs import (
     Arcs,
-    Features,
-    Scales,
     bounds_of,
     ends_of,
     interval_lengths,
@@ -28,9 +20,18 @@ from jaxgrip.ocp.arcs import (
     sizes_of,
     to_monomials,
 )
-from jaxgrip.ocp.constraints import expand_constrained, hamiltonian, levels
-from jaxgrip.ocp.hamiltonian import switching_slope
-from jaxgrip.ocp.problem import Problem
+from jaxgrip.ocp.statement import Problem
+from jaxgrip.ocp.structure import (
+    FALLING,
+    INTERIOR,
+    LOWER,
+    RISING,
+    SINGULAR,
+    UPPER,
+    ArcPlan,
+    Features,
+    Scales,
+)
 
 
 class Residual(NamedTuple):

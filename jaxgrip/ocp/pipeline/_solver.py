@@ -3,8 +3,8 @@
 import equinox as eqx
 
 from jaxgrip.checks import brief
-from jaxgrip.ocp.shooting import Shooting
-from jaxgrip.ocp.transcription import Transcription
+from jaxgrip.ocp.direct import Transcription
+from jaxgrip.ocp.indirect import Shooting
 
 
 class Solver(eqx.Module):

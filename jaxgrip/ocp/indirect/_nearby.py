@@ -9,11 +9,18 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Int
 
-from jaxgrip.ocp.arcs import LOWER, UPPER, Arcs
-from jaxgrip.ocp.certificate import Extremal
-from jaxgrip.ocp.conditions import Conditions, Residual, evaluate_ends, evaluate_stages, residuals
-from jaxgrip.ocp.problem import Problem
-from jaxgrip.ocp.shooting import Shooting, newton_step
+from jaxgrip.ocp.indirect._arcs import Arcs
+from jaxgrip.ocp.indirect._conditions import (
+    Conditions,
+    Residual,
+    evaluate_ends,
+    evaluate_stages,
+    residuals,
+)
+from jaxgrip.ocp.indirect._output import Extremal
+from jaxgrip.ocp.indirect._shooting import Shooting, newton_step
+from jaxgrip.ocp.statement import Problem
+from jaxgrip.ocp.structure import LOWER, UPPER
 
 # A structure that breaks the minimum principle by this much is another problem's.
 _CLEAR = 1e-6

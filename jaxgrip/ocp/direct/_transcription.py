@@ -13,10 +13,9 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 from optimistix import max_norm
 
-from jaxgrip.ocp.constraints import boundary_reach, reach
-from jaxgrip.ocp.hamiltonian import Expansion, expand, with_hessian
-from jaxgrip.ocp.problem import Problem
-from jaxgrip.ocp.riccati import LinearQuadratic, sweep
+from jaxgrip.ocp.direct._riccati import LinearQuadratic, sweep
+from jaxgrip.ocp.hamiltonian import Expansion, boundary_reach, expand, reach, with_hessian
+from jaxgrip.ocp.statement import Problem
 from jaxgrip.solve import dense
 
 

@@ -8,21 +8,17 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-from jaxgrip.ocp.arcs import (
-    LOWER,
-    UPPER,
-    ArcPlan,
-    Arcs,
-    Features,
-    Scales,
-    bounds_of,
-    interval_lengths,
-    radau,
-    to_monomials,
+from jaxgrip.ocp.indirect._arcs import Arcs, bounds_of, interval_lengths, radau, to_monomials
+from jaxgrip.ocp.indirect._conditions import (
+    Conditions,
+    Stages,
+    evaluate_ends,
+    evaluate_stages,
+    residuals,
 )
-from jaxgrip.ocp.conditions import Conditions, Stages, evaluate_ends, evaluate_stages, residuals
-from jaxgrip.ocp.problem import Problem
-from jaxgrip.ocp.shooting import newton_step
+from jaxgrip.ocp.indirect._shooting import ShootingResult, newton_step
+from jaxgrip.ocp.statement import Problem
+from jaxgrip.ocp.structure import LOWER, UPPER, ArcPlan, Features, Scales
 
 
 class Output(NamedTuple):
@@ -74,6 +70,24 @@ def assemble(problem: Problem, plan: ArcPlan, arcs: Arcs, stages: Stages) -> Out
         rows(start.hamiltonian, value.hamiltonian),
         arcs.boundary_multiplier,
     )
+
+
+class Extremal(NamedTuple):
+    """A converged solution of the shooting, with what certifies and differentiates it.
+
+    `features`, what the structure contains;
+    `real` `(arcs - 1,)` is True where an arc's end is a switch and not a subdivision.
+    """
+
+    plan: ArcPlan
+    shot: ShootingResult
+    scales: Scales
+    features: Features
+    real: np.ndarray
+
+    def output(self, problem: Problem) -> Output:
+        """The dense output."""
+        return assemble(problem, self.plan, self.shot.arcs, self.shot.stages)
 
 
 def control_rates(arcs: Arcs, m: int) -> Float[Array, "arcs intervals s m"]:

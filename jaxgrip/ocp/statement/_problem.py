@@ -8,9 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float
 
-from jaxgrip.ocp.closures import capture
-from jaxgrip.ocp.probing import probe
-from jaxgrip.ocp.statement import (
+from jaxgrip.ocp.statement._closures import capture
+from jaxgrip.ocp.statement._entries import (
     Boundary,
     Extended,
     Free,
@@ -20,6 +19,7 @@ from jaxgrip.ocp.statement import (
     read_bounds,
     read_design,
 )
+from jaxgrip.ocp.statement._probing import probe
 from jaxgrip.precision import require_x64
 
 
