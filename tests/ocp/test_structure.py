@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from jaxgrip.ocp.hamiltonian import Active
+from jaxgrip.ocp.hamiltonian import ActiveConstraint
 from jaxgrip.ocp.structure import (
     ACTIVE,
     CONTACT,
@@ -257,7 +257,7 @@ def test_singular_ends_are_bracketed_by_bangs():
     assert (plan.rule.tolist(), plan.at.tolist()) == ([TANGENCY], [0])
 
 
-BOUND = (Active(0, 1),)
+BOUND = (ActiveConstraint(0, 1),)
 
 
 def held_profiles(before=UPPER, after=LOWER):
@@ -296,7 +296,7 @@ def test_singular_arc_into_an_active_constraint():
 def test_smooth_control_enters_by_contact(order):
     constraint = [Segment(FREE, 0.3), Segment(ACTIVE, 0.7), Segment(FREE, 1.0)]
     plan = lay_out(
-        Profiles([[Segment(INTERIOR, 1.0)]], [constraint]), (Active(3, order),), 3, INSIDE
+        Profiles([[Segment(INTERIOR, 1.0)]], [constraint]), (ActiveConstraint(3, order),), 3, INSIDE
     ).plan
     assert plan.rule.tolist() == [CONTACT, RELEASE]
     assert plan.jumps.tolist() == [order, 0]
@@ -304,11 +304,11 @@ def test_smooth_control_enters_by_contact(order):
 
 def test_contact_point():
     profiles = Profiles([[Segment(INTERIOR, 1.0)]], [[Segment(FREE, 0.4), Segment(FREE, 1.0)]])
-    layout = lay_out(profiles, (Active(0, 2),), 2, INSIDE)
+    layout = lay_out(profiles, (ActiveConstraint(0, 2),), 2, INSIDE)
     assert layout.plan.rule.tolist() == [TOUCH]
     assert layout.plan.jumps.tolist() == [1]
     assert not layout.plan.active.any()
-    collected = collect_profiles(profiles, (Active(0, 2),), layout, np.array([0.5, 1.0]))
+    collected = collect_profiles(profiles, (ActiveConstraint(0, 2),), layout, np.array([0.5, 1.0]))
     assert ends(collected.constraints[0]) == [0.5, 1.0]
 
 
@@ -316,7 +316,7 @@ def test_contact_point():
 def test_arc_that_lost_its_length_becomes_a_contact_point(order, left):
     constraint = [Segment(FREE, 0.3), Segment(ACTIVE, 0.7), Segment(FREE, 1.0)]
     profiles = Profiles([[Segment(INTERIOR, 1.0)]], [constraint])
-    active = (Active(0, order),)
+    active = (ActiveConstraint(0, order),)
     layout = lay_out(profiles, active, 3, INSIDE)
     collected = collect_profiles(profiles, active, layout, np.array([0.55, 0.45, 1.0]))
     assert kinds(collected.constraints[0]) == left

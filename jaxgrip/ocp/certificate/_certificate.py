@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import ArrayLike, Float
 
-from jaxgrip.ocp.hamiltonian import hamiltonian, reach
+from jaxgrip.ocp.hamiltonian import constraint_sizes, hamiltonian
 from jaxgrip.ocp.indirect import (
     Arcs,
     EndGradients,
@@ -118,7 +118,7 @@ def measure(
     violation = jnp.zeros(0)
     if problem.n_constraints:
         x, u = arcs.stage[..., :n].reshape(-1, n), arcs.stage_v[..., :m].reshape(-1, m)
-        size = reach(problem, x, u, scales.y[:n], scales.v[:m])
+        size = constraint_sizes(problem, x, u, scales.y[:n], scales.v[:m])
         value = jax.vmap(problem.constraints)(x, u) / size[None]
         value = value.reshape(*arcs.stage.shape[:3], problem.n_constraints)
         holds = jnp.zeros((len(plan.active), problem.n_constraints), dtype=bool)

@@ -14,7 +14,13 @@ from jaxtyping import Array, Bool, Float, Int
 from optimistix import max_norm
 
 from jaxgrip.ocp.direct._riccati import LinearQuadratic, sweep
-from jaxgrip.ocp.hamiltonian import Expansion, boundary_reach, expand, reach, with_hessian
+from jaxgrip.ocp.hamiltonian import (
+    Expansion,
+    boundary_sizes,
+    constraint_sizes,
+    expand,
+    with_hessian,
+)
 from jaxgrip.ocp.statement import Problem
 from jaxgrip.solve import dense
 
@@ -200,9 +206,9 @@ def _scales(problem: Problem, guess: Guess) -> _Scales:
     objective = jnp.maximum(guess.final_time * jnp.maximum(cost, 1e-3), end)
     constraint = jnp.ones(problem.n_constraints)
     if problem.n_constraints:
-        constraint = reach(problem, guess.x[:-1], guess.u, state, span)
+        constraint = constraint_sizes(problem, guess.x[:-1], guess.u, state, span)
     time = guess.final_time
-    boundary = boundary_reach(problem, ends, state, time)
+    boundary = boundary_sizes(problem, ends, state, time)
     return _Scales(state, span, time, objective, constraint, boundary)
 
 

@@ -1,4 +1,4 @@
-"""Total time derivatives of constraints, and the Hamiltonian with active constraints adjoined.
+"""Time derivatives of constraints, and the Hamiltonian with active constraints adjoined.
 
 A constraint c of order p is adjoined by its p-th derivative, the first that contains a control:
 H = L + costate . f + multiplier c^(p). Order zero is a mixed constraint.
@@ -19,7 +19,7 @@ from jaxgrip.solve.fusion import jit_plainly
 MAX_ORDER = 3
 
 
-class Active(NamedTuple):
+class ActiveConstraint(NamedTuple):
     """A constraint that is active somewhere: its index among the problem's and its order."""
 
     index: int
@@ -27,19 +27,22 @@ class Active(NamedTuple):
 
 
 def total_derivative(problem: Problem, index: int, order: int) -> Callable:
-    """The function x, u -> time derivative of a given order of one constraint along the motion."""
+    """The function x, u -> time derivative of the given order of a constraint along the motion."""
     if order == 0:
         return lambda x, u: problem.constraints(x, u)[index]
     below = total_derivative(problem, index, order - 1)
     return lambda x, u: jax.jvp(lambda x: below(x, u), (x,), (problem.dynamics(x, u),))[1]
 
 
-def levels(
-    problem: Problem, active: tuple[Active, ...], x: Float[Array, " n"], u: Float[Array, " m"]
+def lower_derivatives(
+    problem: Problem,
+    active: tuple[ActiveConstraint, ...],
+    x: Float[Array, " n"],
+    u: Float[Array, " m"],
 ) -> Float[Array, "c P"]:
     """Derivatives below the order of each active constraint `(c, P)`, P the highest order.
 
-    They are functions of the state alone, zero where the order is lower than P.
+    They are functions of the state alone; zero where the order is less than P.
     """
     highest = max((order for _, order in active), default=0)
     rows = [
@@ -52,13 +55,13 @@ def levels(
 
 def hamiltonian(
     problem: Problem,
-    active: tuple[Active, ...],
+    active: tuple[ActiveConstraint, ...],
     x: Float[Array, " n"],
     u: Float[Array, " m"],
     costate: Float[Array, " n"],
     multiplier: Float[Array, " c"],
 ) -> Float[Array, ""]:
-    """L + costate . f + the active constraints' derivatives times their multipliers `(c,)`."""
+    """L + costate . f + multipliers `(c,)` times the highest derivatives of active constraints."""
     f = problem.dynamics(x, u)
     value = problem.cost_rate(x, u) + costate @ f
     for i, (index, order) in enumerate(active):
@@ -72,7 +75,7 @@ def hamiltonian(
 
 def expand_constrained(
     problem: Problem,
-    active: tuple[Active, ...],
+    active: tuple[ActiveConstraint, ...],
     x: Float[Array, " n"],
     u: Float[Array, " m"],
     costate: Float[Array, " n"],
@@ -93,7 +96,7 @@ def expand_constrained(
     z = jnp.concatenate([x, u])
     order = np.array([each.order for each in active])
     is_pure, is_mixed = np.flatnonzero(order > 0), np.flatnonzero(order == 0)
-    below = [total_derivative(problem, *each[:1], each.order - 1) for each in active if each.order]
+    below = [total_derivative(problem, index, order - 1) for index, order in active if order]
 
     def slope(x):
         return jax.jacrev(lambda x: jnp.array([d(x, u) for d in below]).reshape(len(below)))(x)
@@ -122,46 +125,47 @@ def expand_constrained(
     return ex._replace(h_z=h_z, h_zz=h_zz), value, value_z
 
 
-def reach(
+def constraint_sizes(
     problem: Problem,
     x: Float[Array, "K n"],
     u: Float[Array, "K m"],
     state: Float[Array, " n"],
     control: Float[Array, " m"],
 ) -> Float[Array, " c"]:
-    """By how much typical changes of states and controls change each constraint, at most.
+    """Largest change of each constraint by typical changes of states and controls.
 
-    **Arguments:** states `(K, n)` and controls `(K, m)` of a course, and their typical changes.
+    **Arguments:** states `(K, n)` and controls `(K, m)` of a motion, and their typical changes.
 
-    **Returns:** `(c,)`, one where nothing changes a constraint.
+    **Returns:** `(c,)`, one for a constraint that nothing changes.
     """
     by_x, by_u = jax.vmap(jax.jacfwd(problem.constraints, argnums=(0, 1)))(x, u)
     largest = jnp.max(jnp.abs(by_x) @ state + jnp.abs(by_u) @ control, axis=0)
     return jnp.where(largest > 0.0, largest, 1.0)
 
 
-def boundary_reach(
+def boundary_sizes(
     problem: Problem,
     ends: Float[ArrayLike, "2 n"],
     state: Float[ArrayLike, " n"],
     time: Float[ArrayLike, ""],
 ) -> Float[Array, " b"]:
-    """By how much typical changes of states `(n,)` and time [s] change each boundary condition.
+    """Change of each boundary condition by typical changes of states `(n,)` and final time [s].
 
-    **Arguments:** `ends`, initial and final state; the changes; the final time is one of them.
+    **Arguments:** `ends`, initial and final state; the typical changes of both; the final time,
+    which is also its typical change.
 
-    **Returns:** `(b,)`, one where nothing changes a condition.
+    **Returns:** `(b,)`, one for a condition that nothing changes.
     """
     by_start, by_time, by_end = jax.jacfwd(problem.boundary, argnums=(0, 1, 2))(
         jnp.asarray(ends[0]), jnp.asarray(time), jnp.asarray(ends[1])
     )
-    reach = (jnp.abs(by_start) + jnp.abs(by_end)) @ state + jnp.abs(by_time) * time
-    return jnp.where(reach > 0.0, reach, 1.0)
+    size = (jnp.abs(by_start) + jnp.abs(by_end)) @ state + jnp.abs(by_time) * time
+    return jnp.where(size > 0.0, size, 1.0)
 
 
 @jit_plainly
 def _influence(problem: Problem, index: int, order: int, x, u):
-    """A constraint's derivative and its gradient in the controls, at every point of a course."""
+    """A constraint's derivative and its gradient in the controls, at every point of a motion."""
     function = total_derivative(problem, index, order)
     return jax.vmap(lambda x, u: (function(x, u), jax.grad(function, argnums=1)(x, u)))(x, u)
 
@@ -169,7 +173,7 @@ def _influence(problem: Problem, index: int, order: int, x, u):
 def find_order(
     problem: Problem, index: int, x: Float[Array, "K n"], u: Float[Array, "K m"]
 ) -> tuple[int, Float[np.ndarray, "K m"]]:
-    """Find the order of one of the problem's constraints along a course.
+    """Order of one of the problem's constraints along a motion.
 
     **Arguments:** `index` of the constraint; states `(K, n)` and controls `(K, m)`.
 
@@ -179,7 +183,7 @@ def find_order(
     """
     for order in range(MAX_ORDER + 1):
         value, gradient = (np.asarray(v) for v in _influence(problem, index, order, x, u))
-        # Relative to the value, since rounding may leave a trace of a control that cancels.
+        # Relative to the value, since a control that cancels may leave rounding error.
         if np.max(np.abs(gradient * np.asarray(u))) > 1e-10 * np.max(np.abs(value)):
             return order, gradient
     raise ValueError(

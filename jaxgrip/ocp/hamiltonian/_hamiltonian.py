@@ -1,4 +1,4 @@
-"""The Hamiltonian H = L + costate . f and its derivatives, which every step of the solver uses."""
+"""The Hamiltonian H = L + costate . f, its derivatives and the switching functions H_u."""
 
 from collections.abc import Callable
 from typing import NamedTuple, Protocol, TypeGuard
@@ -11,11 +11,12 @@ from jaxgrip.ocp.statement import Problem
 
 
 class SelfExpanding(Protocol):
-    """Dynamics that bring their own second-order expansion, because they know a cheaper one.
+    """Dynamics with a second-order expansion of their own that is cheaper than the general one.
 
-    Mechanical systems do: differentiating inverse dynamics and solving with the mass matrix makes
-    a much smaller program than differentiating forward dynamics twice. The class that defines
-    `__call__` must define `expand` too; inherited beside another `__call__` it is not used.
+    For mechanical systems, differentiating inverse dynamics and solving with the mass matrix is a
+    much smaller program than differentiating forward dynamics twice. The class that defines
+    `__call__` must also define `expand`; a class that overrides only `__call__` is expanded in the
+    general way.
     """
 
     def expand(
@@ -118,14 +119,14 @@ def switching(problem: Problem, y: Float[Array, " y"], u: Float[Array, " m"]) ->
     return pullback((jnp.ones_like(cost), y[n:]))[0]
 
 
-def switching_bend(
+def switching_derivative(
     problem: Problem, j: int, order: int, y: Float[Array, " y"], u: Float[Array, " m"]
 ) -> tuple[Float[Array, ""], Float[Array, ""]]:
-    """Time derivative of order `2 order` of one switching function, and its slope in its control.
+    """Time derivative of order `2 order` of one switching function, and its gradient in u_j.
 
     It is the first that contains the control on a singular arc of that order.
 
-    **Arguments:** the control `j`; `y` = (x, costate) `(2n,)`, controls `(m,)`, held constant.
+    **Arguments:** the control `j`; `y` = (x, costate) `(2n,)`; controls `(m,)`, constant in time.
 
     **Returns:** the derivative and its slope. Source: McDanell and Powers 1971.
     """
@@ -144,10 +145,10 @@ def switching_bend(
     return value, slope[j]
 
 
-def switching_slope(
+def switching_rate(
     problem: Problem, y: Float[Array, " y"], u: Float[Array, " m"]
 ) -> Float[Array, " m"]:
-    """Time derivative `(m,)` of the switching functions H_u along the flow at constant controls.
+    """Time derivative `(m,)` of the switching functions H_u at constant controls.
 
     **Arguments:** `y` = (x, costate) `(2n,)`, controls `(m,)`.
 
@@ -162,20 +163,21 @@ def switching_slope(
     return jax.jvp(lambda y: switching(problem, y, u), (y,), (rate,))[1]
 
 
-def switching_share(
+def kelley(
     problem: Problem, j: int, y: Float[Array, " y"], u: Float[Array, " m"]
 ) -> Float[Array, ""]:
-    """By how much a control moves the second time derivative of its own switching function.
+    """Derivative in u_j of the second time derivative of its switching function.
 
-    That is the slope of [`switching_bend`][] of order one, in a much smaller program, since the
-    first time derivative does not depend on the control.
+    On a singular arc of order one it is not zero, and by Kelley's condition not positive. It is the
+    slope of [`switching_derivative`][] of order one in a much smaller program, since the first time
+    derivative does not depend on the control.
 
     **Arguments:** the control `j`; `y` = (x, costate) `(2n,)`, controls `(m,)`.
     """
-    n, pick = problem.n, jnp.zeros_like(u).at[j].set(1.0)
+    n, direction = problem.n, jnp.zeros_like(u).at[j].set(1.0)
     if _expands_itself(problem.dynamics):
         ex = expand(problem, y[:n], u, y[n:])
-        push = jnp.concatenate([ex.f_z[:, n + j], -ex.h_zz[:n, n + j]])
+        rate_u = jnp.concatenate([ex.f_z[:, n + j], -ex.h_zz[:n, n + j]])
     else:
-        push = jax.jvp(lambda u: hamiltonian_flow(problem, y, u), (u,), (pick,))[1]
-    return jax.jvp(lambda y: switching_slope(problem, y, u)[j], (y,), (push,))[1]
+        rate_u = jax.jvp(lambda u: hamiltonian_flow(problem, y, u), (u,), (direction,))[1]
+    return jax.jvp(lambda y: switching_rate(problem, y, u)[j], (y,), (rate_u,))[1]

@@ -8,7 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from jaxgrip.ocp.hamiltonian import expand_constrained, hamiltonian, levels, switching_slope
+from jaxgrip.ocp.hamiltonian import (
+    expand_constrained,
+    hamiltonian,
+    lower_derivatives,
+    switching_rate,
+)
 from jaxgrip.ocp.indirect._arcs import (
     Arcs,
     bounds_of,
@@ -147,7 +152,7 @@ class _Point(eqx.Module):
         )(x, u, costate, multiplier)
         slope = jnp.zeros_like(u)
         if self.features.singular:
-            slope = switching_slope(problem, y[: 2 * problem.n], u)
+            slope = switching_rate(problem, y[: 2 * problem.n], u)
         rate = jnp.concatenate([f, -h_x, self.control_rate(), -h_u[self.limited]])
         law = self.law(u, multiplier, held, h_u, slope, highest)
         value += rate_costate @ self.control_rate()
@@ -168,7 +173,7 @@ class _Point(eqx.Module):
         if self.features.singular:
 
             def slope_of(w):
-                value = switching_slope(problem, w[: 2 * n], w[2 * n :])
+                value = switching_rate(problem, w[: 2 * n], w[2 * n :])
                 return value, value
 
             by, slope = jax.jacfwd(slope_of, has_aux=True)(jnp.concatenate([y[: 2 * n], u]))
@@ -279,7 +284,7 @@ def evaluate_ends(problem: Problem, arcs: Arcs, features: Features) -> Ends:
 
     def at(x, u):
         def level(x):
-            return levels(problem, features.active, x, u)
+            return lower_derivatives(problem, features.active, x, u)
 
         return Ends(level(x), jax.jacrev(level)(x), jax.jacfwd(jax.jacrev(level))(x))
 

@@ -10,6 +10,5 @@ from jaxgrip.ocp.pipeline._results import RESULTS as RESULTS
 from jaxgrip.ocp.pipeline._results import SolveError as SolveError
 from jaxgrip.ocp.pipeline._solution import Solution as Solution
 from jaxgrip.ocp.pipeline._solution import Structure as Structure
-from jaxgrip.ocp.pipeline._solve import search as search
 from jaxgrip.ocp.pipeline._solve import solve as solve
 from jaxgrip.ocp.pipeline._solver import Solver as Solver

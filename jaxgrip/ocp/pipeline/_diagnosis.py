@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
 from jaxgrip.ocp.direct import Transcribed
-from jaxgrip.ocp.hamiltonian import MAX_ORDER, boundary_reach, find_order
+from jaxgrip.ocp.hamiltonian import MAX_ORDER, boundary_sizes, find_order
 from jaxgrip.ocp.statement import Problem
 from jaxgrip.solve.fusion import jit_plainly
 
@@ -89,7 +89,7 @@ def describe_miss(problem: Problem, found: Transcribed) -> str:
     ]
     ends = jnp.asarray(found.x[0]), jnp.asarray(found.final_time), jnp.asarray(found.x[-1])
     errors = np.abs(np.asarray(problem.boundary(*ends)))
-    reach = boundary_reach(problem, found.x[[0, -1]], scale, found.final_time)
+    reach = boundary_sizes(problem, found.x[[0, -1]], scale, found.final_time)
     worst += [
         (error / size, f"boundary condition {i} is missed by {error:.2g}")
         for i, (error, size) in enumerate(zip(errors, np.asarray(reach), strict=True))

@@ -10,7 +10,7 @@ import numpy as np
 
 from jaxgrip.ocp.certificate import Certificate, certify
 from jaxgrip.ocp.direct import Transcribed
-from jaxgrip.ocp.hamiltonian import Active
+from jaxgrip.ocp.hamiltonian import ActiveConstraint
 from jaxgrip.ocp.indirect import (
     Arcs,
     Extremal,
@@ -146,7 +146,7 @@ def _mend(
     solver: Solver,
     scales: Scales,
     reading: Reading,
-) -> tuple[Profiles, tuple[Active, ...]]:
+) -> tuple[Profiles, tuple[ActiveConstraint, ...]]:
     """Structure with every breach of the minimum principle written in, and its constraints."""
     n, m = problem.n, problem.m
     arcs = shot.arcs

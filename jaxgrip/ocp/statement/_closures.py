@@ -1,4 +1,4 @@
-"""Functions that close over arrays, as pytrees: JAX can differentiate and need not recompile."""
+"""Functions that close over arrays, as pytrees: JAX can differentiate without recompiling."""
 
 from types import BuiltinFunctionType, CellType, CodeType, FunctionType, ModuleType
 from typing import Any
@@ -12,17 +12,17 @@ _PURE = ("jax", "jaxlib", "numpy")
 
 
 class _Unknown(Exception):
-    """A function reads something that may change behind its back."""
+    """A function reads something that may change unnoticed."""
 
 
 def _names(code: CodeType) -> set[str]:
-    """Names that a function and those defined in it may look up among the globals."""
+    """Names of globals that a function, or one defined in it, may look up."""
     nested = (_names(each) for each in code.co_consts if isinstance(each, CodeType))
     return set(code.co_names).union(*nested)
 
 
 def _print_of(value, seen: tuple) -> tuple:
-    """What a value is, comparable; raises `_Unknown` where it cannot be told for good."""
+    """A comparable description of a value; raises `_Unknown` if the value may change."""
     if isinstance(value, _PLAIN) or type(value).__module__.split(".")[0] in _PURE:
         if isinstance(value, jax.Array) or hasattr(value, "__array_interface__"):
             raise _Unknown
@@ -39,7 +39,7 @@ def _print_of(value, seen: tuple) -> tuple:
 
 
 def _looked_up(function: FunctionType, seen: tuple) -> list[tuple]:
-    """What a function finds among the globals."""
+    """Names and descriptions of the globals that a function uses."""
     if function in seen:
         return []
     seen = (*seen, function)
@@ -48,10 +48,10 @@ def _looked_up(function: FunctionType, seen: tuple) -> list[tuple]:
 
 
 class _Body:
-    """A function and the constants that belong to it.
+    """A function and its constants.
 
-    Equal to another run of the same `def` or `lambda` only where everything that both read besides
-    their variables is equal and cannot change; else to itself alone.
+    Two runs of the same `def` or `lambda` are equal if everything that they read, apart from their
+    variables, is equal and cannot change; otherwise each equals only itself.
     """
 
     def __init__(self, function: FunctionType, constants: dict):
@@ -74,17 +74,17 @@ class _Body:
 
 
 class Captured(eqx.Module):
-    """A function with those of its variables that hold JAX arrays as leaves.
+    """A function whose variables with JAX arrays are leaves.
 
-    Variables are what it closes over and its defaults, by the keys ("free" | "default" |
-    "keyword", name or position).
+    Variables are closed-over values and defaults, with keys ("free" | "default" | "keyword", name
+    or position).
     """
 
     variables: dict
     body: _Body = eqx.field(static=True)
 
     def rebuild(self) -> FunctionType:
-        """A plain function again."""
+        """The plain function with these variables."""
         function, values = self.body.function, self.body.constants | self.variables
         values = {k: v.rebuild() if isinstance(v, Captured) else v for k, v in values.items()}
         code = function.__code__
@@ -105,7 +105,7 @@ class Captured(eqx.Module):
 
 
 def _settle(leaf):
-    # In a derivative a number without a fixed type is a mere Python number, and no longer a leaf.
+    # In a derivative a weakly typed number is a Python number, and no longer a leaf.
     return jnp.asarray(leaf, leaf.dtype) if eqx.is_inexact_array(leaf) else leaf
 
 
@@ -113,7 +113,7 @@ def _capture(value: Any, within: tuple, known: dict) -> Any:
     if not isinstance(value, FunctionType):
         return value
     if value in within:
-        # Its variables would have to hold itself.
+        # A function cannot be a variable of itself.
         raise _Unknown
     if value not in known:
         within = (*within, value)
@@ -133,13 +133,13 @@ def _capture(value: Any, within: tuple, known: dict) -> Any:
 
 
 def capture(value: Any) -> Any:
-    """Turn a function into one that shows what it closes over; return all else unchanged.
+    """A function as a pytree of the arrays that it closes over; any other value unchanged.
 
     Without it a number under `jax.grad` or `jax.jit` could not reach the function in another trace,
-    and a function that is defined anew with another number would be compiled anew.
+    and a function defined again with another number would be compiled again.
     """
     try:
         return _capture(value, (), {})
     except (_Unknown, ValueError):
-        # It calls itself, or a variable is not assigned yet.
+        # The function calls itself, or a variable is not assigned yet.
         return value

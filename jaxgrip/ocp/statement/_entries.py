@@ -1,4 +1,4 @@
-"""How a problem is stated: free numbers, boundary states, bounds, functions of extended states."""
+"""Entries of a problem statement: free numbers, boundary states, bounds, extended functions."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -9,12 +9,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
+from jaxgrip.checks import concrete
+
 
 class Free(eqx.Module):
     """Numbers that the solver chooses: a final time, design variables, a part of a boundary state.
 
-    **Arguments:** `guess`, a starting value; `lower` and `upper`, bounds, None for the usual ones:
-    a final time lies between 0 and infinity, everything else anywhere.
+    **Arguments:** `guess`, a starting value; `lower` and `upper`, bounds, None for the default: a
+    final time lies between 0 and infinity, everything else is unbounded.
     """
 
     guess: Float[Array, "..."]
@@ -32,18 +34,16 @@ class Free(eqx.Module):
         self.upper = None if upper is None else jnp.asarray(upper, dtype=float)
 
     def within(self, lower: float, upper: float) -> "Free":
-        """The same in double precision with bounds of the guess's shape, these where none is."""
+        """The same numbers in double precision; missing bounds become `lower` and `upper`."""
         guess = jnp.asarray(self.guess, dtype=float)
-        sides = (
-            (lower if self.lower is None else self.lower),
-            (upper if self.upper is None else self.upper),
-        )
+        given = (self.lower, lower), (self.upper, upper)
+        sides = (default if bound is None else bound for bound, default in given)
         return Free(guess, *(jnp.broadcast_to(jnp.asarray(v, float), guess.shape) for v in sides))
 
 
-class Boundary(NamedTuple):
-    """A boundary state `(n,)`, which of its entries it fixes, which are guesses; their bounds, and
-    whether any was given.
+class BoundaryState(NamedTuple):
+    """A boundary state: `values` `(n,)`, the indices of its fixed and of its guessed entries,
+    bounds of the guessed ones, and whether any bound was given.
     """
 
     values: Float[Array, " n"]
@@ -54,18 +54,17 @@ class Boundary(NamedTuple):
     is_bounded: bool
 
 
-def read_boundary(values: Sequence | ArrayLike, name: str) -> Boundary:
+def read_boundary(values: Sequence | ArrayLike, name: str) -> BoundaryState:
     """Read a boundary state, in which None or [`Free`][] leaves an entry free."""
     free: dict[int, Free] = {}
     is_bounded = False
     if isinstance(values, Sequence):
-        guesses = [value for value in values if isinstance(value, Free)]
-        is_bounded = any(v.lower is not None or v.upper is not None for v in guesses)
-        unknown = {i for i, value in enumerate(values) if value is None}
-        free = {i: v.within(-np.inf, np.inf) for i, v in enumerate(values) if isinstance(v, Free)}
-        fixed = tuple(i for i in range(len(values)) if i not in unknown and i not in free)
+        guesses = {i: value for i, value in enumerate(values) if isinstance(value, Free)}
+        is_bounded = any(v.lower is not None or v.upper is not None for v in guesses.values())
+        free = {i: v.within(-np.inf, np.inf) for i, v in guesses.items()}
+        fixed = tuple(i for i, v in enumerate(values) if v is not None and i not in free)
         values = [
-            0.0 if i in unknown else free[i].guess if i in free else value
+            free[i].guess if i in free else 0.0 if value is None else value
             for i, value in enumerate(values)
         ]
     else:
@@ -76,13 +75,13 @@ def read_boundary(values: Sequence | ArrayLike, name: str) -> Boundary:
     lower, upper = jnp.full(values.shape, -jnp.inf), jnp.full(values.shape, jnp.inf)
     for i, each in free.items():
         lower, upper = lower.at[i].set(each.lower), upper.at[i].set(each.upper)
-    return Boundary(values, fixed, tuple(free), lower, upper, is_bounded)
+    return BoundaryState(values, fixed, tuple(free), lower, upper, is_bounded)
 
 
 def read_bounds(
     bounds: tuple | None, length: int, name: str
 ) -> tuple[Float[Array, " length"], Float[Array, " length"], tuple[int, ...], tuple[int, ...]]:
-    """Lower and upper bounds, and the indices that each of them binds.
+    """Lower and upper bounds, and the indices with a lower and with an upper bound.
 
     None means no bound, and so does an infinite entry unless it is traced.
     """
@@ -101,14 +100,14 @@ def read_bounds(
                 f"{np.shape(bounds[0])} and {np.shape(bounds[1])}."
             )
         sides.append(values)
-        if is_concrete(values):
+        if concrete(values):
             exists &= np.asarray(values) != none
         bound.append(tuple(np.flatnonzero(exists).tolist()))
     return *sides, *bound
 
 
 def read_design(variables: Free | None) -> Free:
-    """Design variables with bounds, none where there are none."""
+    """Design variables with bounds; an empty vector when None."""
     if variables is None:
         return Free(jnp.zeros(0), jnp.zeros(0), jnp.zeros(0))
     if not isinstance(variables, Free) or jnp.ndim(variables.guess) != 1:
@@ -118,7 +117,7 @@ def read_design(variables: Free | None) -> Free:
 
 def is_concrete(tree) -> bool:
     """Whether no array of a pytree is traced."""
-    return not any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(tree))
+    return all(map(concrete, jax.tree.leaves(tree)))
 
 
 class Stated(eqx.Module):
@@ -137,7 +136,7 @@ class Stated(eqx.Module):
 
 
 class Extended(Stated):
-    """Dynamics of the extended state: design variables rest, time runs."""
+    """Dynamics of the extended state: design variables are constant, time has the rate one."""
 
     def __call__(self, z: Float[Array, " n"], u: Float[Array, " m"]) -> Float[Array, " n"]:
         """Rates of the extended state."""

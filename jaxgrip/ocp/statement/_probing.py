@@ -1,4 +1,4 @@
-"""A look at the functions of a problem before anything runs: what they take, read and return."""
+"""Checks of a problem's functions before anything runs: arguments, entries used, result."""
 
 import inspect
 from collections.abc import Callable, Iterator
@@ -19,7 +19,7 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, jaxpr_as_fun
 
 from jaxgrip.checks import brief, takes
 
-# The last is what the others derive from.
+# The last one is the base class of the others.
 _REMEDIES = {
     TracerBoolConversionError: "branches on a number that JAX traces (if, while, and, or, not, "
     "min, max): use jax.numpy.where, jax.numpy.minimum or jax.lax.cond",
@@ -31,23 +31,23 @@ _REMEDIES = {
     ConcretizationTypeError: "makes a Python number of one that JAX traces (float, int, math.sin): "
     "use jax.numpy",
 }
-# What runs its inner program once and on the same arguments.
+# These run their inner program once and on the same arguments.
 _CALLS = ("jit", "pjit", "closed_call", "checkpoint", "custom_jvp_call", "custom_vjp_call")
 
 
 def probe(
     name: str, function: Callable, arguments: dict[str, Any], shape: tuple[int | None, ...]
 ) -> tuple[int, ...]:
-    """Trace a function of a statement once, and see to what it takes, uses and returns.
+    """Trace a function of a statement once, and check its arguments and its result.
 
     **Arguments:** `name` of the function in the statement; `arguments`, arrays or lists of them, by
-    what they are in words; `shape` of what it must return, None for any length.
+    their names in words; `shape` of the result, with None for any length.
 
-    **Returns:** the shape.
+    **Returns:** the shape of the result.
 
     **Raises:** `ValueError` with one sentence where the function takes other arguments, cannot be
-    traced, returns something else, or uses an entry beyond those of an array, in whose place JAX
-    silently takes another.
+    traced, returns something else, or uses an entry beyond the end of an array, for which JAX
+    silently takes another entry.
     """
     if not callable(function):
         raise ValueError(
@@ -76,7 +76,7 @@ def probe(
             reason = f"raises {type(error).__name__} for {sizes}: {text}"
         raise ValueError(f"{name} {reason}.") from error
     given = [word for word, value in arguments.items() for _ in jax.tree.leaves(value)]
-    # The numbers of the function itself come first.
+    # The function's own numbers come first.
     own = program.jaxpr.invars[len(program.jaxpr.invars) - len(given) :]
     words = dict(zip(own, given, strict=True))
     for what, index, size in _misses(program.jaxpr, program.consts, words, {}):
@@ -111,10 +111,10 @@ def _in_words(out) -> str:
 def _misses(
     program: Jaxpr, constants: list, words: dict, known: dict
 ) -> Iterator[tuple[str | None, int, int]]:
-    """Entries beyond those of an array: what the array is, the entry, the array's length.
+    """Uses of entries beyond the end of an array: name of the array, entry, length of the array.
 
-    **Arguments:** a `program` and its `constants`; `words` for some of its variables; `known`
-    integers that others stand for.
+    **Arguments:** a `program` and its `constants`; `words`, names of some of its variables;
+    `known`, integer values of others.
     """
     known = known | dict(zip(program.constvars, constants, strict=True))
 
@@ -134,7 +134,7 @@ def _misses(
         given = step.invars if step.primitive.name in _CALLS else []
         if step.primitive.name == "cond":
             given = step.invars[1:]
-            # One branch alone runs where a constant chooses it.
+            # A constant index runs one branch alone.
             inner = inner if values[0] is None else [inner[int(values[0])]]
         for each in inner:
             body, constants = (
@@ -163,22 +163,22 @@ def _misses(
 
 
 def _is_integer(variable) -> bool:
-    """Whether a variable holds whole numbers or truth values; random keys and tokens do not."""
+    """Whether a variable holds integers or booleans; random keys and tokens do not."""
     dtype = getattr(variable.aval, "dtype", None)
     return dtype is not None and any(jnp.issubdtype(dtype, k) for k in (jnp.integer, jnp.bool_))
 
 
 def _key(variable):
-    """The variable where it can be looked up: a literal cannot."""
+    """The variable as a key of a dictionary; None for a literal, which is not hashable."""
     return None if isinstance(variable, Literal) else variable
 
 
 def _beyond(step: JaxprEqn, values: list) -> Iterator[tuple[int, int]]:
-    """Entries beyond those of the array from which a step takes or in which it sets some.
+    """Entries beyond the end of the array that a step reads or writes, and its length.
 
-    Only where the statement asks for no other mode. To set with `mode="drop"`, and to take with
-    `mode="fill"`, looks as `.at[].set` and `jnp.take` without a mode: there some entries that are
-    left out may be meant, but that all are, never.
+    Modes that allow such entries are left alone. `mode="drop"` and `mode="fill"` cannot be told
+    from `.at[].set` and `jnp.take` without a mode: there it is an error if all entries are beyond
+    the end, not if some are.
     """
     name, given = step.primitive.name, step.params
     shape = getattr(step.invars[0].aval, "shape", ()) if step.invars else ()
@@ -206,7 +206,7 @@ def _beyond(step: JaxprEqn, values: list) -> Iterator[tuple[int, int]]:
         if np.all(bad) if may_drop else np.any(bad):
             at = np.flatnonzero(bad)[0]
             low, high = int(start.flat[at]), int(np.asarray(last).flat[at])
-            # Negative ones were counted from the end.
+            # Negative indices were counted from the end.
             yield (low - size if low < 0 else high), size
 
 

@@ -2,15 +2,17 @@
 
 import math
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float
 
 from jaxgrip.ocp.statement._closures import capture
 from jaxgrip.ocp.statement._entries import (
-    Boundary,
+    BoundaryState,
     Extended,
     Free,
     Stated,
@@ -26,34 +28,34 @@ from jaxgrip.precision import require_x64
 class Problem(eqx.Module):
     r"""Minimise $\Psi(t_F, x(t_F)) + \int_0^{t_F} L(x, u)\,dt$ subject to $x' = f(x, u)$.
 
-    States, controls and the rates of controls may be bounded, $g(x, u) \le 0$ and conditions
-    $b(x(0), t_F, x(t_F)) = 0$ asked for.
+    States, controls and the rates of controls may be bounded; path constraints $g(x, u) \le 0$ and
+    boundary conditions $b(x(0), t_F, x(t_F)) = 0$ may be added.
 
-    Everything that is an array, also inside `dynamics` when that is a pytree, may be traced: a
-    solution can be differentiated with respect to it, and other numbers do not recompile.
+    Every array, also inside `dynamics` if that is a pytree, may be traced: a solution can be
+    differentiated with respect to it, and other numbers do not recompile.
 
     **Arguments:**
 
     - `dynamics`: $f(x, u)$, states `(n,)` and controls `(m,)` to rates `(n,)`. Numbers that change
       are JAX arrays in a pytree (`equinox.Module`, `jax.tree_util.Partial`) or in variables that
       the function closes over.
-    - `running_cost`: $L(x, u)$, a scalar; left out it is 0, or without a terminal cost 1, that is
-      minimum time, which needs a free final time.
+    - `running_cost`: $L(x, u)$, a scalar; the default is 0 with a terminal cost and 1 without one,
+      which is minimum time and needs a free final time.
     - `terminal_cost`: $\Psi(t_F, x(t_F))$, a scalar.
-    - `initial_state`, `final_state`: `(n,)`; an entry None leaves that component free, an entry
-      [`Free`][] too, with a guess, at the start also with bounds.
-    - `boundary_conditions`: $b(x(0), t_F, x(t_F))$, `(k,)`, made zero: ends on a surface, periodic
-      motions.
+    - `initial_state`, `final_state`: `(n,)`; an entry None leaves that component free; so does an
+      entry [`Free`][], which adds a guess and, in the initial state, bounds.
+    - `boundary_conditions`: $b(x(0), t_F, x(t_F))$, `(k,)`, zero on the solution: ends on a
+      surface, periodic motions.
     - `final_time`: a number [s] or [`Free`][].
     - `control_bounds`: `(lower, upper)`, each `(m,)`; infinite entries mean no bound.
     - `rate_bounds`: `(lower, upper)`, each `(m,)`, of the controls' rates of change [1/s]; None or
       an infinite number means no bound.
     - `state_bounds`: `(lower, upper)`, each `(n,)`; None or an infinite number means no bound.
-    - `path_constraints`: $g(x, u)$, `(k,)`, kept at or below zero.
-    - `design_variables`: [`Free`][], vectors `(d,)`: constants that the solver chooses too. Every
-      function takes them as a further argument, after those above.
-    - `is_time_dependent`: whether dynamics, running cost and path constraints take the time [s] as
-      their last argument.
+    - `path_constraints`: $g(x, u)$, `(k,)`, at or below zero on the solution.
+    - `design_variables`: [`Free`][] with vectors `(d,)`: constants that the solver chooses. Every
+      function takes them after the arguments above.
+    - `is_time_dependent`: whether dynamics, running cost and path constraints take the time [s]
+      as a further argument, after the design variables.
 
     The solver appends design variables and time to the states; `n` counts them.
 
@@ -124,7 +126,7 @@ class Problem(eqx.Module):
         self.final_time = (
             final_time.within(0.0, np.inf) if is_free else jnp.asarray(final_time, dtype=float)
         )
-        shape = jnp.shape(self.final_time.guess if is_free else self.final_time)
+        shape = jnp.shape(self.time_guess)
         if shape != ():
             raise ValueError(f"final_time must be a single number, not of shape {shape}.")
         self.lower, self.upper = (jnp.asarray(bound, dtype=float) for bound in control_bounds)
@@ -133,7 +135,7 @@ class Problem(eqx.Module):
                 "control_bounds must be two vectors of one length, not shapes "
                 f"{self.lower.shape} and {self.upper.shape}."
             )
-        if self.lower.shape[0] == 0:
+        if self.m == 0:
             raise ValueError("control_bounds are empty: a problem needs at least one control.")
         if running_cost is None and terminal_cost is None and not is_free:
             raise ValueError(
@@ -141,7 +143,7 @@ class Problem(eqx.Module):
                 "running_cost or a terminal_cost."
             )
         self.rate_lower, self.rate_upper, slow_down, slow_up = read_bounds(
-            rate_bounds, self.lower.shape[0], "rate_bounds"
+            rate_bounds, self.m, "rate_bounds"
         )
         self.limited = tuple(sorted({*slow_down, *slow_up}))
         state_lower, state_upper, self.bounded_below, self.bounded_above = read_bounds(
@@ -152,11 +154,11 @@ class Problem(eqx.Module):
         self.initial_state, self.final_state = self._boundary_states(start, end, design.guess)
         clock = (n + self.n_design,) if is_time_dependent else ()
         self.fixed_initial, self.fixed_final = start.fixed + clock, end.fixed
+        unbounded = jnp.full(self.n_design, jnp.inf)
         self.start_lower = self._extend(start.lower, design.lower, -jnp.inf)
         self.start_upper = self._extend(start.upper, design.upper, jnp.inf)
-        nowhere = jnp.full(self.n_design, jnp.inf)
-        self.state_lower = self._extend(state_lower, -nowhere, -jnp.inf)
-        self.state_upper = self._extend(state_upper, nowhere, jnp.inf)
+        self.state_lower = self._extend(state_lower, -unbounded, -jnp.inf)
+        self.state_upper = self._extend(state_upper, unbounded, jnp.inf)
         functions = dynamics, running_cost, terminal_cost, boundary_conditions, path_constraints
         self._set_functions(n, *functions)
         self.check()
@@ -165,19 +167,16 @@ class Problem(eqx.Module):
         """Values of states and design variables as values of the extended state."""
         return jnp.concatenate([values, design, jnp.full(int(self.is_time_dependent), clock)])
 
-    def _boundary_states(self, start: Boundary, end: Boundary, design: Array):
-        """Extended boundary states, free entries as well guessed as the other end allows."""
+    def _boundary_states(self, start: BoundaryState, end: BoundaryState, design: Array):
+        """Extended boundary states; an entry free at one end is guessed from the other end."""
         n = start.values.shape[0]
-
-        def known(boundary):
-            return np.isin(np.arange(n), boundary.fixed + boundary.guessed)
-
-        initial = jnp.where(known(start) | ~known(end), start.values, end.values)
-        final = jnp.where(known(end), end.values, initial)
+        is_known = [np.isin(np.arange(n), each.fixed + each.guessed) for each in (start, end)]
+        initial = jnp.where(is_known[0] | ~is_known[1], start.values, end.values)
+        final = jnp.where(is_known[1], end.values, initial)
         return self._extend(initial, design, 0.0), self._extend(final, design, self.time_guess)
 
     def _set_functions(self, n: int, dynamics, running_cost, terminal_cost, conditions, path):
-        """Look into the functions, and make them functions of the extended state."""
+        """Check the functions, and make them functions of the extended state."""
         x, u, time = self.initial_state[:n], self.lower, jnp.zeros(())
         design = {"design variables": self.initial_state[n : n + self.n_design]}
         design = design if self.n_design else {}
@@ -204,75 +203,66 @@ class Problem(eqx.Module):
             self.path_constraints = path and Stated(path, *kind)
 
     def check(self):
-        """Raise `ValueError` where numbers contradict each other; traced ones are passed over."""
-        time = self.final_time
-        times = (time.guess, time.lower, time.upper) if isinstance(time, Free) else (time,)
-        bounds = (self.lower, self.upper, self.rate_lower, self.rate_upper)
-        bounds += (self.state_lower, self.state_upper, self.start_lower, self.start_upper)
-        if not is_concrete((self.initial_state, self.final_state, *bounds, *times)):
+        """Raise `ValueError` where numbers contradict each other; traced ones are not checked."""
+        if not is_concrete((self._numbers(), self.final_time)):
             return
-        for name in ("initial_state", "final_state"):
-            bad = np.flatnonzero(~np.isfinite(getattr(self, name)))
-            if bad.size:
-                raise ValueError(f"{name}[{bad[0]}] is {getattr(self, name)[bad[0]]}, not finite.")
+        at = SimpleNamespace(**{name: np.asarray(v) for name, v in self._numbers().items()})
+        ends = (
+            ("initial_state", at.initial_state, self.is_fixed_initial),
+            ("final_state", at.final_state, self.is_fixed_final),
+        )
+        for name, state, _ in ends:
+            for i in np.flatnonzero(~np.isfinite(state)):
+                raise ValueError(f"{name}[{i}] is {state[i]}, not finite.")
         for what, lower, upper in (
-            ("control", self.lower, self.upper),
-            ("state", self.state_lower, self.state_upper),
+            ("control", at.lower, at.upper),
+            ("state", at.state_lower, at.state_upper),
         ):
-            bad = np.flatnonzero(~(np.asarray(lower) < np.asarray(upper)))
-            if bad.size:
-                j = bad[0]
+            for j in np.flatnonzero(~(lower < upper)):
                 raise ValueError(
                     f"{what}_bounds of {what} {j}: lower bound {lower[j]} must be below upper "
                     f"bound {upper[j]}."
                 )
-        self._check_boundary_states()
-        self._check_start_bounds()
-        bad = np.flatnonzero(~(np.asarray(self.rate_lower) < 0.0) | ~(self.rate_upper > 0.0))
-        if bad.size:
-            j = bad[0]
+        lower, upper = at.state_lower, at.state_upper
+        for name, state, is_fixed in ends:
+            for i in np.flatnonzero(is_fixed & ((state < lower) | (state > upper))):
+                raise ValueError(
+                    f"{name}[{i}] is {state[i]}, outside its state_bounds {lower[i]} and "
+                    f"{upper[i]}."
+                )
+        lower, guess, upper = at.start_lower, at.initial_state, at.start_upper
+        for i in np.flatnonzero(~self.is_fixed_initial & ~((lower < guess) & (guess < upper))):
+            k = i - self.n_states
+            name = f"initial_state[{i}]" if k < 0 else f"design_variables[{k}]"
             raise ValueError(
-                f"rate_bounds of control {j}: lower bound {self.rate_lower[j]} must be negative "
-                f"and upper bound {self.rate_upper[j]} positive."
+                f"{name}: the guess {guess[i]} must lie between the bounds {lower[i]} and "
+                f"{upper[i]}."
             )
-        if isinstance(time, Free):
-            if not 0.0 <= time.lower < time.upper:
-                raise ValueError(
-                    f"final_time: bounds {time.lower} and {time.upper} must satisfy "
-                    "0 <= lower < upper."
-                )
-            if not time.lower < time.guess < time.upper:
-                raise ValueError(
-                    f"final_time: the guess {time.guess} must lie between the bounds "
-                    f"{time.lower} and {time.upper}."
-                )
-        elif not 0.0 < time < np.inf:
-            raise ValueError(f"final_time must be a positive number, not {time}.")
+        lower, upper = at.rate_lower, at.rate_upper
+        for j in np.flatnonzero(~((lower < 0.0) & (upper > 0.0))):
+            raise ValueError(
+                f"rate_bounds of control {j}: lower bound {lower[j]} must be negative and upper "
+                f"bound {upper[j]} positive."
+            )
+        time = np.asarray(self.time_guess)
+        if not self.is_time_free:
+            if not 0.0 < time < np.inf:
+                raise ValueError(f"final_time must be a positive number, not {time}.")
+            return
+        earliest, latest = map(np.asarray, self.time_bounds)
+        if not 0.0 <= earliest < latest:
+            raise ValueError(
+                f"final_time: bounds {earliest} and {latest} must satisfy 0 <= lower < upper."
+            )
+        if not earliest < time < latest:
+            raise ValueError(
+                f"final_time: the guess {time} must lie between the bounds {earliest} and {latest}."
+            )
 
-    def _check_boundary_states(self):
-        for name, indices in (
-            ("initial_state", self.fixed_initial),
-            ("final_state", self.fixed_final),
-        ):
-            state = np.asarray(getattr(self, name))
-            outside = (state < self.state_lower) | (state > self.state_upper)
-            bad = [i for i in indices if outside[i]]
-            if bad:
-                i = bad[0]
-                raise ValueError(
-                    f"{name}[{i}] is {state[i]}, outside its state_bounds {self.state_lower[i]} "
-                    f"and {self.state_upper[i]}."
-                )
-
-    def _check_start_bounds(self):
-        first, free = self.n_states, np.setdiff1d(np.arange(self.n), self.fixed_initial)
-        for i in free:
-            name = f"initial_state[{i}]" if i < first else f"design_variables[{i - first}]"
-            lower, guess, upper = self.start_lower[i], self.initial_state[i], self.start_upper[i]
-            if not lower < guess < upper:
-                raise ValueError(
-                    f"{name}: the guess {guess} must lie between the bounds {lower} and {upper}."
-                )
+    def _numbers(self) -> dict:
+        """Fields that are arrays, by name."""
+        kinds = jax.Array | np.ndarray
+        return {name: value for name, value in vars(self).items() if isinstance(value, kinds)}
 
     @property
     def n(self) -> int:
@@ -281,7 +271,7 @@ class Problem(eqx.Module):
 
     @property
     def n_states(self) -> int:
-        """Number of states of the problem's own."""
+        """Number of states without design variables and time."""
         return self.n - self.n_design - self.is_time_dependent
 
     @property
@@ -328,10 +318,10 @@ class Problem(eqx.Module):
         return len(self.bounded_above) + len(self.bounded_below) + self.n_path
 
     def constraints(self, x: Float[Array, " n"], u: Float[Array, " m"]) -> Float[Array, " c"]:
-        """What stays at or below zero at a state `(n,)` and a control `(m,)`, `(n_constraints,)`.
+        """Constraint values `(n_constraints,)` at a state `(n,)` and a control `(m,)`.
 
-        States minus their upper bounds, lower bounds minus states, then the path constraints; minus
-        one where the bound is infinite, so that nothing ever holds it.
+        They must not exceed zero: states minus their upper bounds, lower bounds minus states, path
+        constraints. An infinite bound gives minus one, so that it is never active.
         """
         above = jnp.array(self.bounded_above, dtype=int)
         below = jnp.array(self.bounded_below, dtype=int)
@@ -365,7 +355,7 @@ class Problem(eqx.Module):
     def boundary(
         self, start: Float[Array, " n"], time: Float[Array, ""], end: Float[Array, " n"]
     ) -> Float[Array, " b"]:
-        """What the boundary conditions make zero `(n_boundary,)`, beside the fixed components."""
+        """Errors of the boundary conditions `(n_boundary,)`."""
         if self.boundary_conditions is None:
             return jnp.zeros(0)
         return self.boundary_conditions(start[: self.n_states], time, *self._own(end))
@@ -379,7 +369,7 @@ class Problem(eqx.Module):
     ) -> Float[Array, ""]:
         r"""Terminal cost plus the boundary conditions times their multipliers `(n_boundary,)`.
 
-        Its gradients are what the costates and the Hamiltonian must balance at free ends.
+        At a free end the costates and the Hamiltonian balance its gradients.
         """
         return self.end_cost(time, end) + multiplier @ self.boundary(start, time, end)
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import equinox as eqx
 from jaxtyping import Array, Bool, Float, Int
 
-from jaxgrip.ocp.hamiltonian import Active
+from jaxgrip.ocp.hamiltonian import ActiveConstraint
 
 LOWER, INTERIOR, UPPER, SINGULAR, FALLING, RISING = -1, 0, 1, 2, 3, 4
 # What fixes the end of an arc.
@@ -21,7 +21,7 @@ class Features(eqx.Module):
     """
 
     singular: bool = eqx.field(static=True, default=False)
-    active: tuple[Active, ...] = eqx.field(static=True, default=())
+    active: tuple[ActiveConstraint, ...] = eqx.field(static=True, default=())
     limited: tuple[int, ...] = eqx.field(static=True, default=())
 
     @property

@@ -11,11 +11,11 @@ from jaxtyping import Array, Bool
 
 from jaxgrip.ocp.direct import Transcribed
 from jaxgrip.ocp.hamiltonian import (
-    Active,
-    boundary_reach,
+    ActiveConstraint,
+    boundary_sizes,
     find_order,
-    switching_bend,
-    switching_share,
+    kelley,
+    switching_derivative,
     total_derivative,
 )
 from jaxgrip.ocp.statement import Problem
@@ -91,7 +91,7 @@ class Track(NamedTuple):
     """
 
     profiles: Profiles
-    active: tuple[Active, ...]
+    active: tuple[ActiveConstraint, ...]
     ends: EndKinds
     course: Course
     reading: Reading
@@ -139,7 +139,7 @@ def _full_scales(problem: Problem, found: Transcribed) -> Scales:
         np.maximum(_size(found.switching_function, span), least),
         hamiltonian,
         constraint,
-        np.asarray(boundary_reach(problem, found.x[[0, -1]], state, found.final_time)),
+        np.asarray(boundary_sizes(problem, found.x[[0, -1]], state, found.final_time)),
     )
 
 
@@ -207,7 +207,7 @@ def _read_ends(problem: Problem, found: Transcribed, scales: Scales) -> EndKinds
     return EndKinds(kinds[0], kinds[1:])
 
 
-def classify(problem: Problem, index: int, x, u, reading: Reading) -> Active:
+def classify(problem: Problem, index: int, x, u, reading: Reading) -> ActiveConstraint:
     """Order of a constraint that becomes active, and the control that it holds."""
     if index not in reading.order:
         order, gradient = find_order(problem, index, jnp.asarray(x), jnp.asarray(u))
@@ -218,7 +218,7 @@ def classify(problem: Problem, index: int, x, u, reading: Reading) -> Active:
         inside = 1.0 - np.abs(position_of(problem, u, span))
         reading.holds[index] = None if convex else int(np.argmax(reach * np.mean(inside, axis=0)))
         reading.order[index] = order
-    return Active(index, reading.order[index])
+    return ActiveConstraint(index, reading.order[index])
 
 
 class Stretch(NamedTuple):
@@ -271,7 +271,7 @@ def read_constraint(value: np.ndarray, pressure: np.ndarray, order: int) -> list
 
 def _read_constraints(
     problem: Problem, found: Transcribed, x_mid: np.ndarray, reading: Reading
-) -> dict[Active, list[Stretch]]:
+) -> dict[ActiveConstraint, list[Stretch]]:
     """Where each constraint is active, of those that are."""
     scales = reading.scales
     value = np.abs(found.constraint) / scales.constraint
@@ -455,12 +455,12 @@ def _relative_share(problem: Problem, found: Transcribed, scales: Scales, j: int
 
 @jit_plainly
 def _share(problem: Problem, j: int, y, u):
-    return jax.vmap(lambda y, u: switching_share(problem, j, y, u))(y, u)
+    return jax.vmap(lambda y, u: kelley(problem, j, y, u))(y, u)
 
 
 @jit_plainly
 def _bend(problem: Problem, j: int, y, u):
-    return jax.vmap(lambda y, u: switching_bend(problem, j, 2, y, u))(y, u)
+    return jax.vmap(lambda y, u: switching_derivative(problem, j, 2, y, u))(y, u)
 
 
 def chatters(problem: Problem, found: Transcribed, labels: np.ndarray, reading: Reading) -> str:
@@ -585,7 +585,7 @@ def _gradients(problem: Problem, index: int, order: int, x, u):
 
 
 def _direct_share(
-    problem: Problem, each: Active, found: Transcribed, multiplier, x_mid, h: float
+    problem: Problem, each: ActiveConstraint, found: Transcribed, multiplier, x_mid, h: float
 ) -> np.ndarray:
     """What the costate of direct adjoining has more than that of adjoining the derivative.
 

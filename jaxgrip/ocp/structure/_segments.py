@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jaxgrip.ocp.hamiltonian import Active
+from jaxgrip.ocp.hamiltonian import ActiveConstraint
 from jaxgrip.ocp.structure._plan import (
     CONTACT,
     FALLING,
@@ -273,7 +273,7 @@ def count_arcs(profiles: Profiles) -> int:
 
 def lay_out(
     profiles: Profiles,
-    active: tuple[Active, ...],
+    active: tuple[ActiveConstraint, ...],
     n_arcs: int,
     ends: EndKinds,
 ) -> Layout:
@@ -417,7 +417,7 @@ def _drop_short(segments: Profile, final_time: float, join=_join) -> Profile:
 
 
 def collect_profiles(
-    profiles: Profiles, active: tuple[Active, ...], layout: Layout, times: np.ndarray
+    profiles: Profiles, active: tuple[ActiveConstraint, ...], layout: Layout, times: np.ndarray
 ) -> Profiles:
     """Put solved event times back into the segments.
 
