@@ -18,7 +18,7 @@ class LinearQuadratic(NamedTuple):
 
     w = (x, u, p) with states `(n,)`, controls `(m,)` and parameters p `(q,)`; e = (x_N, p). The
     parameters are (time, 1, free components of x_0, multipliers): the constant one carries the
-    linear terms, the multipliers of the end conditions are maximised over.
+    linear terms; over the multipliers of the end conditions the cost is maximised.
 
     `start` S `(n, q)`; `stage` Q `(N, n+m+q, n+m+q)`; `move` A `(N, n, n+m+q)`; `end` V
     `(n+q, n+q)`.
@@ -31,10 +31,10 @@ class LinearQuadratic(NamedTuple):
 
 
 class Sweep(NamedTuple):
-    """Solution of a [`LinearQuadratic`][]: `x` `(N+1, n)`, `u` `(N, m)`, parameters `(q,)`, the
-    gradient `value_x` `(N, n)` of the cost to go at each next state; `ok` is False where the
-    reduced Hessian is not positive definite and the solution therefore no minimum; `in_reach` is
-    False where that is because the states cannot meet the end conditions.
+    """Solution of a [`LinearQuadratic`][]: `x` `(N+1, n)`, `u` `(N, m)`, `parameters` `(q,)`, the
+    gradient `value_x` `(N, n)` of the cost to go at each next state. `ok` is False if the reduced
+    Hessian is not positive definite, so that the solution is no minimum; `in_reach` is False if
+    the reason is that the states cannot meet the end conditions.
     """
 
     x: Float[Array, "nodes n"]
@@ -46,7 +46,7 @@ class Sweep(NamedTuple):
 
 
 def _inertia(matrix: Float[Array, "k k"]) -> tuple[Int[Array, ""], Int[Array, ""]]:
-    """Numbers of negative and of positive eigenvalues of a symmetric matrix, whatever its units."""
+    """Numbers of negative and of positive eigenvalues of a symmetric matrix in any units."""
     for _ in range(3):
         largest = jnp.max(jnp.abs(matrix), axis=0, initial=0.0)
         size = 1.0 / jnp.sqrt(jnp.where(largest > 0.0, largest, 1.0))

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
-from jaxgrip.ocp.direct import Transcribed
+from jaxgrip.ocp.direct import DirectSolution
 from jaxgrip.ocp.hamiltonian import MAX_ORDER, boundary_sizes, find_order
 from jaxgrip.ocp.statement import Problem
 from jaxgrip.solve.fusion import jit_plainly
@@ -69,7 +69,7 @@ def find_kink(
     return float(t[kinks[0]] + share[kinks[0]] * steps[kinks[0]]) if kinks.size else None
 
 
-def describe_miss(problem: Problem, found: Transcribed) -> str:
+def describe_miss(problem: Problem, found: DirectSolution) -> str:
     """What a transcription that met no end or constraint misses most, in a few words."""
     x = 0.5 * (found.x[1:] + found.x[:-1])
     value = np.max(np.asarray(found.constraint), axis=0, initial=-np.inf)
@@ -110,7 +110,7 @@ def _has_no_order(problem: Problem, index: int, x, u) -> bool:
 
 
 @eqx.filter_jit
-def _defects(problem: Problem, found: Transcribed) -> Array:
+def _defects(problem: Problem, found: DirectSolution) -> Array:
     x = jnp.asarray(found.x)
     rate = jax.vmap(problem.dynamics)(0.5 * (x[1:] + x[:-1]), jnp.asarray(found.u))
     step = found.final_time / len(found.u)

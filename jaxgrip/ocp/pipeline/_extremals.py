@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxgrip.ocp.certificate import Certificate, certify
-from jaxgrip.ocp.direct import Transcribed
+from jaxgrip.ocp.direct import DirectSolution
 from jaxgrip.ocp.hamiltonian import ActiveConstraint
 from jaxgrip.ocp.indirect import (
     Arcs,
@@ -361,7 +361,7 @@ def _is_same(one: Track, other: Track) -> bool:
 def find_extremal(
     problem: Problem,
     solver: Solver,
-    found: Transcribed,
+    found: DirectSolution,
     stats: dict,
     imposed: Sequence[Sequence[tuple[int, float]]] | None,
     shot: list[Track],

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxgrip.ocp.direct import Guess, Transcribed, bent_line, solve_transcription, straight_line
+from jaxgrip.ocp.direct import DirectSolution, Guess, bent_line, solve_transcription, straight_line
 from jaxgrip.ocp.indirect import Output
 from jaxgrip.ocp.pipeline._diagnosis import describe_miss, find_kink, find_steep_place
 from jaxgrip.ocp.pipeline._extremals import Certified, find_extremal
@@ -45,7 +45,7 @@ class Found(NamedTuple):
     certified: Certified | None
     result: RESULTS
     stats: dict
-    last: Transcribed
+    last: DirectSolution
     detail: str = ""
 
     @property
@@ -108,7 +108,7 @@ UNEXPLAINED = (
 )
 
 
-def _motion(certified: Certified | None, last: Transcribed):
+def _motion(certified: Certified | None, last: DirectSolution):
     """Times, states and controls."""
     if certified is None:
         t = np.linspace(0.0, float(last.final_time), len(last.x))
@@ -151,7 +151,7 @@ _STRIDE, _STRIDES = 0.1, 40
 
 def _transcribe_gradually(
     transcribe: Callable, problem: Problem, guess: Guess, strides: int
-) -> Transcribed:
+) -> DirectSolution:
     """Transcribe with the final time held close to the guess's, and follow it until it rests.
 
     Far from a motion that meets the end the objective may pull the time to where there is none.
@@ -187,7 +187,7 @@ def _candidates(problem: Problem, solver: Solver, tried: _Round, stats: dict):
     # As arrays, so that another tolerance does not compile anew.
     numbers = jax.tree.map(jnp.asarray, solver.transcription)
 
-    def transcribe(problem: Problem, guess: Guess) -> Transcribed:
+    def transcribe(problem: Problem, guess: Guess) -> DirectSolution:
         one = timed(
             stats,
             "transcription",

@@ -9,7 +9,7 @@ from jaxtyping import Array, Bool, Float, Int
 from scipy.interpolate import CubicHermiteSpline
 
 from jaxgrip.ocp.certificate import Certificate
-from jaxgrip.ocp.direct import Transcribed
+from jaxgrip.ocp.direct import DirectSolution
 from jaxgrip.ocp.indirect import Extremal, Output, multipliers, rate_costates
 from jaxgrip.ocp.pipeline._results import RESULTS
 from jaxgrip.ocp.statement import Problem
@@ -99,7 +99,7 @@ class Solution(eqx.Module):
         return (1.0 - share) * u[right - 1] + share * u[right]
 
 
-def as_failure(problem: Problem, result: RESULTS, last: Transcribed, stats: dict) -> Solution:
+def as_failure(problem: Problem, result: RESULTS, last: DirectSolution, stats: dict) -> Solution:
     """A solution object that says why there is none, with a transcription's motion if it is one."""
     n, d = problem.n_states, problem.n_design
     k, m, c = len(last.x), last.u.shape[1], last.constraint.shape[1]

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool
 
-from jaxgrip.ocp.direct import Transcribed
+from jaxgrip.ocp.direct import DirectSolution
 from jaxgrip.ocp.hamiltonian import (
     ActiveConstraint,
     boundary_sizes,
@@ -113,7 +113,7 @@ def _size(values: np.ndarray, unit: np.ndarray) -> np.ndarray:
     return np.where(largest > floor, largest, np.where(floor > 0.0, floor, 1.0))
 
 
-def _full_scales(problem: Problem, found: Transcribed) -> Scales:
+def _full_scales(problem: Problem, found: DirectSolution) -> Scales:
     """Scales with a costate for every control and a multiplier of order zero a constraint."""
     state = np.max(np.abs(found.x), axis=0)
     largest = np.max(state)
@@ -193,7 +193,7 @@ def end_bounds(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
     )
 
 
-def _read_ends(problem: Problem, found: Transcribed, scales: Scales) -> EndKinds:
+def _read_ends(problem: Problem, found: DirectSolution, scales: Scales) -> EndKinds:
     """Bounds that the ends of a transcription lie on: where one holds, it stops near it.
 
     One that does not hold after all is let go when the structure is mended.
@@ -270,7 +270,7 @@ def read_constraint(value: np.ndarray, pressure: np.ndarray, order: int) -> list
 
 
 def _read_constraints(
-    problem: Problem, found: Transcribed, x_mid: np.ndarray, reading: Reading
+    problem: Problem, found: DirectSolution, x_mid: np.ndarray, reading: Reading
 ) -> dict[ActiveConstraint, list[Stretch]]:
     """Where each constraint is active, of those that are."""
     scales = reading.scales
@@ -330,7 +330,7 @@ class Labelled(NamedTuple):
     position: np.ndarray
 
 
-def label(problem: Problem, found: Transcribed) -> tuple[Labelled, Reading]:
+def label(problem: Problem, found: DirectSolution) -> tuple[Labelled, Reading]:
     """Kind of every control in every interval, as far as it shows, and what else is told."""
     scales, m = _full_scales(problem, found), problem.m
     span = scales.v[:m]
@@ -363,7 +363,7 @@ def label(problem: Problem, found: Transcribed) -> tuple[Labelled, Reading]:
 
 def read(
     problem: Problem,
-    found: Transcribed,
+    found: DirectSolution,
     labelled: Labelled,
     reading: Reading,
     imposed: Sequence[Sequence[tuple[int, float]]] | None,
@@ -420,7 +420,7 @@ def read(
     )
 
 
-def is_undetermined(problem: Problem, found: Transcribed, reading: Reading) -> bool:
+def is_undetermined(problem: Problem, found: DirectSolution, reading: Reading) -> bool:
     """Whether something that moves nothing of consequence is held by the barrier alone."""
     scales = reading.scales
     if np.any(np.max(found.multiplier * scales.constraint, axis=0) > scales.hamiltonian * 1e-4):
@@ -442,12 +442,12 @@ def is_undetermined(problem: Problem, found: Transcribed, reading: Reading) -> b
     return is_loose or bool(np.any((drift < 1e-9 * least) & (end < least)))
 
 
-def _canonical(found: Transcribed) -> np.ndarray:
+def _canonical(found: DirectSolution) -> np.ndarray:
     """States and costates at the midpoints `(N, 2n)`."""
     return np.concatenate([0.5 * (found.x[1:] + found.x[:-1]), found.costate[1:]], axis=1)
 
 
-def _relative_share(problem: Problem, found: Transcribed, scales: Scales, j: int) -> np.ndarray:
+def _relative_share(problem: Problem, found: DirectSolution, scales: Scales, j: int) -> np.ndarray:
     """Magnitude `(N,)` of what determines a control on a singular arc of order one, scaled."""
     size = scales.v[j] * found.final_time**2 / scales.switching[j]
     return np.abs(np.asarray(_share(problem, j, _canonical(found), found.u))) * size
@@ -463,7 +463,7 @@ def _bend(problem: Problem, j: int, y, u):
     return jax.vmap(lambda y, u: switching_derivative(problem, j, 2, y, u))(y, u)
 
 
-def chatters(problem: Problem, found: Transcribed, labels: np.ndarray, reading: Reading) -> str:
+def chatters(problem: Problem, found: DirectSolution, labels: np.ndarray, reading: Reading) -> str:
     """Why a motion must switch ever faster, in words; empty where it need not."""
     return (
         _alternates(problem, found, reading)
@@ -477,7 +477,7 @@ def chatters(problem: Problem, found: Transcribed, labels: np.ndarray, reading: 
 _TURNS, _LEAP = 6, 0.4
 
 
-def _alternates(problem: Problem, found: Transcribed, reading: Reading) -> str:
+def _alternates(problem: Problem, found: DirectSolution, reading: Reading) -> str:
     """Whether a control in which the Hamiltonian is bent, and has one minimum, jumps to and fro.
 
     Where the Hamiltonian has two, or is least at both bounds, a mixture of them is better than any
@@ -497,7 +497,7 @@ def _alternates(problem: Problem, found: Transcribed, reading: Reading) -> str:
     return ""
 
 
-def _touches_without_end(problem: Problem, found: Transcribed, reading: Reading) -> str:
+def _touches_without_end(problem: Problem, found: DirectSolution, reading: Reading) -> str:
     """Whether a constraint of order three stays active, before which contact points accumulate.
 
     Source: Robbins, Junction phenomena for optimal control with state-variable inequality
@@ -515,7 +515,7 @@ def _touches_without_end(problem: Problem, found: Transcribed, reading: Reading)
 
 
 def _meets_bound_from_even_order(
-    problem: Problem, found: Transcribed, labels: np.ndarray, reading: Reading
+    problem: Problem, found: DirectSolution, labels: np.ndarray, reading: Reading
 ) -> str:
     """Whether a singular arc of order two, inside the bounds, follows or precedes a bound.
 
@@ -562,7 +562,7 @@ def _at_middles(values: np.ndarray, m: int) -> np.ndarray:
     return 0.5 * (padded[1:] + padded[:-1])
 
 
-def _label_rates(problem: Problem, found: Transcribed, scales: Scales, labels: np.ndarray):
+def _label_rates(problem: Problem, found: DirectSolution, scales: Scales, labels: np.ndarray):
     """Mark the intervals over which a limited control's rate is at a bound."""
     m = problem.m
     position = rate_position_of(problem, found.rate)
@@ -585,7 +585,7 @@ def _gradients(problem: Problem, index: int, order: int, x, u):
 
 
 def _direct_share(
-    problem: Problem, each: ActiveConstraint, found: Transcribed, multiplier, x_mid, h: float
+    problem: Problem, each: ActiveConstraint, found: DirectSolution, multiplier, x_mid, h: float
 ) -> np.ndarray:
     """What the costate of direct adjoining has more than that of adjoining the derivative.
 
