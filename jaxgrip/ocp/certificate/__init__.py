@@ -3,4 +3,4 @@
 from jaxgrip.ocp.certificate._certificate import Certificate as Certificate
 from jaxgrip.ocp.certificate._certificate import Check as Check
 from jaxgrip.ocp.certificate._certificate import certify as certify
-from jaxgrip.ocp.certificate._certificate import measure as measure
+from jaxgrip.ocp.certificate._measurements import measure as measure

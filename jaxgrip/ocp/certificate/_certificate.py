@@ -2,48 +2,22 @@
 
 from typing import NamedTuple
 
-import diffrax
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import ArrayLike, Float
 
-from jaxgrip.ocp.hamiltonian import constraint_sizes, hamiltonian
-from jaxgrip.ocp.indirect import (
-    Arcs,
-    EndGradients,
-    Extremal,
-    control_rates,
-    end_gradients,
-    ends_of,
-    interval_lengths,
-    rate_costates,
-    sizes_of,
-    to_monomials,
-)
-from jaxgrip.ocp.statement import Problem
-from jaxgrip.ocp.structure import (
-    COINCIDENT,
-    FALLING,
-    INTERIOR,
-    LOWER,
-    RISING,
-    SHORTEST,
-    SINGULAR,
-    UPPER,
-    ArcPlan,
-    Features,
-    Scales,
-)
+from jaxgrip.ocp.certificate._measurements import Measurements, measure
+from jaxgrip.ocp.indirect import EndGradients, Extremal, control_rates, to_monomials
+from jaxgrip.ocp.structure import COINCIDENT, SHORTEST, Kind, Plan, at_bound, at_rate_bound
 from jaxgrip.solve.fusion import jit_plainly
 
 
 class Check(eqx.Module):
     """One condition: its `value` passes when it is at most `tolerance`; `meaning` explains it.
 
-    `shrinks` is True where the value goes to zero with the intervals, `keeps_bounds` where a motion
-    that does not pass breaks a bound of the problem.
+    `shrinks` is True if shorter intervals lower the value, `keeps_bounds` if a motion that does not
+    pass breaks a bound of the problem.
     """
 
     name: str = eqx.field(static=True)
@@ -81,7 +55,7 @@ class Certificate(eqx.Module):
 
     @property
     def is_too_coarse(self) -> bool:
-        """Whether something failed, and only what shorter intervals would lower."""
+        """Whether a check failed, and only checks that shorter intervals would lower."""
         return not self.passed and all(c.passed or c.shrinks for c in self.checks)
 
     def __str__(self) -> str:
@@ -91,411 +65,269 @@ class Certificate(eqx.Module):
         )
 
 
-class Measured(NamedTuple):
-    """What only the problem's functions tell about an extremal.
-
-    `x_end` `(n,)`, the scaled state at the end, and `costate_gap` `(n,)`, the largest scaled gap of
-    each costate at an arc's end, both re-integrated; `boundary` `(b,)`, scaled errors of the
-    boundary conditions there; `gradients` at the ends, without the Hamiltonian; `violation` `(c,)`,
-    the largest value of each of the problem's constraints, or magnitude where it is active,
-    relative to what states and controls can change in it.
-    """
-
-    x_end: Float[ArrayLike, " n"]
-    costate_gap: Float[ArrayLike, " n"]
-    boundary: Float[ArrayLike, " b"]
-    gradients: EndGradients
-    violation: Float[ArrayLike, " c"]
+class _Condition(NamedTuple):
+    tolerance: float
+    meaning: str
+    shrinks: bool = False
+    keeps_bounds: bool = False
 
 
-def measure(
-    problem: Problem, plan: ArcPlan, arcs: Arcs, scales: Scales, features: Features
-) -> Measured:
-    """Evaluate the problem's functions for the certificate of converged arcs; pure JAX."""
-    n, m = problem.n, problem.m
-    x_end, costate_gap = _reintegrate(problem, arcs, scales, features)
-    boundary = problem.boundary(arcs.start[0, :n], arcs.times[-1], scales.y[:n] * x_end)
-    violation = jnp.zeros(0)
-    if problem.n_constraints:
-        x, u = arcs.stage[..., :n].reshape(-1, n), arcs.stage_v[..., :m].reshape(-1, m)
-        size = constraint_sizes(problem, x, u, scales.y[:n], scales.v[:m])
-        value = jax.vmap(problem.constraints)(x, u) / size[None]
-        value = value.reshape(*arcs.stage.shape[:3], problem.n_constraints)
-        holds = jnp.zeros((len(plan.active), problem.n_constraints), dtype=bool)
-        rows = np.array([index for index, _ in features.active], dtype=int)
-        holds = holds.at[:, rows].set(plan.active)[:, None, None]
-        violation = jnp.max(jnp.where(holds, jnp.abs(value), value), axis=(0, 1, 2))
-    return Measured(
-        x_end,
-        costate_gap,
-        boundary / scales.boundary,
-        end_gradients(problem, *ends_of(arcs), jnp.zeros(())),
-        violation,
-    )
-
-
-def _reintegrate(problem: Problem, arcs: Arcs, scales: Scales, features: Features):
-    """Integrate anew with Dormand and Prince's method of order eight and the reported controls.
-
-    The states run on from the start; the costates, whose equation may be unstable forwards, start
-    from the solution's on every arc.
-    """
-    n, m = problem.n, problem.m
-    k, s = arcs.stage_v.shape[1:3]
-    size = scales.y[: 2 * n]
-    powers = np.arange(float(s))
-    course = jnp.einsum("ij,akjv->akiv", jnp.asarray(to_monomials(s)), arcs.stage_v)
-
-    def rate(t, z, args):
-        h, course = args
-        x, costate = jnp.split(z * size, 2)
-        v = t**powers @ course
-        by_x, by_costate = jax.grad(
-            lambda x, costate: hamiltonian(problem, features.active, x, v[:m], costate, v[m:]),
-            argnums=(0, 1),
-        )(x, costate)
-        return h * jnp.concatenate([by_costate, -by_x]) / size
-
-    def interval(z, inputs):
-        run = diffrax.diffeqsolve(
-            diffrax.ODETerm(rate),
-            diffrax.Dopri8(),
-            t0=0.0,
-            t1=1.0,
-            dt0=0.5,
-            y0=z,
-            args=inputs,
-            stepsize_controller=diffrax.PIDController(rtol=1e-12, atol=1e-13),
-            adjoint=diffrax.ForwardMode(),
-            throw=False,
-        )
-        succeeded = run.result == diffrax.RESULTS.successful
-        return jnp.where(succeeded, run.ys[-1], jnp.nan), None
-
-    def arc(x, inputs):
-        start, end, h, course = inputs
-        lengths = jnp.broadcast_to(h, (k,))
-        z, _ = jax.lax.scan(interval, jnp.concatenate([x, start[n:]]), (lengths, course))
-        return z[:n], jnp.abs(z[n:] - end[n:])
-
-    starts, ends = arcs.start[:, : 2 * n] / size[None], arcs.stage[:, -1, -1, : 2 * n] / size[None]
-    inputs = (starts, ends, interval_lengths(arcs), course)
-    x, gaps = jax.lax.scan(arc, starts[0, :n], inputs)
-    return x, jnp.max(gaps, axis=0)
-
+_CONDITIONS = {
+    "end state, re-integrated": _Condition(
+        1e-8,
+        "Dopri8 at rtol 1e-12 with the reported controls, scaled by the largest states",
+        shrinks=True,
+    ),
+    "costates, re-integrated": _Condition(
+        1e-8,
+        "adjoint equation on every arc, Dopri8 at rtol 1e-12, relative to the largest",
+        shrinks=True,
+    ),
+    "boundary-value problem": _Condition(
+        1e-10, "boundary, switching, continuity and collocation equations, scaled"
+    ),
+    "minimum principle on bang arcs": _Condition(
+        1e-9, "switching function of the wrong sign, relative to its largest value"
+    ),
+    "stationarity on interior arcs": _Condition(
+        1e-8, "switching function where the control is inside its bounds, relative"
+    ),
+    "Legendre-Clebsch": _Condition(
+        1e-9, "negative eigenvalues of H_uu, or on singular arcs of its generalisation, scaled"
+    ),
+    "controls determined": _Condition(
+        0.0, "number of controls on a bound whose switching function vanishes throughout"
+    ),
+    "control bounds": _Condition(
+        1e-9, "controls outside their bounds, relative to the range", keeps_bounds=True
+    ),
+    "order of the switching times": _Condition(
+        0.0, "by how much an arc falls short of a millionth of the final time"
+    ),
+    "Hamiltonian": _Condition(
+        1e-10,
+        "deviation from its constant value, relative to the largest term of costate . f",
+        shrinks=True,
+    ),
+    "transversality": _Condition(
+        1e-9, "costates at free components of the initial and final state, scaled"
+    ),
+    "final time bounds": _Condition(
+        1e-12, "final time outside its bounds, relative", keeps_bounds=True
+    ),
+    "initial state": _Condition(
+        1e-10,
+        "fixed components off their values, free ones outside their bounds, scaled",
+        keeps_bounds=True,
+    ),
+    "constraints": _Condition(
+        1e-9,
+        "values of constraints above zero, or off zero where they are active, relative",
+        keeps_bounds=True,
+    ),
+    "sign of the multipliers": _Condition(
+        1e-9, "negative multipliers of active constraints, scaled"
+    ),
+    "decrease of the multipliers": _Condition(
+        1e-9, "growth of the multiplier of a constraint on states along an arc, scaled"
+    ),
+    "pressure of the constraints": _Condition(
+        1e-7,
+        "negative multiplier of the constraint itself, of order two and three, on an arc and at "
+        "its end",
+        shrinks=True,
+    ),
+    "jumps of the costate": _Condition(
+        1e-8, "jump parameters below the least that the multiplier allows, scaled"
+    ),
+    "control rates": _Condition(
+        1e-7, "rates of controls outside their bounds, relative to the range", keeps_bounds=True
+    ),
+    "minimum principle on rate arcs": _Condition(
+        1e-9, "costate of a limited control of the wrong sign, scaled"
+    ),
+}
 
 _measure = jit_plainly(measure)
 
 
-def _worst(*values) -> float:
-    """Largest value, NaN where there is one, which no tolerance passes."""
-    return float(np.max(np.concatenate([np.ravel(v) for v in values]), initial=0.0))
+def _worst(values) -> float:
+    """Largest value, at least zero; NaN, which passes no tolerance, if there is one."""
+    return float(np.max(values, initial=0.0))
 
 
-def certify(problem: Problem, extremal: Extremal, measured: Measured | None = None) -> Certificate:
+def certify(extremal: Extremal, measured: Measurements | None = None) -> Certificate:
     """Measure every necessary condition on a solution of the shooting.
 
-    **Arguments:** `problem`; `extremal`, what the shooting found; `measured`, what [`measure`][]
-    returns for it, where that is known already.
+    **Arguments:** `extremal`; `measured`, the result of [`measure`][] for it, if already known.
 
     **Returns:** a [`Certificate`][].
 
     Source: G. F. Schanzer, dissertation, TU München 2007, sections 5.2, 5.3 and 6.2.3.
     """
-    plan, shot, scales = extremal.plan, extremal.shot, extremal.scales
-    arcs, value = shot.arcs, shot.stages.value
-    n, m = problem.n, problem.m
-    times = np.asarray(arcs.times)
-    starts = np.concatenate([[0.0], times[:-1]])
-    kinds = np.asarray(plan.kinds)[:, None, None]
-    bounded = (kinds == UPPER) | (kinds == LOWER)
-    switching = np.asarray(value.switching) / np.asarray(scales.switching)
-    wrong_sign = np.max(np.where(bounded, kinds * switching, 0.0), initial=0.0)
-    moving = kinds >= FALLING
-    inside = np.max(np.abs(np.where(bounded | moving, 0.0, switching)), initial=0.0)
-    # H_uu of the controls inside their bounds; the others are masked by the identity.
-    regular = np.broadcast_to(kinds == INTERIOR, switching.shape)
-    both = regular[..., :, None] & regular[..., None, :]
-    h_uu = np.where(both, np.asarray(shot.stages.h_uu), np.eye(problem.m))
-    concave = _worst(
-        -np.linalg.eigvalsh(0.5 * (h_uu + np.swapaxes(h_uu, -1, -2))),
-        np.where(kinds == SINGULAR, -np.asarray(shot.stages.bend), 0.0),
+    measured = measured or _measure(extremal.bvp, extremal.shot.arcs)
+    extremal, measured = jax.tree.map(
+        lambda v: np.asarray(v) if isinstance(v, jax.Array) else v, (extremal, measured)
     )
-    u = np.asarray(arcs.stage_v)[..., :m]
-    lower, upper = np.asarray(problem.lower), np.asarray(problem.upper)
-    out = np.max(np.maximum(lower - u, u - upper) / np.asarray(scales.v)[:m])
-    costates = np.asarray(arcs.stage)[..., n : 2 * n]
-    # Interval ends are where collocation has its full order and what the solution reports.
-    h = np.concatenate([value.hamiltonian[:, :, -1].ravel(), shot.stages.start.hamiltonian])
-    largest = np.max(np.abs(costates * np.asarray(value.rate)[..., :n]))
-    # All costates vanish where the constraints cost nothing; then the running cost is the measure.
-    term = largest if largest > 0.0 else max(np.max(np.abs(shot.stages.cost)), 1.0)
-    end = arcs.stage[-1, -1, -1]
-    measured = jax.tree.map(
-        np.asarray, measured or _measure(problem, plan, arcs, scales, extremal.features)
-    )
-    x_end, gradients = measured.x_end, measured.gradients
-    # A control that is always on a bound, although its switching function is zero, is arbitrary.
-    pull = np.max(np.abs(switching), axis=(0, 1, 2)) * np.asarray(scales.switching * scales.v[:m])
-    loose = np.all(bounded, axis=(0, 1, 2)) & (pull < 1e-9 * term)
-    time, (earliest, latest) = arcs.times[-1], problem.time_bounds
-    time_violation = float(np.maximum(earliest - time, time - latest) / time)
-    drift = h - np.mean(h)
-    if problem.is_time_free:
-        drift = h + float(gradients.time)
-        if plan.ends.time != INTERIOR:
-            # Less time would have to help where the bound is the lower one, more at the upper.
-            drift = np.append(h - np.mean(h), float(plan.ends.time) * np.mean(drift))
-            drift = np.where(np.arange(len(drift)) < len(h), np.abs(drift), np.maximum(drift, 0.0))
-    fixed = np.array(problem.fixed_final, dtype=int)
-    goal = np.asarray(problem.final_state / scales.y[:n])[fixed]
-    lengths = (times - starts) / times[-1]
-    segments = _segment_lengths(plan, lengths)
-    conditional = ()
+    problem = extremal.bvp.problem
+    values = _minimum_principle(extremal, measured.gradients) | _ends(extremal, measured)
     if problem.n_constraints:
-        conditional += _constraint_checks(problem, extremal, measured.violation)
+        values |= _constraints(extremal, measured.violation)
     if problem.limited:
-        conditional += _rate_checks(problem, extremal)
+        values |= _rates(extremal)
     return Certificate(
-        (
-            Check(
-                "end state, re-integrated",
-                _worst(
-                    np.abs(x_end[fixed] - goal),
-                    np.abs(measured.boundary),
-                    np.abs(x_end - np.asarray(end / scales.y)[:n]),
-                ),
-                1e-8,
-                "Dopri8 at rtol 1e-12 with the reported controls, scaled by the largest states",
-                shrinks=True,
-            ),
-            Check(
-                "costates, re-integrated",
-                _worst(measured.costate_gap),
-                1e-8,
-                "adjoint equation on every arc, Dopri8 at rtol 1e-12, relative to the largest",
-                shrinks=True,
-            ),
-            Check(
-                "boundary-value problem",
-                float(shot.residual),
-                1e-10,
-                "boundary, switching, continuity and collocation equations, scaled",
-            ),
-            Check(
-                "minimum principle on bang arcs",
-                _worst(wrong_sign),
-                1e-9,
-                "switching function of the wrong sign, relative to its largest value",
-            ),
-            Check(
-                "stationarity on interior arcs",
-                _worst(inside),
-                1e-8,
-                "switching function where the control is inside its bounds, relative",
-            ),
-            Check(
-                "Legendre-Clebsch",
-                concave,
-                1e-9,
-                "negative eigenvalues of H_uu, or on singular arcs of its generalisation, scaled",
-            ),
-            Check(
-                "controls determined",
-                float(np.sum(loose)),
-                0.0,
-                "number of controls on a bound whose switching function vanishes all along",
-            ),
-            Check(
-                "control bounds",
-                _worst(out),
-                1e-9,
-                "controls outside their bounds, relative to the range",
-                keeps_bounds=True,
-            ),
-            Check(
-                "order of the switching times",
-                _worst(SHORTEST - segments, -COINCIDENT - lengths),
-                0.0,
-                "by how much an arc falls short of a millionth of the final time",
-            ),
-            Check(
-                "Hamiltonian",
-                _worst(np.abs(drift) / term),
-                1e-10,
-                "deviation from its constant value, relative to the largest term of costate . f",
-                shrinks=True,
-            ),
-            Check(
-                "transversality",
-                _transversality(problem, extremal, gradients),
-                1e-9,
-                "costates at free components of the initial and final state, scaled",
-            ),
-            Check(
-                "final time bounds",
-                _worst(time_violation),
-                1e-12,
-                "final time outside its bounds, relative",
-                keeps_bounds=True,
-            ),
-            Check(
-                "initial state",
-                _initial_error(problem, extremal),
-                1e-10,
-                "fixed components off their values, free ones outside their bounds, scaled",
-                keeps_bounds=True,
-            ),
-            *conditional,
+        tuple(
+            Check(name, _worst(values[name]), *condition)
+            for name, condition in _CONDITIONS.items()
+            if name in values
         )
     )
 
 
-def _segment_lengths(plan: ArcPlan, lengths: np.ndarray) -> np.ndarray:
-    """Lengths of what each control and constraint does without a break, in units of the arcs'."""
-    rows = np.concatenate([np.asarray(plan.kinds), np.asarray(plan.active)], axis=1).T
+def _minimum_principle(extremal: Extremal, gradients: EndGradients) -> dict:
+    """Conditions along the motion, except for those on constraints and rates."""
+    bvp, shot = extremal
+    problem, plan, scales, n, m = bvp.problem, bvp.plan, bvp.scales, bvp.n, bvp.m
+    arcs, value, kinds = shot.arcs, shot.stages.value, plan.kinds[:, None, None]
+    is_bang = at_bound(kinds)
+    switching = value.switching / scales.switching
+    # H_uu of the controls inside their bounds; the others are masked by the identity.
+    is_regular = np.broadcast_to(kinds == Kind.INTERIOR, switching.shape)
+    both = is_regular[..., :, None] & is_regular[..., None, :]
+    h_uu = np.where(both, shot.stages.h_uu, np.eye(m))
+    curvatures = np.linalg.eigvalsh(0.5 * (h_uu + np.swapaxes(h_uu, -1, -2)))
+    u = arcs.stage_v[..., :m]
+    # All costates vanish where the constraints cost nothing; then the running cost is the measure.
+    term = np.max(np.abs(arcs.stage[..., n : 2 * n] * value.rate[..., :n]))
+    term = term if term > 0.0 else max(np.max(np.abs(shot.stages.cost)), 1.0)
+    # A control that is always at a bound, although its switching function is zero, is arbitrary.
+    strength = np.max(np.abs(switching), axis=(0, 1, 2)) * (scales.switching * scales.v[:m])
+    # At interval ends collocation has its full order; these are what the solution reports.
+    h = np.concatenate([value.hamiltonian[:, :, -1].ravel(), shot.stages.start.hamiltonian])
+    drift = np.abs(h - np.mean(h))
+    if problem.is_time_free:
+        excess = h + float(gradients.time)
+        kind = plan.ends[0]
+        # At a lower bound of the time, less time must be better; at an upper bound, more.
+        at_end = np.maximum(float(kind) * np.mean(excess), 0.0)
+        drift = np.abs(excess) if kind == Kind.INTERIOR else np.append(drift, at_end)
+    lengths = np.diff(arcs.times, prepend=0.0) / arcs.times[-1]
+    return {
+        "boundary-value problem": shot.residual,
+        "minimum principle on bang arcs": np.where(is_bang, kinds * switching, 0.0),
+        "stationarity on interior arcs": np.abs(
+            np.where(is_bang | at_rate_bound(kinds), 0.0, switching)
+        ),
+        "Legendre-Clebsch": np.append(
+            -curvatures, np.where(kinds == Kind.SINGULAR, -shot.stages.kelley, 0.0)
+        ),
+        "controls determined": np.sum(np.all(is_bang, axis=(0, 1, 2)) & (strength < 1e-9 * term)),
+        "control bounds": np.maximum(problem.lower - u, u - problem.upper) / scales.v[:m],
+        "order of the switching times": np.append(
+            SHORTEST - _segment_lengths(plan, lengths), -COINCIDENT - lengths
+        ),
+        "Hamiltonian": drift / term,
+    }
+
+
+def _segment_lengths(plan: Plan, lengths: np.ndarray) -> np.ndarray:
+    """Lengths of the segments of all controls and constraints, from those of the arcs."""
+    rows = np.concatenate([plan.kinds, plan.active], axis=1).T
     return np.concatenate(
         [np.add.reduceat(lengths, [0, *(np.flatnonzero(np.diff(row)) + 1)]) for row in rows]
     )
 
 
-def _transversality(problem: Problem, extremal: Extremal, gradients: EndGradients) -> float:
-    """Largest costate at a free component that nothing balances; at a bound only the wrong sign."""
-    n, kinds = problem.n, np.asarray(extremal.plan.ends.start)
-    size = np.asarray(extremal.scales.y[n : 2 * n])
-    start, end = np.asarray(gradients.start) / size, np.asarray(gradients.end) / size
-    start = np.where(kinds == INTERIOR, start, np.maximum(kinds * start, 0.0))
-    return _worst(np.abs(start[~problem.is_fixed_initial]), np.abs(end[~problem.is_fixed_final]))
+def _ends(extremal: Extremal, measured: Measurements) -> dict:
+    """Conditions at both ends, and the motion integrated anew."""
+    (bvp, shot), problem = extremal, extremal.bvp.problem
+    n, y_size, gradients = bvp.n, bvp.scales.y, measured.gradients
+    time, (earliest, latest) = shot.arcs.times[-1], problem.time_bounds
+    start, kinds = shot.arcs.start[0, :n], bvp.plan.ends[1:]
+    is_fixed, is_fixed_end = problem.is_fixed_initial, problem.is_fixed_final
+    # At a bound only the wrong sign of the costate is an error.
+    by_start, by_end = gradients.start / y_size[n : 2 * n], gradients.end / y_size[n : 2 * n]
+    by_start = np.where(kinds == Kind.INTERIOR, np.abs(by_start), np.maximum(kinds * by_start, 0.0))
+    outside = np.maximum(problem.start_lower - start, start - problem.start_upper)
+    off = np.where(is_fixed, np.abs(start - problem.initial_state), outside)
+    return {
+        "end state, re-integrated": np.concatenate(
+            [
+                np.abs(measured.x_end - problem.final_state / y_size[:n])[is_fixed_end],
+                np.abs(measured.boundary),
+                np.abs(measured.x_end - (shot.arcs.stage[-1, -1, -1] / y_size)[:n]),
+            ]
+        ),
+        "costates, re-integrated": measured.costate_gap,
+        "transversality": np.append(by_start[~is_fixed], np.abs(by_end[~is_fixed_end])),
+        "final time bounds": np.maximum(earliest - time, time - latest) / time,
+        "initial state": off / y_size[:n],
+    }
 
 
-def _initial_error(problem: Problem, extremal: Extremal) -> float:
-    n = problem.n
-    start, size = np.asarray(extremal.shot.arcs.start[0, :n]), np.asarray(extremal.scales.y[:n])
-    off = np.where(
-        problem.is_fixed_initial,
-        np.abs(start - problem.initial_state),
-        np.maximum(problem.start_lower - start, start - problem.start_upper),
-    )
-    return _worst(off / size)
-
-
-def _constraint_checks(
-    problem: Problem, extremal: Extremal, violation: np.ndarray
-) -> tuple[Check, ...]:
+def _constraints(extremal: Extremal, violation: np.ndarray) -> dict:
     """Conditions on constraints of states and controls."""
-    m = problem.m
-    plan, arcs, scales = extremal.plan, extremal.shot.arcs, extremal.scales
-    active = extremal.features.active
-    multiplier = np.asarray(arcs.stage_v)[..., m:] / np.asarray(scales.v)[m:]
-    kinds = np.asarray(plan.active)
-    order = np.array([order for _, order in active], dtype=int)
-    jumps = np.asarray(arcs.jump)
+    (bvp, shot), plan, scales = extremal, extremal.bvp.plan, extremal.bvp.scales
+    multiplier = shot.arcs.stage_v[..., bvp.m :] / scales.v[bvp.m :]
+    jumps, rows = shot.arcs.jump, plan.jump_constraint
     growth, pressure, short = [0.0], [0.0], [0.0]
-    for row in range(len(active)):
-        changes = np.diff(kinds[:, row].astype(int), prepend=0, append=0)
+    for row, (_, order) in enumerate(plan.constraints):
+        changes = np.diff(plan.active[:, row].astype(int), prepend=0, append=0)
         for first, last in zip(
             np.flatnonzero(changes == 1), np.flatnonzero(changes == -1), strict=True
         ):
-            piece = multiplier[first:last, ..., row].reshape(-1)
-            if order[row] > 0:
+            if order > 0:
+                piece = multiplier[first:last, ..., row].reshape(-1)
                 growth.append(np.max(np.diff(piece), initial=0.0))
-            if order[row] > 1:
-                pulls = _pulls(extremal, row, int(first), int(last))
-                pressure.append(np.max(np.diff(pulls[-1]), initial=0.0))
-                if last < len(kinds):
-                    pressure += [-pulls[-1, -1], *np.abs(pulls[1:-1, -1])]
+            if order > 1:
+                slopes = _multiplier_slopes(extremal, row, int(first), int(last))
+                pressure.append(np.max(np.diff(slopes[-1]), initial=0.0))
+                if last < len(plan.active):
+                    pressure += [-slopes[-1, -1], *np.abs(slopes[1:-1, -1])]
                 if first > 0:
-                    lost = jumps[first - 1, : order[row]] / _jump_units(extremal, row)
-                    gap = pulls[::-1, 0] - lost
+                    lost = jumps[first - 1, :order] / scales.jump[row, :order]
+                    gap = slopes[::-1, 0] - lost
                     short += [gap[0], *np.abs(gap[1:-1])]
-    rows = np.asarray(plan.jump_constraint)
-    size = np.asarray(scales.hamiltonian * scales.time / scales.constraint)
-    first = jumps[:, 0] / size[rows] if jumps.shape[1] and len(active) else np.zeros(1)
-    return (
-        Check(
-            "constraints",
-            _worst(violation),
-            1e-9,
-            "values of constraints above zero, or off zero where they are active, relative",
-            keeps_bounds=True,
-        ),
-        Check(
-            "sign of the multipliers",
-            _worst(-multiplier),
-            1e-9,
-            "negative multipliers of active constraints, scaled",
-        ),
-        Check(
-            "decrease of the multipliers",
-            _worst(growth),
-            1e-9,
-            "growth of the multiplier of a constraint on states along an arc, scaled",
-        ),
-        Check(
-            "pressure of the constraints",
-            _worst(pressure),
-            1e-7,
-            "of constraints of order two and three on an arc and at its end, where it is negative",
-            shrinks=True,
-        ),
-        Check(
-            "jumps of the costate",
-            _worst(-first, short),
-            1e-8,
-            "jump parameters below the least that the multiplier allows, scaled",
-        ),
-    )
+    size = scales.hamiltonian * scales.time / scales.constraint
+    first = jumps[:, 0] / size[rows] if jumps.shape[1] and plan.constraints else np.zeros(1)
+    return {
+        "constraints": violation,
+        "sign of the multipliers": -multiplier,
+        "decrease of the multipliers": growth,
+        "pressure of the constraints": pressure,
+        "jumps of the costate": np.append(-first, short),
+    }
 
 
-def _pulls(extremal: Extremal, row: int, first: int, last: int) -> np.ndarray:
+def _multiplier_slopes(extremal: Extremal, row: int, first: int, last: int) -> np.ndarray:
     """Multiplier of a constraint of order p on the arcs from `first` to before `last`, minus its
     slope, its curvature and so on, `(p, K)`, at the start and at the ends of intervals; scaled.
 
-    The last rises backwards in time by how much the constraint itself presses.
+    The growth of the last one backwards in time is the multiplier of the constraint itself.
     """
-    arcs, features = extremal.shot.arcs, extremal.features
-    order = features.active[row].order
-    m = len(extremal.scales.switching)
-    course = np.asarray(arcs.stage_v)[first:last, ..., m + row]
-    shape = (last - first) * course.shape[1], course.shape[2]
-    monomials = course.reshape(shape) @ to_monomials(course.shape[2]).T
-    h = np.repeat(np.asarray(interval_lengths(arcs))[first:last], course.shape[1])
+    bvp, arcs = extremal.bvp, extremal.shot.arcs
+    along = arcs.stage_v[first:last, ..., bvp.m + row]
+    k, s = along.shape[1:]
+    monomials = along.reshape(-1, s) @ to_monomials(s).T
+    h = np.repeat(np.asarray(arcs.interval_lengths)[first:last], k)
+    order = bvp.plan.constraints[row].order
     out = []
-    for k, unit in enumerate(_jump_units(extremal, row)[::-1]):
-        slope = np.polynomial.polynomial.polyder(monomials, k, axis=1)
-        ends = slope.sum(axis=1) / h**k
-        out.append((-1.0) ** k * np.append(slope[0, 0] / h[0] ** k, ends) / unit)
+    for power, unit in enumerate(bvp.scales.jump[row, :order][::-1]):
+        slope = np.polynomial.polynomial.polyder(monomials, power, axis=1)
+        ends = np.append(slope[0, 0] / h[0] ** power, slope.sum(axis=1) / h**power)
+        out.append((-1.0) ** power * ends / unit)
     return np.array(out).reshape(order, -1)
 
 
-def _jump_units(extremal: Extremal, row: int) -> np.ndarray:
-    """Typical sizes of the jump parameters of a constraint, `(p,)`."""
-    order = extremal.features.active[row].order
-    return np.asarray(sizes_of(extremal.scales, extremal.features).jump)[row, :order]
-
-
-def _rate_checks(problem: Problem, extremal: Extremal) -> tuple[Check, ...]:
+def _rates(extremal: Extremal) -> dict:
     """Conditions on the rates of controls."""
-    arcs, scales, kinds = extremal.shot.arcs, extremal.scales, np.asarray(extremal.plan.kinds)
-    rate = np.asarray(control_rates(arcs, problem.m))
-    lower, upper = np.asarray(problem.rate_lower), np.asarray(problem.rate_upper)
-    excess = np.maximum(lower - rate, rate - upper) / np.asarray(problem.rate_span)
-    stage = jnp.asarray(np.asarray(arcs.stage) / np.asarray(scales.y))
-    costate = np.asarray(rate_costates(problem, extremal.features, stage))
-    kinds = kinds[:, None, None]
-    sign = np.where(kinds == RISING, 1.0, np.where(kinds == FALLING, -1.0, 0.0))
-    return (
-        Check(
-            "control rates",
-            _worst(excess),
-            1e-7,
-            "rates of controls outside their bounds, relative to the range",
-            keeps_bounds=True,
-        ),
-        Check(
-            "minimum principle on rate arcs",
-            _worst(sign * costate),
-            1e-9,
-            "costate of a limited control of the wrong sign, scaled",
-        ),
-    )
+    (bvp, shot), problem = extremal, extremal.bvp.problem
+    rate = np.asarray(control_rates(shot.arcs, bvp.m))
+    excess = np.maximum(problem.rate_lower - rate, rate - problem.rate_upper)
+    costate = np.asarray(bvp.rate_costates(jnp.asarray(shot.arcs.stage / bvp.scales.y)))
+    kinds = bvp.plan.kinds[:, None, None]
+    sign = np.where(kinds == Kind.RISING, 1.0, np.where(kinds == Kind.FALLING, -1.0, 0.0))
+    return {
+        "control rates": excess / np.asarray(problem.rate_span),
+        "minimum principle on rate arcs": sign * costate,
+    }

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from jaxgrip.ocp.direct._guess import Guess
-from jaxgrip.ocp.direct._newton import newton_step
+from jaxgrip.ocp.direct._newton import primal_dual_step
 from jaxgrip.ocp.direct._program import Inequalities, Iterate, Program, guessed_sizes
 from jaxgrip.ocp.hamiltonian import Expansion
 from jaxgrip.ocp.statement import Problem
@@ -109,7 +109,7 @@ def _advance(program: Program, solver: Transcription, state: _State) -> _State:
         _, _, _, in_reach, at_ends, added, tries = carry
         added = jnp.where(tries == 0, added, jnp.maximum(8.0 * added, 1e-6))
         at_ends = jnp.where(in_reach, at_ends, 1.0)
-        step = newton_step(program, it, ex, inequalities, barrier, added, at_ends)
+        step = primal_dual_step(program, it, ex, inequalities, barrier, added, at_ends)
         return *step, at_ends, added, tries + 1
 
     # After a failed line search more regularisation turns the step towards feasibility.

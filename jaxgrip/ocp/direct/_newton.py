@@ -11,7 +11,7 @@ from jaxgrip.ocp.hamiltonian import Expansion
 from jaxgrip.solve import dense
 
 
-def newton_step(
+def primal_dual_step(
     program: Program,
     it: Iterate,
     ex: Expansion,

@@ -63,7 +63,7 @@ class Inequalities(NamedTuple):
     hessian: Float[Array, "intervals z z"]
 
 
-class Sizes(NamedTuple):
+class GuessedSizes(NamedTuple):
     """Typical sizes of what the program computes with."""
 
     state: Float[Array, " n"]
@@ -74,7 +74,7 @@ class Sizes(NamedTuple):
     boundary: Float[Array, " b"]
 
 
-def guessed_sizes(problem: Problem, guess: Guess) -> Sizes:
+def guessed_sizes(problem: Problem, guess: Guess) -> GuessedSizes:
     """Typical sizes: what the controls can change within the guessed time, at the guess."""
     span = jnp.where(
         jnp.isfinite(problem.upper - problem.lower), problem.upper - problem.lower, 1.0
@@ -99,7 +99,7 @@ def guessed_sizes(problem: Problem, guess: Guess) -> Sizes:
         constraint = constraint_sizes(problem, guess.x[:-1], guess.u, state, span)
     time = guess.final_time
     boundary = boundary_sizes(problem, ends, state, time)
-    return Sizes(state, span, time, objective, constraint, boundary)
+    return GuessedSizes(state, span, time, objective, constraint, boundary)
 
 
 class Program(eqx.Module):
@@ -110,7 +110,7 @@ class Program(eqx.Module):
     """
 
     problem: Problem
-    sizes: Sizes
+    sizes: GuessedSizes
     intervals: int = eqx.field(static=True)
 
     @property

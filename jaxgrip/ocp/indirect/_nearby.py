@@ -1,4 +1,4 @@
-"""Shooting next to a solution that is known, without a Jacobian of its own."""
+"""Shooting near a known extremal, with its Jacobian in place of one of its own."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -9,60 +9,35 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Int
 
-from jaxgrip.ocp.indirect._arcs import Arcs
-from jaxgrip.ocp.indirect._conditions import (
-    Conditions,
-    Residual,
-    evaluate_ends,
-    evaluate_stages,
-    residuals,
-)
-from jaxgrip.ocp.indirect._output import Extremal
-from jaxgrip.ocp.indirect._shooting import Shooting, newton_step
+from jaxgrip.ocp.indirect._boundary_value_problem import Arcs, BoundaryValueProblem
+from jaxgrip.ocp.indirect._conditions import Evaluation, Residual, evaluate, residuals
+from jaxgrip.ocp.indirect._newton import newton_step
+from jaxgrip.ocp.indirect._shooting import Shooting
 from jaxgrip.ocp.statement import Problem
-from jaxgrip.ocp.structure import LOWER, UPPER
+from jaxgrip.ocp.structure import at_bound
 
-# A structure that breaks the minimum principle by this much is another problem's.
+# A violation of the minimum principle by this much means that the structure is not this problem's.
 _CLEAR = 1e-6
-# By how much the breach must exceed the residual to be told before convergence.
+# Before convergence the violation must exceed the residual by this factor.
 _FACTOR = 100.0
 
 
-class Shot(NamedTuple):
-    """Outcome of the iteration: `arcs`; `steps` to the tolerance; `plausible`, whether they
-    converged, the arcs follow each other and no switching function clearly has the wrong sign.
-    """
-
-    arcs: Arcs
-    steps: Int[Array, ""]
-    plausible: Bool[Array, ""]
-
-
 class _State(NamedTuple):
-    """`target`, where the simplified step from the arcs before led, and `residual`, theirs;
-    `breach` of the minimum principle on bang arcs.
+    """`target`, the result of the simplified step from the arcs before; `residual` there;
+    `violation` of the minimum principle on bang arcs.
     """
 
     arcs: Float[Array, " w"]
     target: Float[Array, " w"]
     residual: Float[Array, " r"]
-    breach: Float[Array, ""]
+    violation: Float[Array, ""]
     steps: Int[Array, ""]
     done: Bool[Array, ""]
 
 
-def corrector(
-    problem: Problem, like: Extremal, value: Conditions, jacobian: Conditions
-) -> Callable[[Residual], Arcs]:
+def corrector(bvp: BoundaryValueProblem, at: Evaluation) -> Callable[[Residual], Arcs]:
     """The Newton step from residuals with the Jacobian at an extremal, factorised once."""
-    plan, arcs, scales, features = like.plan, like.shot.arcs, like.scales, like.features
-    ends = evaluate_ends(problem, arcs, features)
-
-    def step(rhs):
-        return newton_step(problem, plan, arcs, scales, features, value, jacobian, ends, rhs)
-
-    at = residuals(problem, plan, arcs, scales, features, value, ends)
-    _, linear = jax.linearize(step, at)
+    _, linear = jax.linearize(lambda rhs: newton_step(bvp, at, rhs), residuals(bvp, at))
     return lambda residual: linear(jax.tree.map(jnp.negative, residual))
 
 
@@ -70,47 +45,53 @@ def solve_nearby(
     numbers: Problem,
     rest: Problem,
     solver: Shooting,
-    like: Extremal,
+    like: BoundaryValueProblem,
+    arcs: Arcs,
     correct: Callable[[Residual], Arcs],
-) -> Shot:
-    """Solve the boundary-value problem of an extremal for other numbers; pure JAX, no exceptions.
+) -> tuple[Arcs, Int[Array, " B"], Bool[Array, " B"]]:
+    """Solve a boundary-value problem for other numbers; pure JAX, no exceptions.
 
     Simplified Newton steps, mixed so that the residual is least. They need first derivatives alone
     and many problems share one factorisation, but converge only near the extremal.
 
-    **Arguments:** `numbers`, those of the problems, with a leading axis `(B,)`; `rest` of the
-    problems, the same for all; `solver`; the extremal; `correct`, the [`corrector`][] there.
+    **Arguments:** `numbers` of the problems, with a leading axis `(B,)`; `rest` of the problems,
+    the same for all; `solver`; the boundary-value problem `like` theirs and the `arcs` that solve
+    it; `correct`, the [`corrector`][] there.
 
-    **Returns:** a [`Shot`][] with a leading axis `(B,)`. Source: Walker, Ni, Anderson acceleration
-    for fixed-point iterations, SIAM J. Numer. Anal. 49 (2011).
+    **Returns:** each with a leading axis `(B,)`, arcs; steps to the tolerance; whether they are a
+    plausible solution: converged, the arcs in order, no switching function clearly of the wrong
+    sign.
+
+    Source: Walker, Ni, Anderson acceleration for fixed-point iterations, SIAM J. Numer. Anal. 49
+    (2011).
     """
-    plan, scales, features = like.plan, like.scales, like.features
-    start, unflatten = ravel_pytree(like.shot.arcs)
-    bounded = (plan.kinds == UPPER) | (plan.kinds == LOWER)
-    sign = jnp.where(bounded, plan.kinds, 0).astype(start.dtype) / scales.switching[None]
+    plan, scales = like.plan, like.scales
+    start, unflatten = ravel_pytree(arcs)
+    sign = jnp.where(at_bound(plan.kinds), plan.kinds, 0).astype(start.dtype)
+    sign = sign / scales.switching[None]
 
-    def evaluate(problem, arcs):
-        stages, _ = evaluate_stages(problem, plan, arcs, scales, features, with_jacobian=False)
-        ends = evaluate_ends(problem, arcs, features)
-        breach = jnp.max(sign[:, None, None] * stages.value.switching)
-        return residuals(problem, plan, arcs, scales, features, stages.value, ends), breach
+    def examine(problem, arcs):
+        bvp = BoundaryValueProblem(problem, plan, scales)
+        at = evaluate(bvp, arcs, with_jacobian=False)
+        violation = jnp.max(sign[:, None, None] * at.stages.value.switching)
+        return residuals(bvp, at), violation
 
     def advance(numbers, state: _State, step) -> _State:
-        residual, breach = evaluate(eqx.combine(numbers, rest), unflatten(state.arcs))
+        residual, violation = examine(eqx.combine(numbers, rest), unflatten(state.arcs))
         target = state.arcs + ravel_pytree(correct(residual))[0]
         residual = ravel_pytree(residual)[0]
         norm = jnp.max(jnp.abs(residual))
 
-        # Mixed with the target before so that the residual is least, were it linear.
+        # Mixed with the target before so that the residual would be least if it were linear.
         change = residual - state.residual
         share = jnp.where(step > 0, change @ residual / jnp.maximum(change @ change, 1e-300), 0.0)
         return _State(
             target - share * (target - state.target),
             target,
             residual,
-            breach,
+            violation,
             state.steps + jnp.where(state.done, 0, 1),
-            ~(norm >= solver.tolerance) | (breach > jnp.maximum(_CLEAR, _FACTOR * norm)),
+            ~(norm >= solver.tolerance) | (violation > jnp.maximum(_CLEAR, _FACTOR * norm)),
         )
 
     def body(carry):
@@ -118,7 +99,7 @@ def solve_nearby(
         return step + 1, jax.vmap(advance, in_axes=(0, 0, None))(numbers, state, step)
 
     one = jax.tree.map(lambda v: v[0], numbers)
-    outline, _ = jax.eval_shape(lambda: evaluate(eqx.combine(one, rest), like.shot.arcs))
+    outline, _ = jax.eval_shape(lambda: examine(eqx.combine(one, rest), arcs))
     size = sum(v.size for v in jax.tree.leaves(outline))
     state = _State(
         start,
@@ -133,6 +114,6 @@ def solve_nearby(
     _, state = jax.lax.while_loop(
         lambda carry: (carry[0] < solver.max_steps) & ~jnp.all(carry[1].done), body, (0, state)
     )
-    arcs = jax.vmap(unflatten)(state.arcs)
-    ordered = jnp.all(jnp.diff(arcs.times, prepend=0.0) > 0.0, axis=1)
-    return Shot(arcs, state.steps, state.done & ordered & (state.breach < _CLEAR))
+    found = jax.vmap(unflatten)(state.arcs)
+    ordered = jnp.all(jnp.diff(found.times, prepend=0.0) > 0.0, axis=1)
+    return found, state.steps, state.done & ordered & (state.violation < _CLEAR)

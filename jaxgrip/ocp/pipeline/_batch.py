@@ -8,20 +8,21 @@ from optimistix import max_norm
 
 from jaxgrip.ocp.certificate import certify, measure
 from jaxgrip.ocp.indirect import (
+    Arcs,
+    Evaluation,
     Extremal,
     Shooting,
-    ShootingResult,
     Shot,
-    assemble,
     corrector,
-    evaluate_ends,
-    evaluate_stages,
+    dense_output,
+    evaluate,
     residuals,
     solve_nearby,
 )
+from jaxgrip.ocp.pipeline._outcome import Search
 from jaxgrip.ocp.pipeline._results import RESULTS
 from jaxgrip.ocp.pipeline._solution import Solution, as_solution
-from jaxgrip.ocp.pipeline._solve import expand_stages, search
+from jaxgrip.ocp.pipeline._solve import run
 from jaxgrip.ocp.pipeline._solver import Solver
 from jaxgrip.ocp.statement import Problem
 from jaxgrip.solve.fusion import jit_plainly
@@ -31,25 +32,23 @@ _CHUNK = 32
 
 
 @jit_plainly
-def _shoot_alike(numbers, rest, shooting: Shooting, lead: Problem, like: Extremal, linearised):
-    return solve_nearby(numbers, rest, shooting, like, corrector(lead, like, *linearised))
+def _shoot_alike(numbers, rest, shooting: Shooting, like: Extremal, at: Evaluation):
+    correct = corrector(like.bvp, at)
+    return solve_nearby(numbers, rest, shooting, like.bvp, like.shot.arcs, correct)
 
 
 @jit_plainly
-def _examine_alike(numbers, rest, shooting: Shooting, like: Extremal, shot: Shot):
-    """Full result of the shooting, what certifies it and its output, each with a leading axis."""
+def _examine_alike(numbers, rest, shooting: Shooting, like: Extremal, arcs: Arcs, steps):
+    """Shot, measurements for its certificate and dense output, each with a leading axis."""
 
-    def examine(numbers, shot):
-        problem, where = eqx.combine(numbers, rest), (like.plan, shot.arcs, like.scales)
-        stages, _ = evaluate_stages(problem, *where, like.features)
-        ends = evaluate_ends(problem, shot.arcs, like.features)
-        residual = residuals(problem, *where, like.features, stages.value, ends)
-        norm = max_norm(residual)
-        result = ShootingResult(shot.arcs, stages, norm, shot.steps, norm < shooting.tolerance)
-        measured = measure(problem, *where, like.features)
-        return result, measured, assemble(problem, like.plan, shot.arcs, stages)
+    def examine(numbers, arcs, steps):
+        bvp = like.of(eqx.combine(numbers, rest)).bvp
+        at = evaluate(bvp, arcs)
+        norm = max_norm(residuals(bvp, at))
+        shot = Shot(arcs, at.stages, norm, steps, norm < shooting.tolerance)
+        return shot, measure(bvp, arcs), dense_output(bvp, arcs, at.stages)
 
-    return jax.vmap(examine)(numbers, shot)
+    return jax.vmap(examine)(numbers, arcs, steps)
 
 
 def _in_chunks(function, inputs):
@@ -57,7 +56,7 @@ def _in_chunks(function, inputs):
     size = len(jax.tree.leaves(inputs)[0])
     results = []
     for first in range(0, size, _CHUNK):
-        # The last chunk is filled up, since another length would compile anew.
+        # The last chunk is filled up, since another length would recompile.
         chosen = np.minimum(np.arange(first, first + _CHUNK), size - 1)
         out = function(jax.tree.map(lambda v, chosen=chosen: v[chosen], inputs))
         results.append(jax.tree.map(lambda v, last=size - first: np.asarray(v)[:last], out))
@@ -76,23 +75,22 @@ def _positions(numbers) -> np.ndarray:
 def solve_batch(problems: Problem, *, solver: Solver | None = None) -> list[Solution]:
     """Solve many problems that differ in numbers only.
 
-    The one whose numbers are nearest to the mean is solved as by [`solve`][]. Its structure, motion
-    and Jacobian serve the shooting of all others, which runs vectorised; those that end certified
-    are done, and of those that do not the one in their middle is solved from scratch and serves
-    the rest.
+    The one whose numbers are nearest to the mean is solved as by [`solve`][]. All others are shot
+    from its structure, motion and Jacobian, vectorised. Of those that do not end certified the one
+    nearest to their mean is solved from scratch, and the rest are shot from it, until none is left.
 
     **Arguments:** `problems`, a [`Problem`][] whose every number has a leading axis `(B,)`, as
     `equinox.filter_vmap` returns it; `solver`, default [`Solver`][]`()`.
 
-    **Returns:** `B` solutions; see the `result` of each, nothing is raised for single ones. A
-    motion found from another's structure is an extremal, but a better one may exist that
-    [`solve`][] would find. `stats["alike"]` is the index of the problem whose structure it has.
+    **Returns:** `B` solutions; a single failure is in the `result` of its solution and not raised.
+    A motion found from another's structure is an extremal, but [`solve`][] might find a better one.
+    `stats["alike"]` is the index of the problem whose structure it has.
 
     **Raises:** `ValueError` where the numbers have no common leading axis, or those of one problem
     contradict each other.
     """
     solver = Solver() if solver is None else solver
-    # As arrays, so that other numbers do not compile anew.
+    # As arrays, so that other numbers do not recompile.
     shooting = jax.tree.map(jnp.asarray, solver.shooting)
     numbers, rest = eqx.partition(problems, eqx.is_inexact_array)
     numbers = jax.tree.map(jnp.asarray, numbers)
@@ -123,12 +121,13 @@ def solve_batch(problems: Problem, *, solver: Solver | None = None) -> list[Solu
         # Those at one distance take as many steps.
         _, *left = left[np.argsort(distance, kind="stable")]
         problem = eqx.combine(pick(lead), rest)
-        found = search(problem, solver)
-        found.stats["alike"] = int(lead)
-        solutions[lead] = found.solution(problem)
-        if left and found.result == RESULTS.successful:
-            like = found.certified.extremal
-            alike = _solve_alike(pick(np.array(left)), rest, shooting, problem, like)
+        search = Search(problem, solver)
+        outcome = run(search)
+        search.stats["alike"] = int(lead)
+        solutions[lead] = outcome.solution(search)
+        if left and outcome.result == RESULTS.successful:
+            like = outcome.certified.extremal
+            alike = _solve_alike(pick(np.array(left)), rest, shooting, like)
             for index, solution in zip(left, alike, strict=True):
                 if solution is not None:
                     solution.stats["alike"] = int(lead)
@@ -137,31 +136,27 @@ def solve_batch(problems: Problem, *, solver: Solver | None = None) -> list[Solu
     return solutions
 
 
-def _solve_alike(
-    numbers, rest, shooting: Shooting, lead: Problem, like: Extremal
-) -> list[Solution | None]:
+def _solve_alike(numbers, rest, shooting: Shooting, like: Extremal) -> list[Solution | None]:
     """Certified solutions with the structure of another; None where there is none."""
-    stages, jacobian = expand_stages(lead, like.plan, like.shot.arcs, like.scales, like.features)
-    linearised = stages.value, jacobian
-    shot = _in_chunks(lambda n: _shoot_alike(n, rest, shooting, lead, like, linearised), numbers)
-    solutions: list[Solution | None] = [None] * len(shot.steps)
-    chosen = np.flatnonzero(shot.plausible)
+    at = like.evaluate()
+    arcs, steps, plausible = _in_chunks(
+        lambda n: _shoot_alike(n, rest, shooting, like, at), numbers
+    )
+    solutions: list[Solution | None] = [None] * len(steps)
+    chosen = np.flatnonzero(plausible)
     if not chosen.size:
         return solutions
-    numbers, shot = jax.tree.map(lambda v: np.asarray(v)[chosen], (numbers, shot))
-    examined = _in_chunks(
-        lambda v: _examine_alike(v[0], rest, shooting, like, v[1]), (numbers, shot)
-    )
-    like = jax.tree.map(np.asarray, like)
+    kept = jax.tree.map(lambda v: np.asarray(v)[chosen], (numbers, arcs, steps))
+    examined = _in_chunks(lambda v: _examine_alike(v[0], rest, shooting, like, *v[1:]), kept)
     for position, index in enumerate(chosen):
-        one, (result, measured, out) = jax.tree.map(
-            lambda v, position=position: v[position], (numbers, examined)
+        one, (shot, measured, out) = jax.tree.map(
+            lambda v, position=position: v[position], (kept[0], examined)
         )
-        problem, extremal = eqx.combine(one, rest), like._replace(shot=result)
-        certificate = certify(problem, extremal, measured)
-        if result.converged and certificate.passed:
-            stats = {"shooting_steps": int(result.steps)}
+        extremal = like._replace(shot=shot).of(eqx.combine(one, rest))
+        certificate = certify(extremal, measured)
+        if shot.converged and certificate.passed:
+            stats = {"shooting_steps": int(shot.steps)}
             solutions[index] = as_solution(
-                problem, jax.device_put(out), extremal, certificate, RESULTS.successful, stats
+                jax.device_put(out), extremal, certificate, RESULTS.successful, stats
             )
     return solutions

@@ -10,21 +10,21 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxgrip.ocp.pipeline._extremals import constraint_values, follow
+from jaxgrip.ocp.pipeline._outcome import UNEXPLAINED, Outcome, Search
+from jaxgrip.ocp.pipeline._refinement import constraint_values, follow
 from jaxgrip.ocp.pipeline._results import RESULTS
-from jaxgrip.ocp.pipeline._search import UNEXPLAINED, Found, search, timed
-from jaxgrip.ocp.pipeline._solver import Solver
+from jaxgrip.ocp.pipeline._search import run_search
 from jaxgrip.ocp.statement import Problem
 
 _SHORTEST_STRIDE = 1e-3
-# What an easier problem that the search makes itself is given: shootings of a structure,
+# Budget for an easier problem that the search makes itself: shootings of a structure,
 # transcriptions, shootings on the way back.
 _ROUNDS, _TRANSCRIPTIONS, _STEPS = 6, 4, 16
 
 
-def continue_from(problem: Problem, solver: Solver, easier: Problem) -> Found:
+def continue_from(search: Search, easier: Problem) -> Outcome:
     """Search for an extremal of another problem, and change its numbers until it is this one."""
-    numbers, rest = eqx.partition(problem, eqx.is_inexact_array)
+    numbers, rest = eqx.partition(search.problem, eqx.is_inexact_array)
     others, other_rest = eqx.partition(easier, eqx.is_inexact_array)
     shapes = [[leaf.shape for leaf in jax.tree.leaves(each)] for each in (numbers, others)]
     if shapes[0] != shapes[1] or not eqx.tree_equal(rest, other_rest):
@@ -32,28 +32,28 @@ def continue_from(problem: Problem, solver: Solver, easier: Problem) -> Found:
             "continued_from must be a Problem that differs in numbers only, with the same "
             "functions; numbers that they close over must be JAX arrays."
         )
-    found = search(easier, solver)
+    found = run_search(dataclasses.replace(search, problem=easier))
     if found.result != RESULTS.successful:
         sentence = RESULTS[found.result].split(":")[0]
         detail = f"the easier problem itself was not solved: {sentence}"
-        return found._replace(certified=None, result=RESULTS.continuation_failed, detail=detail)
-    return _walk(problem, solver, easier, found, solver.max_shootings)
+        return Outcome(RESULTS.continuation_failed, detail=detail, direct=found.direct)
+    return _walk(search, easier, found, search.solver.max_shootings)
 
 
-def _walk(problem: Problem, solver: Solver, easier: Problem, found: Found, most: int) -> Found:
-    """Follow an extremal of an easier problem to this one, until so many shootings were spent."""
-    numbers, rest = eqx.partition(problem, eqx.is_inexact_array)
+def _walk(search: Search, easier: Problem, found: Outcome, most: int) -> Outcome:
+    """Follow an extremal of an easier problem to this one, with at most so many shootings."""
+    numbers, rest = eqx.partition(search.problem, eqx.is_inexact_array)
     others, _ = eqx.partition(easier, eqx.is_inexact_array)
-    stats, share, stride = found.stats, 0.0, 1.0
+    share, stride = 0.0, 1.0
     while share < 1.0:
-        if stride < _SHORTEST_STRIDE or stats["rounds"] >= most:
+        if stride < _SHORTEST_STRIDE or search.stats["rounds"] >= most:
             detail = f"at {share:.4g} of the way"
-            return Found(None, RESULTS.continuation_failed, stats, found.last, detail)
+            return Outcome(RESULTS.continuation_failed, detail=detail, direct=found.direct)
         reached = min(share + stride, 1.0)
         mixed = jax.tree.map(partial(_between, reached), others, numbers)
-        stats["history"].append(f"numbers at {reached:.4g} of the way")
-        mixed = eqx.combine(mixed, rest)
-        certified = timed(stats, "shooting", follow, mixed, solver, found.certified, stats, most)
+        search.note(f"numbers at {reached:.4g} of the way")
+        step = dataclasses.replace(search, problem=eqx.combine(mixed, rest))
+        certified = search.timed("shooting", follow, step, found.certified, most)
         if certified is not None and certified.certificate.passed:
             found, share, stride = found._replace(certified=certified), reached, 2.0 * stride
         else:
@@ -62,25 +62,25 @@ def _walk(problem: Problem, solver: Solver, easier: Problem, found: Found, most:
 
 
 def _between(share: float, start: Array, end: Array) -> Array:
-    """Numbers a share of the way between others; where one is infinite, the latter."""
+    """Numbers at a share of the way from `start` to `end`; the latter where one is infinite."""
     is_finite = jnp.isfinite(start) & jnp.isfinite(end)
     start = jnp.where(is_finite, start, end)
     return jnp.where(start == end, end, start + share * (end - start))
 
 
-def find(problem: Problem, solver: Solver, structure: Sequence | None = None) -> Found:
-    """Search for an extremal, and where that fails for one of an easier problem, and follow that.
+def find(search: Search, structure: Sequence | None = None) -> Outcome:
+    """Search for an extremal; if that fails, for one of an easier problem, and follow that.
 
-    Easier may be a problem with looser bounds on states and paths, with another final time where it
-    is fixed, or with wider bounds on the controls.
+    Easier is a problem with looser bounds on states and paths, with another final time if that is
+    fixed, or with wider bounds on the controls.
     """
-    found = search(problem, solver, structure)
+    found = run_search(search, structure)
     if structure is not None or found.result not in UNEXPLAINED:
         return found
     if found.certified is not None and found.certified.certificate.is_too_coarse:
         return found
-    stats = found.stats
-    for words, easier, target, loosened in _easier(problem):
+    solver, stats = search.solver, search.stats
+    for words, easier, target, loosened in _easier(search.problem):
         if stats["rounds"] >= solver.max_shootings:
             break
         if stats["transcriptions"] >= solver.max_transcriptions:
@@ -92,19 +92,19 @@ def find(problem: Problem, solver: Solver, structure: Sequence | None = None) ->
                 stats["transcriptions"] + _TRANSCRIPTIONS, solver.max_transcriptions
             ),
         )
-        stats["history"].append(f"continuation from {words}")
-        other = search(easier, few, stats=stats)
+        search.note(f"continuation from {words}")
+        other = run_search(Search(easier, few, stats))
         if other.result == RESULTS.successful:
             most = min(stats["rounds"] + _STEPS, solver.max_shootings)
-            reached = _walk(target, few, loosened(other), other, most)
+            reached = _walk(Search(target, few, stats), loosened(other), other, most)
             if reached.result == RESULTS.successful:
                 return reached
     return found
 
 
 def _easier(problem: Problem) -> Iterator[tuple[str, Problem, Problem, Callable]]:
-    """Easier problems: in words; themselves; the problem to reach; from where to go to it, once the
-    easier one is solved.
+    """Easier problems: description, the easier problem, the problem to reach, and a function of
+    the outcome that returns the problem to start from.
     """
     if problem.n_constraints:
         none = jnp.zeros(problem.n_constraints)
@@ -129,7 +129,7 @@ def _easier(problem: Problem) -> Iterator[tuple[str, Problem, Problem, Callable]
 
 
 class _Loosened(eqx.Module):
-    """Path constraints less what they may exceed."""
+    """Path constraints minus the excess that is allowed."""
 
     constraints: Callable
     excess: Float[Array, " c"]
@@ -140,7 +140,7 @@ class _Loosened(eqx.Module):
 
 
 def _loosen(problem: Problem, excess: Float[Array, " c"]) -> Problem:
-    """The problem with constraints that may exceed their bounds."""
+    """The problem with constraints that may exceed zero by `excess`."""
     above, below = np.array(problem.bounded_above, int), np.array(problem.bounded_below, int)
     by_upper, by_lower, by_path = jnp.split(excess, np.cumsum([len(above), len(below)]))
     looser = eqx.tree_at(
@@ -154,8 +154,8 @@ def _loosen(problem: Problem, excess: Float[Array, " c"]) -> Problem:
     return eqx.tree_at(lambda p: p.path_constraints, looser, path)
 
 
-def _excess(problem: Problem, found: Found) -> Float[Array, " c"]:
-    """By how much a motion exceeds the bounds of the constraints, and a little more."""
-    course = found.certified.track.course
-    most = np.max(np.asarray(constraint_values(problem, course.x, course.u)), axis=0)
+def _excess(problem: Problem, found: Outcome) -> Float[Array, " c"]:
+    """Largest value of each constraint along a motion, with a margin; zero if not positive."""
+    motion = found.certified.candidate.trajectory
+    most = np.max(np.asarray(constraint_values(problem, motion.x, motion.u)), axis=0)
     return jnp.asarray(np.where(most > 0.0, 1.001 * most, 0.0))

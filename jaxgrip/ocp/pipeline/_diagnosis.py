@@ -69,32 +69,32 @@ def find_kink(
     return float(t[kinks[0]] + share[kinks[0]] * steps[kinks[0]]) if kinks.size else None
 
 
-def describe_miss(problem: Problem, found: DirectSolution) -> str:
+def describe_miss(problem: Problem, direct: DirectSolution) -> str:
     """What a transcription that met no end or constraint misses most, in a few words."""
-    x = 0.5 * (found.x[1:] + found.x[:-1])
-    value = np.max(np.asarray(found.constraint), axis=0, initial=-np.inf)
-    size = np.max(np.abs(np.asarray(found.constraint)), axis=0, initial=0.0)
+    x = 0.5 * (direct.x[1:] + direct.x[:-1])
+    value = np.max(np.asarray(direct.constraint), axis=0, initial=-np.inf)
+    size = np.max(np.abs(np.asarray(direct.constraint)), axis=0, initial=0.0)
     worst = []
     for i, name in enumerate(problem.constraint_names):
-        if value[i] > -1e-3 * size[i] and _has_no_order(problem, i, x, found.u):
+        if value[i] > -1e-3 * size[i] and _has_no_order(problem, i, x, direct.u):
             return f"{name}: no control is in its first {MAX_ORDER} time derivatives"
         if value[i] > 0.0:
             worst.append((value[i] / size[i], f"{name} is exceeded by {value[i]:.2g}"))
-    end = np.asarray(found.x[-1])
-    scale = np.maximum(np.max(np.abs(found.x), axis=0), 1e-300)
+    end = np.asarray(direct.x[-1])
+    scale = np.maximum(np.max(np.abs(direct.x), axis=0), 1e-300)
     miss = np.abs(end - np.asarray(problem.final_state)) / scale
     worst += [
         (miss[i], f"state {i} ends at {end[i]:.4g} instead of {problem.final_state[i]:.4g}")
         for i in problem.fixed_final
     ]
-    ends = jnp.asarray(found.x[0]), jnp.asarray(found.final_time), jnp.asarray(found.x[-1])
+    ends = jnp.asarray(direct.x[0]), jnp.asarray(direct.final_time), jnp.asarray(direct.x[-1])
     errors = np.abs(np.asarray(problem.boundary(*ends)))
-    reach = boundary_sizes(problem, found.x[[0, -1]], scale, found.final_time)
+    reach = boundary_sizes(problem, direct.x[[0, -1]], scale, direct.final_time)
     worst += [
         (error / size, f"boundary condition {i} is missed by {error:.2g}")
         for i, (error, size) in enumerate(zip(errors, np.asarray(reach), strict=True))
     ]
-    gap = np.abs(np.asarray(_defects(problem, found)))
+    gap = np.abs(np.asarray(_defects(problem, direct)))
     at = np.unravel_index(np.argmax(gap), gap.shape)
     worst.append((gap[at], f"state {at[1]} does not follow its dynamics"))
     share, text = max(worst)
@@ -110,10 +110,10 @@ def _has_no_order(problem: Problem, index: int, x, u) -> bool:
 
 
 @eqx.filter_jit
-def _defects(problem: Problem, found: DirectSolution) -> Array:
-    x = jnp.asarray(found.x)
-    rate = jax.vmap(problem.dynamics)(0.5 * (x[1:] + x[:-1]), jnp.asarray(found.u))
-    step = found.final_time / len(found.u)
+def _defects(problem: Problem, direct: DirectSolution) -> Array:
+    x = jnp.asarray(direct.x)
+    rate = jax.vmap(problem.dynamics)(0.5 * (x[1:] + x[:-1]), jnp.asarray(direct.u))
+    step = direct.final_time / len(direct.u)
     size = jnp.max(jnp.abs(x), axis=0)
     return (x[:-1] + step * rate - x[1:]) / jnp.where(size > 0.0, size, 1.0)[None]
 

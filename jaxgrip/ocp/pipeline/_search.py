@@ -1,6 +1,5 @@
-"""The search for a certified extremal, within a budget, and why it ended without one."""
+"""The search for a certified extremal from several guesses, within a budget."""
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -10,11 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxgrip.ocp.direct import DirectSolution, Guess, bent_line, solve_transcription, straight_line
-from jaxgrip.ocp.indirect import Output
-from jaxgrip.ocp.pipeline._diagnosis import describe_miss, find_kink, find_steep_place
-from jaxgrip.ocp.pipeline._extremals import Certified, find_extremal
+from jaxgrip.ocp.pipeline._outcome import Outcome, Search
+from jaxgrip.ocp.pipeline._refinement import find_extremal
 from jaxgrip.ocp.pipeline._results import RESULTS
-from jaxgrip.ocp.pipeline._solution import Solution, as_failure, as_solution
 from jaxgrip.ocp.pipeline._solver import Solver
 from jaxgrip.ocp.statement import Free, Problem
 from jaxgrip.solve.fusion import jit_plainly
@@ -22,112 +19,15 @@ from jaxgrip.solve.fusion import jit_plainly
 _transcribe = jit_plainly(solve_transcription)
 
 
-def no_stats() -> dict:
-    """Counts, times and the history of a search that has not begun."""
-    counts = ("transcriptions", "transcription_steps", "rounds", "shooting_steps", "unconfirmed")
-    times = ("transcription_s", "shooting_s")
-    return dict.fromkeys(counts, 0) | dict.fromkeys(times, 0.0) | {"history": [], "detail": ""}
-
-
-def timed(stats: dict, key: str, function: Callable, *args):
-    """Call a function and add the time it takes."""
-    began = time.perf_counter()
-    out = function(*args)
-    stats[f"{key}_s"] += time.perf_counter() - began
-    return out
-
-
-class Found(NamedTuple):
-    """The best certified extremal, else an uncertified one, else None; why; the `last` motion of a
-    transcription; counts, times and the history of the search; a `detail` of why.
-    """
-
-    certified: Certified | None
-    result: RESULTS
-    stats: dict
-    last: DirectSolution
-    detail: str = ""
-
-    @property
-    def is_conclusive(self) -> bool:
-        """Whether another motion would hardly end better."""
-        return self.result in _CONCLUSIVE
-
-    def explain(self, problem: Problem) -> "Found":
-        """Name what spoils the search, where something does, and what a motion misses."""
-        certified, result, last = self.certified, self.result, self.last
-        detail = self.detail
-        if result == RESULTS.unreachable:
-            detail = describe_miss(problem, last)
-        elif certified is not None and result == RESULTS.not_certified:
-            detail = f"failed: {', '.join(certified.certificate.failed)}"
-        if result in (*UNEXPLAINED, RESULTS.unreachable, RESULTS.not_finite):
-            place = find_steep_place(problem, last.x, last.u)
-            if place is not None:
-                result, detail = RESULTS.steep_edge, place
-        if result in UNEXPLAINED:
-            kink = find_kink(problem, *_motion(certified, last))
-            if kink is not None:
-                result, detail = RESULTS.not_smooth, f"at {kink:.6g} s"
-        return self._replace(result=result, detail=detail)
-
-    def solution(self, problem: Problem, out: Output | None = None) -> Solution:
-        """The solution object, from the extremal's dense output where that is known already."""
-        self.stats["detail"] = self.detail
-        if self.certified is None:
-            return as_failure(problem, self.result, self.last, self.stats)
-        extremal, certificate, _ = self.certified
-        out = out or extremal.output(problem)
-        return as_solution(problem, out, extremal, certificate, self.result, self.stats)
-
-    def sentence(self, solver: Solver) -> str:
-        """The sentence of the result, with what is known beside and what was spent."""
-        detail = f" ({self.detail})" if self.detail else ""
-        return (
-            f"{RESULTS[self.result][:-1]}{detail}, after {self.stats['transcriptions']} of at most "
-            f"{solver.max_transcriptions} transcriptions and {self.stats['rounds']} of at most "
-            f"{solver.max_shootings} shootings."
-        )
-
-
-_CONCLUSIVE = (
-    RESULTS.not_certified,
-    RESULTS.chattering,
-    RESULTS.undetermined,
-    RESULTS.steep_edge,
-    RESULTS.not_smooth,
-)
-# These say what the search could not do, and nothing of the problem: it may have a kink or an
-# infinite slope, or be reached from an easier one.
-UNEXPLAINED = (
-    RESULTS.transcription_failed,
-    RESULTS.shooting_failed,
-    RESULTS.structure_failed,
-    RESULTS.too_many_arcs,
-    RESULTS.not_certified,
-)
-
-
-def _motion(certified: Certified | None, last: DirectSolution):
-    """Times, states and controls."""
-    if certified is None:
-        t = np.linspace(0.0, float(last.final_time), len(last.x))
-        return 0.5 * (t[1:] + t[:-1]), 0.5 * (last.x[1:] + last.x[:-1]), last.u
-    course = certified.track.course
-    return course.t, course.x, course.u
-
-
 class _Round(NamedTuple):
-    """Guesses to try together, by name; with `is_gradual` their final times change little by
-    little.
-    """
+    """Guesses to try together, by name; if `is_gradual`, the final time changes in small steps."""
 
     guesses: list[tuple[str, Guess]]
     is_gradual: bool
 
 
 def _guess_rounds(problem: Problem, solver: Solver) -> Iterator[_Round]:
-    """What to try; a further round only where the one before led to no motion."""
+    """What to try; each round only if the one before led to no motion."""
     intervals = solver.transcription.intervals
     guesses = [("the straight line", straight_line(problem, intervals))]
     guesses += [
@@ -145,51 +45,50 @@ def _guess_rounds(problem: Problem, solver: Solver) -> Iterator[_Round]:
                 yield _Round(others, is_gradual=True)
 
 
-# By which share the final time may change from one transcription to the next, and how often.
+# Largest relative change of the final time from one transcription to the next, and their number.
 _STRIDE, _STRIDES = 0.1, 40
 
 
 def _transcribe_gradually(
     transcribe: Callable, problem: Problem, guess: Guess, strides: int
 ) -> DirectSolution:
-    """Transcribe with the final time held close to the guess's, and follow it until it rests.
+    """Transcribe with the final time bounded close to the guess, and follow it until it is free.
 
-    Far from a motion that meets the end the objective may pull the time to where there is none.
+    Far from a motion that meets the end the objective may drive the time to where there is none.
     """
     earliest, latest = problem.time_bounds
-    control_bounds = np.asarray(problem.lower), np.asarray(problem.upper)
-    span = control_bounds[1] - control_bounds[0]
-    margin = np.where(np.isfinite(span), 0.01 * span, 0.0)
+    lowest, highest = np.asarray(problem.lower), np.asarray(problem.upper)
+    margin = np.where(np.isfinite(highest - lowest), 0.01 * (highest - lowest), 0.0)
     for _ in range(strides):
         before = guess.final_time
         lower, upper = (1.0 - _STRIDE) * before, (1.0 + _STRIDE) * before
-        held = Free(before, jnp.maximum(lower, earliest), jnp.minimum(upper, latest))
-        one = transcribe(eqx.tree_at(lambda p: p.final_time, problem, held), guess)
+        bounded = Free(before, jnp.maximum(lower, earliest), jnp.minimum(upper, latest))
+        one = transcribe(eqx.tree_at(lambda p: p.final_time, problem, bounded), guess)
         change = float(one.final_time / before) - 1.0
         moves_on = change < -0.9 * _STRIDE and lower > earliest
         moves_on |= change > 0.9 * _STRIDE and upper < latest
         if not one.converged or not moves_on:
             return one
         # Off the bounds again, where the barrier leaves room to move.
-        u = np.clip(one.u, control_bounds[0] + margin, control_bounds[1] - margin)
+        u = np.clip(one.u, lowest + margin, highest - margin)
         x = one.x.copy()
-        # Exactly, since the scales are read off the ends of a guess.
+        # Exactly, since typical sizes are read off the ends of a guess.
         x[-1] = np.where(problem.is_fixed_final, problem.final_state, x[-1])
         guess = jax.tree.map(jnp.asarray, Guess(x, u, one.final_time))
     return one._replace(converged=np.array(False))
 
 
-def _candidates(problem: Problem, solver: Solver, tried: _Round, stats: dict):
-    """Transcriptions from several guesses: the converged ones, best first; all; what went wrong."""
+def _transcribe_round(search: Search, tried: _Round) -> tuple[list[DirectSolution], RESULTS]:
+    """Direct solutions from several guesses, and the result if none of them converged."""
+    problem, solver, stats = search.problem, search.solver, search.stats
     is_demanding = problem.fixed_final or problem.n_boundary or problem.n_constraints
     every = []
     result = RESULTS.unreachable if is_demanding else RESULTS.transcription_failed
-    # As arrays, so that another tolerance does not compile anew.
+    # As arrays, so that another tolerance does not recompile.
     numbers = jax.tree.map(jnp.asarray, solver.transcription)
 
     def transcribe(problem: Problem, guess: Guess) -> DirectSolution:
-        one = timed(
-            stats,
+        one = search.timed(
             "transcription",
             lambda: jax.tree.map(np.asarray, _transcribe(problem, numbers, guess)),
         )
@@ -211,43 +110,33 @@ def _candidates(problem: Problem, solver: Solver, tried: _Round, stats: dict):
         elif not one.converged and one.infeasibility < 1e-3:
             result = RESULTS.transcription_failed
         end = f"objective {one.objective:.6g}" if one.converged else "no motion"
-        stats["history"].append(f"transcription from {name}: {end}")
-    # Guesses that end in the same motion agree to the accuracy of the transcription only.
-    found = [one for one in every if one.converged]
-    found.sort(key=lambda one: float(f"{one.objective:.5g}"))
-    return found, every, result
+        search.note(f"transcription from {name}: {end}")
+    return every, result
 
 
-def search(
-    problem: Problem,
-    solver: Solver,
-    structure: Sequence | None = None,
-    stats: dict | None = None,
-) -> Found:
+def run_search(search: Search, structure: Sequence | None = None) -> Outcome:
     """Search for a certified extremal from the straight line and other guesses."""
-    stats = no_stats() if stats is None else stats
-    shot: list = []
-    why = None
-    for tried in _guess_rounds(problem, solver):
-        motions, every, no_motion = _candidates(problem, solver, tried, stats)
-        for one in motions:
-            outcome = timed(
-                stats, "shooting", find_extremal, problem, solver, one, stats, structure, shot
-            )
+    stats, known, why = search.stats, [], None
+    for tried in _guess_rounds(search.problem, search.solver):
+        every, no_motion = _transcribe_round(search, tried)
+        found = [one for one in every if one.converged]
+        # Guesses that lead to the same motion agree to the accuracy of the transcription only.
+        for one in sorted(found, key=lambda one: float(f"{one.objective:.5g}")):
+            outcome = search.timed("shooting", find_extremal, search, one, structure, known)
             if outcome is None:
                 continue
-            certified, result, detail = outcome
-            if certified is not None and certified.certificate.passed:
-                return Found(certified, RESULTS.successful, stats, one)
+            outcome = outcome._replace(direct=one)
+            if outcome.certified is not None and outcome.certified.certificate.passed:
+                return outcome._replace(result=RESULTS.successful)
             stats["unconfirmed"] += 1
             if why is None or not why.is_conclusive:
-                why = Found(certified, result, stats, one, detail)
+                why = outcome
         if why is None and every:
-            why = Found(None, no_motion, stats, every[0])
-        why = why.explain(problem)
-        # Other final times are for where no motion was found at all.
-        if why.is_conclusive or why.last.converged or structure is not None:
+            why = Outcome(no_motion, direct=every[0])
+        why = why.explain(search.problem)
+        # Other final times are tried only if no motion was found at all.
+        if why.is_conclusive or why.direct.converged or structure is not None:
             break
-    if structure is not None and why.certified is None and why.last.converged:
+    if structure is not None and why.certified is None and why.direct.converged:
         why = why._replace(result=RESULTS.imposed_failed)
     return why

@@ -1,8 +1,9 @@
-"""What a solve returns."""
+"""The solution object."""
 
 from itertools import pairwise
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
@@ -10,10 +11,10 @@ from scipy.interpolate import CubicHermiteSpline
 
 from jaxgrip.ocp.certificate import Certificate
 from jaxgrip.ocp.direct import DirectSolution
-from jaxgrip.ocp.indirect import Extremal, Output, multipliers, rate_costates
+from jaxgrip.ocp.indirect import Extremal, Output
 from jaxgrip.ocp.pipeline._results import RESULTS
 from jaxgrip.ocp.statement import Problem
-from jaxgrip.ocp.structure import TOUCH
+from jaxgrip.ocp.structure import Rule
 
 
 class Structure(eqx.Module):
@@ -40,19 +41,18 @@ class Solution(eqx.Module):
     - dense output `t` `(K,)` [s], `x` `(K, n)`, `x_rate` `(K, n)`, `u` `(K, m)`, `costate`
       `(K, n)`, `switching_function` `(K, m)` (dH/du), `hamiltonian` `(K,)`: each switching time
       stands twice in `t`, with the values from the left and from the right;
-    - `multiplier` `(K, c)` of each constraint's first derivative that contains a control, and
-      `jumps` `(arcs - 1, P)`, what the costate loses at each switching time times the gradients of
-      the constraint's derivatives below that one; `rate_costate` `(K, m)` of controls whose rate is
-      at a bound;
+    - `multiplier` `(K, c)` of each constraint's first derivative that contains a control; `jumps`
+      `(arcs - 1, P)`: at each switching time the costate falls by these parameters times the
+      gradients of the constraint's lower derivatives; `rate_costate` `(K, m)` of controls whose
+      rate is at a bound;
     - `design_variables` `(d,)`; `boundary_multiplier` `(b,)` of the boundary conditions;
-    - `certificate`: every necessary condition with its measured value, None where there is no
-      extremal;
+    - `certificate`: every necessary condition with its measured value, None without an extremal;
     - `result`: a member of [`RESULTS`][]; `stats`: counts and times;
     - `origin`: "extremal", within all bounds except for an imposed structure, whose certificate
-      names the bound; or where there is none "transcription": then times, states, controls,
-      objective, design variables and boundary multipliers are those of a transcription, to its
-      accuracy, and all else is NaN or empty; or "nothing", where not even a transcription ended in
-      a motion, and every number is NaN. Derivatives are NaN without an extremal.
+      names the bound; without one "transcription": times, states, controls, objective, design
+      variables and boundary multipliers are those of a transcription, to its accuracy, and all
+      else is NaN or empty; without a converged transcription "nothing": every number is NaN.
+      Derivatives are NaN without an extremal.
     """
 
     final_time: Float[Array, ""]
@@ -100,7 +100,7 @@ class Solution(eqx.Module):
 
 
 def as_failure(problem: Problem, result: RESULTS, last: DirectSolution, stats: dict) -> Solution:
-    """A solution object that says why there is none, with a transcription's motion if it is one."""
+    """The solution object of a failure, with the motion of a transcription if that converged."""
     n, d = problem.n_states, problem.n_design
     k, m, c = len(last.x), last.u.shape[1], last.constraint.shape[1]
     is_motion = bool(last.converged)
@@ -138,40 +138,34 @@ def as_failure(problem: Problem, result: RESULTS, last: DirectSolution, stats: d
     )
 
 
-def _structure(extremal: Extremal, cuts: np.ndarray, c: int) -> Structure:
-    plan = extremal.plan
-    indices = np.array([index for index, _ in extremal.features.active], dtype=int)
-    arcs = np.append(cuts, len(extremal.real))
-    kinds = np.asarray(plan.kinds)
-    active = np.zeros((len(kinds), c), dtype=bool)
-    active[:, indices] = np.asarray(plan.active)
-    changes = kinds[cuts] != kinds[cuts + 1]
+def _structure(extremal: Extremal) -> Structure:
+    """The structure of an extremal, without the subdivisions of its arcs."""
+    bvp, plan = extremal.bvp, jax.tree.map(np.asarray, extremal.bvp.plan)
+    cuts, c = np.flatnonzero(plan.is_switch), bvp.problem.n_constraints
+    arcs = np.append(cuts, len(plan.is_switch))
+    active = np.zeros((len(plan.kinds), c), dtype=bool)
+    active[:, bvp.constraint_indices] = plan.active
+    changes = plan.kinds[cuts] != plan.kinds[cuts + 1]
     controls = np.where(changes.any(axis=1), changes.argmax(axis=1), -1)
     constraints = np.full(len(cuts), -1)
     if c:
         changes = active[cuts] != active[cuts + 1]
-        touching = np.asarray(plan.rule)[cuts] == TOUCH
         constraints = np.where(changes.any(axis=1), changes.argmax(axis=1), -1)
-        rows = np.asarray(plan.jump_constraint)[cuts]
-        constraints[touching] = indices[rows[touching]]
-    return Structure(kinds[arcs], active[arcs], controls, constraints)
+        touching = plan.rule[cuts] == Rule.TOUCH
+        constraints[touching] = bvp.constraint_indices[plan.jump_constraint[cuts][touching]]
+    return Structure(plan.kinds[arcs], active[arcs], controls, constraints)
 
 
 def as_solution(
-    problem: Problem,
-    out: Output,
-    extremal: Extremal,
-    certificate: Certificate,
-    result: RESULTS,
-    stats: dict,
+    out: Output, extremal: Extremal, certificate: Certificate, result: RESULTS, stats: dict
 ) -> Solution:
-    """The solution that an extremal is, with its dense output on one time axis."""
-    n, n_all, d = problem.n_states, problem.n, problem.n_design
-    real = extremal.real
-    cuts = np.flatnonzero(real)
-    # Where an arc was only subdivided, its start repeats the point before.
+    """The solution object of an extremal, with its dense output on one time axis."""
+    bvp, problem = extremal.bvp, extremal.bvp.problem
+    n, n_all, d, is_switch = problem.n_states, problem.n, problem.n_design, bvp.plan.is_switch
+    cuts = np.flatnonzero(is_switch)
+    # The start of an arc repeats the point before, which only a switch needs twice.
     keep = np.ones(out.t.shape, dtype=bool)
-    keep[1:, 0] = real
+    keep[1:, 0] = is_switch
     keep = np.flatnonzero(keep)
 
     def rows(v):
@@ -182,7 +176,7 @@ def as_solution(
         final_time=out.times[-1],
         objective=out.objective,
         switching_times=out.times[cuts],
-        structure=_structure(extremal, cuts, problem.n_constraints),
+        structure=_structure(extremal),
         t=rows(out.t),
         x=y[:, :n],
         x_rate=y_rate[:, :n],
@@ -190,9 +184,9 @@ def as_solution(
         costate=y[:, n_all : n_all + n],
         switching_function=rows(out.switching),
         hamiltonian=rows(out.hamiltonian),
-        multiplier=multipliers(problem, extremal.features, v),
+        multiplier=bvp.multipliers(v),
         jumps=out.jump[cuts],
-        rate_costate=rate_costates(problem, extremal.features, y),
+        rate_costate=bvp.rate_costates(y),
         design_variables=y[0, n : n + d],
         boundary_multiplier=out.boundary_multiplier,
         certificate=certificate,

@@ -8,17 +8,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxgrip.ocp.indirect import Linearised, evaluate_stages, tangent_output, without_derivatives
+from jaxgrip.ocp.indirect import without_derivatives
 from jaxgrip.ocp.pipeline._continuation import continue_from, find
+from jaxgrip.ocp.pipeline._outcome import Outcome, Search
 from jaxgrip.ocp.pipeline._results import RESULTS, SolveError
-from jaxgrip.ocp.pipeline._search import Found
 from jaxgrip.ocp.pipeline._solution import Solution
 from jaxgrip.ocp.pipeline._solver import Solver
 from jaxgrip.ocp.statement import Problem, is_concrete
-from jaxgrip.solve.fusion import jit_plainly
-
-expand_stages = jit_plainly(evaluate_stages)
-
 
 _ONLY_ONCE = (
     "ocp.solve searches outside jit and vmap and differentiates once: call it with concrete "
@@ -26,26 +22,29 @@ _ONLY_ONCE = (
 )
 
 
-def search(
-    problem: Problem,
-    solver: Solver,
-    structure: Sequence | None = None,
-    continued_from: Problem | None = None,
-) -> Found:
+def run(
+    search: Search, structure: Sequence | None = None, continued_from: Problem | None = None
+) -> Outcome:
     """Check the numbers of a problem, and search for a certified extremal."""
-    if not is_concrete(problem):
+    if not is_concrete(search.problem):
         raise TypeError(_ONLY_ONCE)
-    problem.check()
-    _check_boundary_conditions(problem)
+    search.problem.check()
+    _check_boundary_conditions(search.problem)
     if structure is not None:
-        _check_structure(problem, structure)
+        _check_structure(search.problem, structure)
     if continued_from is not None:
-        return continue_from(problem, solver, continued_from)
-    return find(problem, solver, structure)
+        outcome = continue_from(search, continued_from)
+    else:
+        outcome = find(search, structure)
+    if outcome.certified is None:
+        return outcome
+    # A continuation ends at a problem with the same numbers in other functions.
+    extremal = outcome.certified.extremal.of(search.problem)
+    return outcome._replace(certified=outcome.certified._replace(extremal=extremal))
 
 
 def _check_boundary_conditions(problem: Problem) -> None:
-    """Raise where a condition depends on others or on what is fixed, to first order at a guess."""
+    """Raise if a condition depends on others or on fixed components, to first order at a guess."""
     if not problem.n_boundary:
         return
     start, end = np.asarray(problem.initial_state), np.asarray(problem.final_state)
@@ -106,18 +105,18 @@ def solve(
 ) -> Solution:
     """Solve an optimal control problem and certify the solution.
 
-    Nothing but the problem is needed: a direct transcription started from a straight line shows
-    which control sits on which bound, multiple shooting with exact switching conditions computes
-    the extremal, and every necessary condition is then measured. The search runs outside `jit`;
-    `jax.grad` and its kin go through `solve` by the implicit function theorem. Where there is no
-    extremal, all derivatives are NaN.
+    Only the problem is needed: a direct transcription started from a straight line shows which
+    control is at which bound, multiple shooting with exact switching conditions computes the
+    extremal, and every necessary condition is then measured. The search runs outside `jit`;
+    `jax.grad`, `jacfwd` and `jacrev` differentiate `solve` by the implicit function theorem.
+    Without an extremal all derivatives are NaN.
 
     **Arguments:** `problem`; `solver`, default [`Solver`][]`()`; `structure`, to impose one instead
     of the search: for each control its segments (kind, end as a share of the final time), the kinds
     as in [`Structure`][], the ends a first guess; `continued_from`, an easier problem with other
     numbers, to search there and change the numbers little by little; `throw`, whether a failure or
-    an uncertified solution raises. The certificate tells what is wrong with an imposed structure,
-    whose motion is handed over even where it breaks a bound.
+    an uncertified solution raises. The motion of an imposed structure is returned even if it breaks
+    a bound; the certificate says what is wrong with it.
 
     **Returns:** a [`Solution`][].
 
@@ -137,11 +136,9 @@ def solve(
 
     @jax.custom_jvp
     def outputs(arrays):
-        problem = eqx.combine(arrays, static)
-        kept["found"] = found = search(problem, solver, structure, continued_from)
-        if found.certified is None:
-            return None
-        return found.certified.extremal.output(problem)
+        search = kept["search"] = Search(eqx.combine(arrays, static), solver)
+        outcome = kept["outcome"] = run(search, structure, continued_from)
+        return None if outcome.certified is None else outcome.certified.extremal.output()
 
     @outputs.defjvp
     def outputs_jvp(primals, tangents):
@@ -151,19 +148,14 @@ def solve(
         out = outputs(arrays)
         if out is None:
             return out, None
-        problem = eqx.combine(arrays, static)
-        extremal = kept["found"].certified.extremal
-        where = (extremal.plan, extremal.shot.arcs, extremal.scales, extremal.features)
-        stages, jacobian = expand_stages(problem, *where)
-        change = tangent_output(problem, change, Linearised(*where, stages.value, jacobian))
-        return out, change
+        return out, kept["outcome"].certified.extremal.tangent_output(change)
 
     out = outputs(arrays)
-    found = kept["found"]
-    solution = found.solution(problem, out)
-    if found.certified is None:
+    search, outcome = kept["search"], kept["outcome"]
+    solution = outcome.solution(search, out)
+    if outcome.certified is None:
         values, rest = eqx.partition(solution, eqx.is_inexact_array)
         solution = eqx.combine(without_derivatives(values, arrays), rest)
-    if throw and found.result != RESULTS.successful:
-        raise SolveError(found.sentence(solver), solution)
+    if throw and outcome.result != RESULTS.successful:
+        raise SolveError(outcome.sentence(search), solution)
     return solution
