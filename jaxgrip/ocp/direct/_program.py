@@ -119,11 +119,6 @@ class Program(eqx.Module):
         return 1.0 / self.intervals
 
     @property
-    def fixed(self) -> Int[Array, " fixed"]:
-        """Indices of the fixed components of the final state."""
-        return jnp.array(self.problem.fixed_final, dtype=int)
-
-    @property
     def free(self) -> Int[np.ndarray, " free"]:
         """Indices of the free components of the initial state."""
         return np.flatnonzero(~self.problem.is_fixed_initial)
@@ -216,7 +211,7 @@ class Program(eqx.Module):
 
     def end_errors(self, start: Array, time: Array, end: Array) -> Array:
         """Errors `(e,)` of the final state's fixed components and of the boundary conditions."""
-        fixed = self.fixed
+        fixed = jnp.array(self.problem.fixed_final, dtype=int)
         error = (end[fixed] - self.problem.final_state[fixed]) / self.sizes.state[fixed]
         boundary = self.problem.boundary(start, time, end) / self.sizes.boundary
         return jnp.concatenate([error, boundary])

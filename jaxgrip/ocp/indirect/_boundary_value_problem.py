@@ -40,16 +40,6 @@ class Arcs(NamedTuple):
         return jnp.concatenate([self.start[:, None], self.stage[:, :-1, -1]], axis=1)
 
     @property
-    def y_end(self) -> Float[Array, "arcs y"]:
-        """y at the end of each arc."""
-        return self.stage[:, -1, -1]
-
-    @property
-    def v_end(self) -> Float[Array, "arcs v"]:
-        """v at the end of each arc."""
-        return self.stage_v[:, -1, -1]
-
-    @property
     def ends(self):
         """y at the start, the final time, y at the end, multipliers of the boundary conditions."""
         return self.start[0], self.times[-1], self.stage[-1, -1, -1], self.boundary_multiplier
@@ -104,7 +94,9 @@ class BoundaryValueProblem(eqx.Module):
     @property
     def bounds(self) -> Float[Array, "arcs m"]:
         """The bound of each control on each arc at a bound, zero elsewhere."""
-        return jax.vmap(lambda kinds: bounds_of(self.problem, kinds))(self.plan.kinds)
+        return jax.vmap(select_bound, in_axes=(0, None, None))(
+            self.plan.kinds, self.problem.lower, self.problem.upper
+        )
 
     def multipliers(self, v: Float[Array, "... v"]) -> Float[Array, "... c"]:
         """Multipliers of all the problem's constraints, zero for those that are active nowhere."""
@@ -126,11 +118,6 @@ def select_bound(
 ) -> Float[Array, " *k"]:
     """The bound of each kind; zero for other kinds than LOWER and UPPER."""
     return jnp.where(kinds == Kind.UPPER, upper, jnp.where(kinds == Kind.LOWER, lower, 0.0))
-
-
-def bounds_of(problem: Problem, kinds: Int[Array, " m"]) -> Float[Array, " m"]:
-    """The bound `(m,)` of each control at a bound; zero for other kinds."""
-    return select_bound(kinds, problem.lower, problem.upper)
 
 
 def pose(problem: Problem, plan: Plan, sizes: Sizes) -> BoundaryValueProblem:

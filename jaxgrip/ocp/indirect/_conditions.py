@@ -17,7 +17,6 @@ from jaxgrip.ocp.hamiltonian import (
 from jaxgrip.ocp.indirect._boundary_value_problem import (
     Arcs,
     BoundaryValueProblem,
-    bounds_of,
     select_bound,
 )
 from jaxgrip.ocp.indirect._collocation import radau, to_monomials
@@ -102,13 +101,6 @@ class _Point(eqx.Module):
         n, r, m = self.bvp.n, len(self.bvp.limited), self.bvp.m
         return *jnp.split(y, [n, 2 * n, 2 * n + r]), v[:m], v[m:]
 
-    def control_rate(self):
-        """Rates of the limited controls, zero where they are not at a bound."""
-        limited, problem = self.bvp.limited, self.bvp.problem
-        kinds = self.kinds[limited]
-        upper, lower = problem.rate_upper[limited], problem.rate_lower[limited]
-        return jnp.select([kinds == Kind.RISING, kinds == Kind.FALLING], [upper, lower])
-
     def conditions(self, f, h_x, h_u, slope, value, highest, u, multiplier, state_u, offsets):
         """The conditions from their terms.
 
@@ -134,8 +126,12 @@ class _Point(eqx.Module):
         return Conditions(rate, law, h_u, slope, value, highest)
 
     def offsets(self):
-        """Bounds and rates of the controls."""
-        return bounds_of(self.bvp.problem, self.kinds), self.control_rate()
+        """Bounds of the controls and rates of the limited ones, zero where not at a bound."""
+        limited, problem = self.bvp.limited, self.bvp.problem
+        kinds = self.kinds[limited]
+        upper, lower = problem.rate_upper[limited], problem.rate_lower[limited]
+        rates = jnp.select([kinds == Kind.RISING, kinds == Kind.FALLING], [upper, lower])
+        return select_bound(self.kinds, problem.lower, problem.upper), rates
 
     def values(self, y, v):
         """Conditions and running cost, from first derivatives alone."""
@@ -407,7 +403,7 @@ def residuals(bvp: BoundaryValueProblem, at: Evaluation) -> Residual:
         - h * jnp.einsum("ij,akjy->akiy", jnp.asarray(a), value.rate),
         arcs.stage - resting,
     )
-    end, y_end, v_end = at_ends(value), arcs.y_end, arcs.v_end
+    end, y_end, v_end = at_ends((value, arcs.stage, arcs.stage_v))
     boundaries, rows = np.arange(len(arcs.times) - 1), plan.jump_constraint
     shift = jnp.einsum("bp,bpn->bn", arcs.jump, at.constraints.gradient[boundaries, rows])
     continuity = arcs.start[1:] - y_end[:-1] + jnp.pad(shift, ((0, 0), (n, 2 * r)))

@@ -1,4 +1,4 @@
-"""Why a problem was not solved: kinks on the way, ends and constraints that are missed."""
+"""Causes of a failure: kinks along the motion, ends out of reach, infinite slopes."""
 
 import equinox as eqx
 import jax
@@ -14,7 +14,7 @@ from jaxgrip.solve.fusion import jit_plainly
 
 @jit_plainly
 def _gaps(problem: Problem, x, u):
-    """Largest jump of dynamics, cost and constraints or their gradients between neighbours."""
+    """Largest jump of dynamics, cost, constraints or their gradients between neighbours."""
     n = problem.n
 
     def value(z):
@@ -27,7 +27,7 @@ def _gaps(problem: Problem, x, u):
 
     z = jnp.concatenate([x, u], axis=1)
     size = jnp.max(jnp.abs(jax.vmap(value)(z)), axis=0)
-    # What is rounding beside the others may jump as it likes.
+    # Values that are rounding error relative to the others are not compared.
     size = jnp.maximum(size, 1e-6 * jnp.max(size)) + jnp.finfo(float).tiny
 
     def between(before, after):
@@ -41,7 +41,7 @@ def _gaps(problem: Problem, x, u):
             is_first = gap(low, middle) > gap(middle, high)
             return jnp.where(is_first, low, middle), jnp.where(is_first, middle, high)
 
-        # What is smooth changes by a billionth at most over what is left after 30 bisections.
+        # After 30 bisections a smooth function changes by a billionth at most.
         span = jax.lax.fori_loop(0, 30, halve, (jnp.zeros(()), jnp.ones(())))
         return gap(*span), span[0]
 
@@ -57,10 +57,10 @@ def find_kink(
     """Time [s] at which a motion passes a kink or a jump of dynamics, cost or constraints.
 
     Every step of the motion is bisected towards the larger change of the functions and their first
-    derivatives; a change that does not shrink with the step is no smooth one.
+    derivatives; a change that does not shrink with the step is a kink or a jump.
 
-    **Arguments:** times `(K,)` [s], states `(K, n)` and controls `(K, m)`; a time that stands twice
-    marks a switch, which is passed over.
+    **Arguments:** times `(K,)` [s], states `(K, n)` and controls `(K, m)`; a repeated time is a
+    switch, which is skipped.
     """
     t = np.asarray(t)
     gap, share = (np.asarray(v) for v in _gaps(problem, jnp.asarray(x), jnp.asarray(u)))
@@ -70,7 +70,7 @@ def find_kink(
 
 
 def describe_miss(problem: Problem, direct: DirectSolution) -> str:
-    """What a transcription that met no end or constraint misses most, in a few words."""
+    """The end or constraint that a failed transcription violates most, in words."""
     x = 0.5 * (direct.x[1:] + direct.x[:-1])
     value = np.max(np.asarray(direct.constraint), axis=0, initial=-np.inf)
     size = np.max(np.abs(np.asarray(direct.constraint)), axis=0, initial=0.0)
@@ -118,8 +118,8 @@ def _defects(problem: Problem, direct: DirectSolution) -> Array:
     return (x[:-1] + step * rate - x[1:]) / jnp.where(size > 0.0, size, 1.0)[None]
 
 
-def find_steep_place(problem: Problem, x: np.ndarray, u: np.ndarray) -> str | None:
-    """Where at the edges of a motion a rate, or a slope of one, is infinite, in words.
+def find_steep_edge(problem: Problem, x: np.ndarray, u: np.ndarray) -> str | None:
+    """The end or control bound at which a rate or its slope is infinite, in words; else None.
 
     **Arguments:** states `(N+1, n)` and controls `(N, m)` of a motion.
     """
@@ -133,12 +133,12 @@ def find_steep_place(problem: Problem, x: np.ndarray, u: np.ndarray) -> str | No
     lower, upper = np.asarray(problem.lower), np.asarray(problem.upper)
     u = np.where(np.isfinite(u), u, 0.5)
     n, middle = problem.n, np.median(u, axis=0)
-    places = [(first, u[0], last, middle, "the start"), (last, u[-1], first, middle, "the end")]
+    edges = [(first, u[0], last, middle, "the start"), (last, u[-1], first, middle, "the end")]
     for bound, name in ((lower, "lower"), (upper, "upper")):
         on_bound = np.where(np.isfinite(bound), bound, middle)
         inner = 0.5 * (first + last)
-        places.append((inner, on_bound, inner, middle, f"the {name} bounds of the controls"))
-    for x_at, u_at, x_beside, u_beside, where in places:
+        edges.append((inner, on_bound, inner, middle, f"the {name} bounds of the controls"))
+    for x_at, u_at, x_beside, u_beside, where in edges:
         at, beside = (
             np.asarray(_slopes(problem, jnp.asarray(y), jnp.asarray(v)))
             for y, v in (
@@ -153,7 +153,7 @@ def find_steep_place(problem: Problem, x: np.ndarray, u: np.ndarray) -> str | No
         if rates.size:
             what = f"the rate of state {rates[0]}" if rates[0] < n else "the running cost"
             return f"{what} at {where}"
-        # An infinite slope by one makes those by others, zero times infinity, no numbers.
+        # Where one slope is infinite, others may be NaN: zero times infinity.
         column = int(np.argmax(np.any(np.isinf(at), axis=0))) - 1
         what = f"state {column}" if column < n else f"control {column - n}"
         return f"the slope by {what} at {where}"

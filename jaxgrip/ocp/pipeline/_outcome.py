@@ -10,7 +10,7 @@ import numpy as np
 from jaxgrip.ocp.certificate import Certificate
 from jaxgrip.ocp.direct import DirectSolution
 from jaxgrip.ocp.indirect import Extremal, Output
-from jaxgrip.ocp.pipeline._diagnosis import describe_miss, find_kink, find_steep_place
+from jaxgrip.ocp.pipeline._diagnosis import describe_miss, find_kink, find_steep_edge
 from jaxgrip.ocp.pipeline._results import RESULTS
 from jaxgrip.ocp.pipeline._solution import Solution, as_failure, as_solution
 from jaxgrip.ocp.pipeline._solver import Solver
@@ -82,7 +82,7 @@ class Outcome(NamedTuple):
         elif certified is not None and result == RESULTS.not_certified:
             detail = f"failed: {', '.join(certified.certificate.failed)}"
         if result in (*UNEXPLAINED, RESULTS.unreachable, RESULTS.not_finite):
-            place = find_steep_place(problem, direct.x, direct.u)
+            place = find_steep_edge(problem, direct.x, direct.u)
             if place is not None:
                 result, detail = RESULTS.steep_edge, place
         if result in UNEXPLAINED:

@@ -14,7 +14,7 @@ from jaxgrip.ocp.statement import Free, Problem, capture, is_concrete, probe
 
 
 class _Joined(eqx.Module):
-    """Phases side by side over one relative time from 0 to 1; `lengths` are the fixed durations."""
+    """Phases in parallel over one relative time from 0 to 1; `lengths` are the fixed durations."""
 
     phases: tuple[Problem, ...]
     lengths: Float[Array, " phases"]
@@ -80,17 +80,17 @@ class _Joined(eqx.Module):
 def join(*phases: Problem, links: Callable | None = None) -> Problem:
     """One problem from the phases of a motion.
 
-    All phases run side by side over a relative time from 0 to 1; the free durations are its design
+    All phases run in parallel over a relative time from 0 to 1; the free durations are its design
     variables, and the objectives are added.
 
     **Arguments:** the `phases`, each a [`Problem`][] whose final time is its duration; `links`, a
     function of the initial states, the durations `(phases,)` [s] and the final states (lists with
-    an entry `(n,)` a phase), `(k,)`, made zero. Left out, every phase starts where the one before
-    ended, in each component that is not fixed on both sides. Design variables are each phase's own,
-    and where functions depend on time it is that since the phase began; both follow the states in
-    what `links` receives.
+    one `(n,)` per phase) that returns `(k,)`, zero on the solution. By default every phase starts
+    where the one before ended, in each component that is not fixed on both sides. Every phase has
+    its own design variables and its own time, which starts at zero; in `links` both follow the
+    states.
 
-    **Returns:** a [`Problem`][]; [`split`][] takes its solution apart.
+    **Returns:** a [`Problem`][]; [`split`][] separates its solution.
 
     **Raises:** `ValueError` where phases have different states but no `links`, or bounded rates of
     controls in a phase of free duration.
@@ -125,27 +125,18 @@ def join(*phases: Problem, links: Callable | None = None) -> Problem:
     joined = _Joined(phases, jnp.asarray(lengths, dtype=float), capture(links))
     initial, final = [], []
     for phase in phases:
-        for i in range(phase.n):
-            start, lower, upper, end = (
-                v[i]
-                for v in (
-                    phase.initial_state,
-                    phase.start_lower,
-                    phase.start_upper,
-                    phase.final_state,
-                )
-            )
-            is_fixed = i in phase.fixed_initial
-            initial.append(start if is_fixed else Free(start, lower, upper))
+        rows = phase.initial_state, phase.start_lower, phase.start_upper, phase.final_state
+        for i, (start, lower, upper, end) in enumerate(zip(*rows, strict=True)):
+            initial.append(start if i in phase.fixed_initial else Free(start, lower, upper))
             final.append(end if i in phase.fixed_final else Free(end))
-    rates = tuple(
-        [
-            length * getattr(phase, side)[j] if j in phase.limited else None
-            for phase, length in zip(phases, lengths, strict=True)
-            for j in range(phase.m)
-        ]
-        for side in ("rate_lower", "rate_upper")
-    )
+
+    def over_time(phase, length, side):
+        rates = getattr(phase, side)
+        return [length * rates[j] if j in phase.limited else None for j in range(phase.m)]
+
+    def stacked(side):
+        return jnp.stack([getattr(time, side) for time in free])
+
     return Problem(
         joined.dynamics,
         running_cost=joined.running_cost,
@@ -155,19 +146,19 @@ def join(*phases: Problem, links: Callable | None = None) -> Problem:
         final_time=1.0,
         boundary_conditions=joined.boundary_conditions,
         control_bounds=tuple(
-            jnp.concatenate(each)
-            for each in zip(*((phase.lower, phase.upper) for phase in phases), strict=True)
+            jnp.concatenate([getattr(phase, side) for phase in phases])
+            for side in ("lower", "upper")
         ),
-        rate_bounds=rates,
+        rate_bounds=tuple(
+            [
+                rate
+                for phase, length in zip(phases, lengths, strict=True)
+                for rate in over_time(phase, length, side)
+            ]
+            for side in ("rate_lower", "rate_upper")
+        ),
         path_constraints=joined.path_constraints if any(p.n_constraints for p in phases) else None,
-        design_variables=Free(
-            *(
-                jnp.stack([getattr(time, name) for time in free])
-                for name in ("guess", "lower", "upper")
-            )
-        )
-        if free
-        else None,
+        design_variables=Free(*map(stacked, ("guess", "lower", "upper"))) if free else None,
     )
 
 
@@ -187,11 +178,9 @@ class Phase(NamedTuple):
 
 
 def split(solution: Solution, *phases: Problem) -> list[Phase]:
-    """Take the solution of a [`join`][]ed problem apart.
+    """Separate the solution of a [`join`][]ed problem into phases, one after the other in time.
 
     **Arguments:** the `solution`, and the `phases` that were joined.
-
-    **Returns:** a [`Phase`][] each; the phases follow each other in time.
     """
     out, start, free = [], jnp.zeros(()), iter(solution.design_variables)
     n = m = 0

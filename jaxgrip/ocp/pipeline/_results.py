@@ -1,10 +1,10 @@
-"""How a solve can end, in words."""
+"""Outcomes of a solve, in words."""
 
 import equinox as eqx
 
 
 class RESULTS(eqx.Enumeration):
-    """Outcome of [`solve`][]; the message says which step failed and what to try."""
+    """Outcomes of [`solve`][]; each message says which step failed and what to try."""
 
     successful = ""
     unreachable = (
@@ -27,7 +27,7 @@ class RESULTS(eqx.Enumeration):
     )
     undetermined = (
         "A control or a design variable that does not influence the optimum is not determined by "
-        "the problem: add a small cost of it, or leave out what it moves."
+        "the problem: add a small cost of it, or remove what it moves."
     )
     not_finite = (
         "The dynamics or the cost returned NaN or infinity: check the numbers of the model, and "
@@ -49,9 +49,9 @@ class RESULTS(eqx.Enumeration):
         "that chatters."
     )
     steep_edge = (
-        "The dynamics or the cost are infinite, or their slope is, at an edge of the motion, as "
-        "that of a square root at zero: begin or end a little beside it, keep the control a little "
-        "off its bound, or choose other states."
+        "The dynamics, the cost or their slope are infinite at an end of the motion or at a "
+        "control bound, like a square root at zero: begin or end a little beside it, keep the "
+        "control a little off its bound, or choose other states."
     )
     chattering = (
         "The optimum chatters, its switches or contact points accumulate, so that no finite "
@@ -67,7 +67,7 @@ class RESULTS(eqx.Enumeration):
 class SolveError(RuntimeError):
     """Raised by [`solve`][] with `throw=True`; the message is one sentence.
 
-    `solution` holds what had been computed, or None.
+    `solution` holds the last result, or None.
     """
 
     def __init__(self, message: str, solution=None):

@@ -1,7 +1,6 @@
 """The search for a certified extremal from several guesses, within a budget."""
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -19,22 +18,20 @@ from jaxgrip.solve.fusion import jit_plainly
 _transcribe = jit_plainly(solve_transcription)
 
 
-class _Round(NamedTuple):
-    """Guesses to try together, by name; if `is_gradual`, the final time changes in small steps."""
+def _guess_rounds(
+    problem: Problem, solver: Solver
+) -> Iterator[tuple[list[tuple[str, Guess]], bool]]:
+    """Guesses to try together, by name, and whether their final times change in small steps.
 
-    guesses: list[tuple[str, Guess]]
-    is_gradual: bool
-
-
-def _guess_rounds(problem: Problem, solver: Solver) -> Iterator[_Round]:
-    """What to try; each round only if the one before led to no motion."""
+    A round is tried only if the one before led to no motion.
+    """
     intervals = solver.transcription.intervals
     guesses = [("the straight line", straight_line(problem, intervals))]
     guesses += [
         (f"bent line {seed}", bent_line(problem, intervals, seed))
         for seed in range(1, solver.starts)
     ]
-    yield _Round(guesses, is_gradual=False)
+    yield guesses, False
     if problem.is_time_free:
         earliest, latest = problem.time_bounds
         for factor in (1.0, 2.0, 0.5, 4.0, 8.0):
@@ -42,7 +39,7 @@ def _guess_rounds(problem: Problem, solver: Solver) -> Iterator[_Round]:
             if earliest < final_time < latest:
                 suffix = f", gradually from the final time {float(final_time):.4g} s"
                 others = [(n + suffix, g._replace(final_time=final_time)) for n, g in guesses]
-                yield _Round(others, is_gradual=True)
+                yield others, True
 
 
 # Largest relative change of the final time from one transcription to the next, and their number.
@@ -78,7 +75,9 @@ def _transcribe_gradually(
     return one._replace(converged=np.array(False))
 
 
-def _transcribe_round(search: Search, tried: _Round) -> tuple[list[DirectSolution], RESULTS]:
+def _transcribe_round(
+    search: Search, guesses: list[tuple[str, Guess]], is_gradual: bool
+) -> tuple[list[DirectSolution], RESULTS]:
     """Direct solutions from several guesses, and the result if none of them converged."""
     problem, solver, stats = search.problem, search.solver, search.stats
     is_demanding = problem.fixed_final or problem.n_boundary or problem.n_constraints
@@ -96,11 +95,11 @@ def _transcribe_round(search: Search, tried: _Round) -> tuple[list[DirectSolutio
         stats["transcription_steps"] += int(one.steps)
         return one
 
-    for name, guess in tried.guesses:
+    for name, guess in guesses:
         left = solver.max_transcriptions - stats["transcriptions"]
         if left <= 0:
             break
-        if tried.is_gradual:
+        if is_gradual:
             one = _transcribe_gradually(transcribe, problem, guess, min(left, _STRIDES))
         else:
             one = transcribe(problem, guess)
@@ -117,8 +116,8 @@ def _transcribe_round(search: Search, tried: _Round) -> tuple[list[DirectSolutio
 def run_search(search: Search, structure: Sequence | None = None) -> Outcome:
     """Search for a certified extremal from the straight line and other guesses."""
     stats, known, why = search.stats, [], None
-    for tried in _guess_rounds(search.problem, search.solver):
-        every, no_motion = _transcribe_round(search, tried)
+    for guesses, is_gradual in _guess_rounds(search.problem, search.solver):
+        every, no_motion = _transcribe_round(search, guesses, is_gradual)
         found = [one for one in every if one.converged]
         # Guesses that lead to the same motion agree to the accuracy of the transcription only.
         for one in sorted(found, key=lambda one: float(f"{one.objective:.5g}")):

@@ -1,4 +1,4 @@
-"""Configuration of the whole way from a problem to a solution."""
+"""Configuration of the solver."""
 
 import equinox as eqx
 
@@ -8,14 +8,13 @@ from jaxgrip.ocp.indirect import Shooting
 
 
 class Solver(eqx.Module):
-    """How [`solve`][] works: a transcription finds the structure, multiple shooting the solution.
+    """Configuration of [`solve`][]: transcription finds the structure, shooting the solution.
 
     **Arguments:** `transcription`, `shooting`: their configurations; `starts`: number of guesses
-    that are transcribed, the straight line and bent ones, of which the best is kept, since a motion
-    may have several local optima; `arcs`: arcs of the compiled shooting code, doubled as far as
-    `max_arcs` where a structure has more or the accuracy asks for more; `max_rounds`: how often a
-    structure may be shot and mended; `max_transcriptions` and `max_shootings`: the most that are
-    spent in all before the solver gives up.
+    to transcribe, the straight line and bent ones, of which the best is kept, since a motion may
+    have several local optima; `arcs`: number of arcs of the compiled shooting program, doubled up
+    to `max_arcs` where a structure or the accuracy needs more; `max_rounds`: limit of shootings of
+    one structure; `max_transcriptions` and `max_shootings`: limits for the whole search.
 
     **Raises:** `ValueError` for a number below one.
     """

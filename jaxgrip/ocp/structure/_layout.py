@@ -13,8 +13,7 @@ from jaxgrip.ocp.structure._segments import (
     Profile,
     SwitchingStructure,
     drop_short,
-    merge_active,
-    merge_equal,
+    merge,
     starts_of,
 )
 
@@ -256,9 +255,9 @@ def with_times(
     for profile in (*controls, *constraints):
         profile[-1] = profile[-1]._replace(end=final_time)
     return structure._replace(
-        controls=[drop_short(merge_equal(profile), final_time) for profile in controls],
+        controls=[drop_short(merge(profile), final_time) for profile in controls],
         constraints=[
-            drop_short(profile, final_time, merge_equal if order < 2 else merge_active)
+            drop_short(profile, final_time, keeps_touches=order > 1)
             for profile, (_, order) in zip(constraints, structure.active, strict=True)
         ],
     )

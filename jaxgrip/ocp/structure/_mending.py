@@ -11,8 +11,7 @@ from jaxgrip.ocp.structure._segments import (
     Profile,
     Segment,
     SwitchingStructure,
-    merge_active,
-    merge_equal,
+    merge,
     overlay,
     runs,
     starts_of,
@@ -89,7 +88,7 @@ def mend_control(
             position > slack, Kind.UPPER, np.where(position < -slack, Kind.LOWER, labels)
         )
 
-    return merge_equal(_relabel(profile, t, label))
+    return merge(_relabel(profile, t, label))
 
 
 def mend_constraint(
@@ -126,11 +125,11 @@ def mend_constraint(
 
     labelled = _relabel(profile, t, label)
     if order < 2:
-        return merge_equal(labelled)
+        return merge(labelled)
     mended: Profile = []
-    for start, segment, old in zip(
-        starts_of(labelled), labelled, _kind_before(profile, labelled), strict=True
-    ):
+    for start, segment in zip(starts_of(labelled), labelled, strict=True):
+        middle = 0.5 * (start + segment.end)
+        old = next((s.kind for s in profile if s.end >= middle), profile[-1].kind)
         violated = segment.kind == ACTIVE and old == FREE
         is_new = order > 2 or not any(start <= time <= segment.end for time in touches)
         if violated and is_new:
@@ -142,16 +141,7 @@ def mend_constraint(
             mended.append(segment)
     if mended[-1].end < profile[-1].end:
         mended.append(Segment(FREE, profile[-1].end))
-    return merge_active(mended)
-
-
-def _kind_before(old: Profile, new: Profile) -> list[int]:
-    """Kind in the old profile at the middle of each new segment."""
-    kinds = []
-    for start, segment in zip(starts_of(new), new, strict=True):
-        middle = 0.5 * (start + segment.end)
-        kinds.append(next((s.kind for s in old if s.end >= middle), old[-1].kind))
-    return kinds
+    return merge(mended, keeps_touches=True)
 
 
 def _without_constrained(profile: Profile) -> Profile:
@@ -163,11 +153,7 @@ def _without_constrained(profile: Profile) -> Profile:
         elif free:
             free[-1] = free[-1]._replace(end=0.5 * (start + segment.end))
     end = profile[-1].end
-    return (
-        merge_equal([*free[:-1], free[-1]._replace(end=end)])
-        if free
-        else [Segment(Kind.UPPER, end)]
-    )
+    return merge([*free[:-1], free[-1]._replace(end=end)]) if free else [Segment(Kind.UPPER, end)]
 
 
 def constrain_controls(

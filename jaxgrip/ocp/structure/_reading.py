@@ -21,7 +21,7 @@ from jaxgrip.ocp.structure._active import (
 )
 from jaxgrip.ocp.structure._kinds import Kind
 from jaxgrip.ocp.structure._mending import constrain_controls
-from jaxgrip.ocp.structure._segments import Profile, Segment, SwitchingStructure, merge_equal, runs
+from jaxgrip.ocp.structure._segments import Profile, Segment, SwitchingStructure, merge, runs
 from jaxgrip.ocp.structure._sizes import Sizes, end_bounds, position_of, rate_position_of, sizes_of
 from jaxgrip.solve.fusion import jit_plainly
 
@@ -260,7 +260,7 @@ def read_profile(
         else:
             segments.append(Segment(inside_kind, last * h))
     # Bang segments follow each other without a gap where the blur between them was dropped.
-    return merge_equal([*segments[:-1], Segment(segments[-1].kind, final_time)])
+    return merge([*segments[:-1], Segment(segments[-1].kind, final_time)])
 
 
 def _read_ends(problem: Problem, direct: DirectSolution, sizes: Sizes) -> np.ndarray:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from jaxgrip.ocp.hamiltonian import ActiveConstraint
-from jaxgrip.ocp.structure._kinds import ACTIVE, FREE, Kind
+from jaxgrip.ocp.structure._kinds import FREE, Kind
 
 # A shorter segment, as a share of the final time, is none.
 SHORTEST = 1e-6
@@ -98,36 +98,27 @@ def starts_of(profile: Profile) -> list[float]:
     return [0.0, *[segment.end for segment in profile[:-1]]]
 
 
-def merge_equal(segments: Profile) -> Profile:
-    """Merge neighbours of one kind."""
-    joined: Profile = []
-    for segment in segments:
-        if joined and (joined[-1].kind, joined[-1].by) == (segment.kind, segment.by):
-            joined[-1] = segment
-        else:
-            joined.append(segment)
-    return joined
-
-
-def merge_active(segments: Profile) -> Profile:
-    """Merge active neighbours, but not free ones, between which the constraint touches."""
+def merge(segments: Profile, keeps_touches: bool = False) -> Profile:
+    """Merge neighbours of one kind; of a constraint that may touch, only active ones."""
     merged: Profile = []
     for segment in segments:
-        if merged and merged[-1].kind == segment.kind == ACTIVE:
+        is_equal = merged and merged[-1][::2] == segment[::2]
+        if is_equal and not (keeps_touches and segment.kind == FREE):
             merged[-1] = segment
         else:
             merged.append(segment)
     return merged
 
 
-def drop_short(segments: Profile, final_time: float, merge=merge_equal) -> Profile:
+def drop_short(segments: Profile, final_time: float, keeps_touches: bool = False) -> Profile:
     """Remove segments that have no length or end before they begin."""
     least = SHORTEST * final_time
     while True:
         bad = [i for i, s in enumerate(segments) if s.end <= starts_of(segments)[i] + least]
         if not bad:
             return [*segments[:-1], segments[-1]._replace(end=final_time)]
-        segments = merge([s for i, s in enumerate(segments) if i != bad[0]])
+        left = [s for i, s in enumerate(segments) if i != bad[0]]
+        segments = merge(left, keeps_touches)
 
 
 def overlay(profile: Profile, start: float, new: Segment) -> Profile:
@@ -138,7 +129,7 @@ def overlay(profile: Profile, start: float, new: Segment) -> Profile:
             before.append(segment._replace(end=min(segment.end, start)))
         if segment.end > new.end:
             after.append(segment)
-    return merge_equal([*before, new, *after])
+    return merge([*before, new, *after])
 
 
 def bracket_singular(
