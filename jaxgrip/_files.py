@@ -1,12 +1,12 @@
-"""Files that a person names: never waited for, and of bounded size."""
+"""Files that a person names: read without blocking, and of bounded size."""
 
 import errno
 import os
 import stat
 from pathlib import Path
 
-# Beyond this a text that a person writes is a mistake or an attack, and measurements or a
-# description of a robot are.
+# Largest sizes [bytes] of a text that a person writes, and of measurements or a robot's
+# description; larger ones are a mistake or an attack.
 LARGEST_TEXT = 10_000_000
 LARGEST_DATA = 1_000_000_000
 # Some ten million nodes as text.
@@ -14,10 +14,10 @@ LARGEST_MESH = 4_000_000_000
 
 
 def check_readable(path: str | Path, largest: int) -> None:
-    """Raise `OSError`, whose `strerror` is for people, unless this is a file that has an end.
+    """Raise `OSError`, with a readable `strerror`, unless this is a regular file.
 
-    **Arguments:** `path`; `largest`, bytes. Pipes and devices, which may have no end or never
-    begin, are refused, also where a link leads to one.
+    **Arguments:** `path`; `largest`, bytes. Pipes and devices, which may never begin or end, are
+    refused, also behind a link.
     """
     try:
         found = os.stat(path)
@@ -35,7 +35,7 @@ def read_bytes(path: str | Path, largest: int) -> bytes:
     """Content of a file that `check_readable` lets pass; raises `OSError` as that does."""
     check_readable(path, largest)
     with open(path, "rb") as file:
-        # Files of the system have no size before they are read.
+        # Files of the system have size zero until they are read.
         content = file.read(largest + 1)
     if len(content) > largest:
         raise _too_large(path, "more", largest)
@@ -43,7 +43,7 @@ def read_bytes(path: str | Path, largest: int) -> bytes:
 
 
 def read_text(path: str | Path, largest: int) -> str:
-    """Text in UTF-8 of a file, without a mark at its beginning; raises as `read_bytes`."""
+    """Text in UTF-8 of a file, without a byte order mark; raises as `read_bytes`."""
     try:
         return read_bytes(path, largest).decode("utf-8-sig")
     except UnicodeDecodeError as error:

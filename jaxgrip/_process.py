@@ -1,4 +1,4 @@
-"""What the command does to its own process: flags of XLA, signals, what C++ writes to stderr."""
+"""The process of the command: flags of XLA, signals, and what C++ writes to stderr."""
 
 import contextlib
 import os
@@ -27,7 +27,7 @@ def xla_flags(environment: Mapping[str, str]) -> str:
     """`XLA_FLAGS` of an environment, with a scheduler that cannot block.
 
     With jaxlib 0.10 batched LAPACK calls of one program wait for each other for ever on two cores
-    under XLA's own scheduler. What the environment says about it stays.
+    under XLA's own scheduler. A setting of the environment is kept.
     """
     given = environment.get("XLA_FLAGS", "")
     if SCHEDULER in given:
@@ -40,15 +40,15 @@ def xla_flags(environment: Mapping[str, str]) -> str:
 
 @contextlib.contextmanager
 def prepared() -> Iterator[None]:
-    """The process of a command: flags set before jax is imported, messages filtered, signals heard.
+    """The process of a command: flags set before jax is imported, messages and signals handled.
 
     A signal ends the process, with 128 more than its number, even while it compiles or where an
-    exception would be swallowed; `at_stop` says what is to be done before.
+    exception would be swallowed; `at_stop` sets what is done before.
     """
     os.environ["XLA_FLAGS"] = xla_flags(os.environ)
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError):
-            # A file name may hold what the terminal's encoding does not.
+            # A file name may have characters that the terminal's encoding has not.
             stream.reconfigure(errors="backslashreplace")
     with _stderr_without_alarms(), _stopped_by_signals():
         try:
@@ -58,7 +58,7 @@ def prepared() -> Iterator[None]:
 
 
 def _flush() -> None:
-    """Write out what is printed; where that fails, drop it, as Python would complain again."""
+    """Write out what is printed; drop it where that fails, or Python reports it again."""
     for stream in (sys.stdout, sys.stderr):
         try:
             if stream is not None:
@@ -73,13 +73,13 @@ _action: Callable[[str], None] | None = None
 
 
 def unbroken() -> contextlib.AbstractContextManager:
-    """Lock for what a signal must not cut short; it is waited for, but not for long."""
+    """Lock for what a signal must not interrupt; a signal waits for it, but not for long."""
     return _lock
 
 
 @contextlib.contextmanager
 def at_stop(action: Callable[[str], None]) -> Iterator[None]:
-    """Within, a signal calls `action` with what has happened in words before the process ends.
+    """Context in which a signal calls `action`, with a message, before the process ends.
 
     It is called in a thread of its own; the main thread may be anywhere, except within
     `unbroken`.
@@ -111,7 +111,7 @@ def _stopped_by_signals() -> Iterator[None]:
 
 
 def _heard(number: int, frame: object) -> None:
-    """A handler must be a function of Python for its signal to reach the wakeup descriptor."""
+    """Only with a handler in Python does its signal reach the wakeup descriptor."""
 
 
 def _watch(reading: int) -> None:
@@ -143,7 +143,7 @@ def _say(words: str) -> None:
 
 
 def _end_children() -> None:
-    """End what this process has started and still runs, where the system can list it."""
+    """End the running children of this process, where the system can list them."""
     for file in Path("/proc/self/task").glob("*/children"):
         with contextlib.suppress(OSError):
             for child in map(int, file.read_text().split()):
@@ -152,15 +152,15 @@ def _end_children() -> None:
 
 
 class Alarms:
-    """Tells XLA's reports of slow compilations from other lines on the standard error.
+    """Distinguishes XLA's reports of slow compilations from other lines on the standard error.
 
     XLA logs them as errors, has no flag for them, and the stage shows the time anyway.
-    Source: openxla/xla, xla/service/slow_operation_alarm.cc.
+    Source: XLA, xla/service/slow_operation_alarm.cc.
     """
 
     _HEADER = re.compile(rb"[IWEF]\d{4} |\d{4}-\d\d-\d\d ")
     _LAST = (b"attach the results.", b"Try rebuilding with -c opt.")
-    # A report ends with such words; should they change, not all that follows is lost.
+    # A report ends with these words; should they change, not all that follows is lost.
     _LONGEST = 50
 
     def __init__(self):
@@ -190,7 +190,7 @@ class Alarms:
 class _Reader:
     """A process that passes on what is written to descriptor 2, without the alarms.
 
-    A process, not a thread, so that the last words of one that crashes arrive too.
+    A process, not a thread, so that the last lines of a crash arrive too.
     """
 
     def __init__(self):
@@ -204,7 +204,7 @@ class _Reader:
         os.close(writing)
         self._before = sys.stderr
         if sys.stderr is not None:
-            # What Python writes goes where it went, to a terminal as such.
+            # Python still writes to the original descriptor, a terminal if it is one.
             sys.stderr = open(  # noqa: SIM115
                 self._real,
                 "w",
@@ -215,11 +215,11 @@ class _Reader:
             )
 
     def close(self) -> None:
-        """Undo it, once the other process has passed on everything."""
+        """Restore the descriptor, once the other process has passed on everything."""
         os.dup2(self._real, 2)
         sys.stderr = self._before
         latest = time.monotonic() + 1.0
-        # A process that was started here and goes on may keep it from ending.
+        # A child that continues may keep it from ending.
         while time.monotonic() < latest and os.waitpid(self.pid, os.WNOHANG)[0] == 0:
             time.sleep(0.002)
 
@@ -280,7 +280,7 @@ def _copy(reading: int, writing: int, alarms: Alarms) -> None:
 
 
 def _write(writing: int, text: bytes) -> None:
-    # A terminal that is gone must not block or end the process that writes.
+    # A closed terminal must not block or end the process that writes.
     with contextlib.suppress(OSError):
         while text:
             text = text[os.write(writing, text) :]

@@ -1,4 +1,4 @@
-"""Checks of what comes from outside, each with one sentence for an answer."""
+"""Checks of user input; a failed one raises one sentence."""
 
 import difflib
 import inspect
@@ -12,9 +12,9 @@ import numpy as np
 
 
 def concrete(x: Any) -> bool:
-    """Whether the numbers of an array can be looked at; traced ones cannot.
+    """Whether the numbers of an array are known; traced ones are not.
 
-    Look at them through NumPy: within a traced function JAX would trace the comparison.
+    Compare them through NumPy: within a traced function JAX would trace the comparison.
     """
     return not isinstance(x, jax.core.Tracer)
 
@@ -27,9 +27,9 @@ def check_shape(name: str, x: Any, *allowed: tuple[int, ...]) -> None:
 
 
 def numbers(name: str, value: Any, *allowed: tuple[int, ...]) -> jax.Array:
-    """The value as an array of floats; `ValueError` when it is none, ill-shaped or not finite.
+    """The value as an array of floats; `ValueError` for a wrong type or shape, or if not finite.
 
-    Any shape will do where none is given.
+    Without `allowed` shapes any shape will do.
     """
     x = _floats(name, value)
     if allowed:
@@ -42,11 +42,11 @@ def numbers(name: str, value: Any, *allowed: tuple[int, ...]) -> jax.Array:
 def real(name: str, value: Any, dtype: Any, *allowed: tuple[int, ...]) -> jax.Array:
     """The value as an array of the float `dtype` of a model; whole numbers are converted.
 
-    For the arguments of compiled functions: where `value` has the dtype, nothing is computed, and
-    numbers are not looked at.
+    For the arguments of compiled functions: a `value` of this dtype is returned as it is, without a
+    look at its numbers.
 
-    **Raises:** `ValueError` for what is no number, for floats of another precision and, where
-    shapes are given, for another shape.
+    **Raises:** `ValueError` for a value that is no number, for floats of another precision and,
+    where shapes are given, for another shape.
     """
     x = value if isinstance(value, jax.Array) else _floats(name, value).astype(dtype)
     if allowed:
@@ -65,7 +65,7 @@ def check_function(name: str, function: Any, shape: tuple[int, ...], **arguments
     """
     wanted = f"it must be a function of ({', '.join(arguments)}) that returns an array {shape}"
     if not callable(function):
-        raise ValueError(f"The {name} is no function but {brief(function)}; {wanted}.")
+        raise ValueError(f"The {name} is {brief(function)}; {wanted}.")
     if not takes(function, len(arguments)):
         raise ValueError(f"The {name} is a function of {inspect.signature(function)}; {wanted}.")
     result = f"The result of the {name}"
@@ -74,7 +74,7 @@ def check_function(name: str, function: Any, shape: tuple[int, ...], **arguments
 
 
 def takes(function: Callable[..., Any], count: int) -> bool:
-    """Whether a function can be called with so many arguments, as far as it tells."""
+    """Whether a function takes this number of arguments, as far as its signature tells."""
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):
@@ -92,11 +92,13 @@ def _floats(name: str, value: Any) -> jax.Array:
             raise TypeError
         return jnp.asarray(value, dtype=float)
     except (TypeError, ValueError, OverflowError):
-        raise ValueError(f"{name} is no number or array of numbers: {brief(value)}.") from None
+        raise ValueError(
+            f"{name} is {brief(value)}; it must be a number or an array of numbers."
+        ) from None
 
 
 def _no_number(x: Any) -> bool:
-    """Whether NumPy would make a real number of what is none: words, truth values, complex."""
+    """Whether NumPy would convert a value that is no real number: words, truth values, complex."""
     if isinstance(x, str | bytes | bool | complex):
         return True
     # Keys of random numbers have a dtype without a kind.
@@ -112,7 +114,7 @@ def decimal(word: str) -> float:
 
 
 def positive(name: str, value: Any, *allowed: tuple[int, ...], unit: str = "") -> jax.Array:
-    """`numbers` all of which are above zero; the unit is for the sentence."""
+    """`numbers`, all greater than zero; the unit is for the message."""
     x = numbers(name, value, *allowed)
     if concrete(x) and not np.all(np.asarray(x) > 0):
         found = " ".join([first(x, ~(np.asarray(x) > 0)), unit]).strip()
@@ -121,7 +123,7 @@ def positive(name: str, value: Any, *allowed: tuple[int, ...], unit: str = "") -
 
 
 def non_negative(name: str, value: Any, *allowed: tuple[int, ...]) -> jax.Array:
-    """`numbers` none of which is below zero."""
+    """`numbers`, none less than zero."""
     x = numbers(name, value, *allowed)
     if concrete(x) and not np.all(np.asarray(x) >= 0):
         found = first(x, ~(np.asarray(x) >= 0))
@@ -134,8 +136,12 @@ def rotation_matrix(name: str, value: Any) -> jax.Array:
     x = numbers(name, value, (3, 3))
     if concrete(x):
         r = np.asarray(x)
-        if not np.allclose(r @ r.T, np.eye(3), atol=1e-6) or not np.linalg.det(r) > 0:
-            raise ValueError(f"{name} is no rotation matrix.")
+        error, determinant = np.max(np.abs(r @ r.T - np.eye(3))), np.linalg.det(r)
+        if not error <= 1e-6 or not determinant > 0:
+            raise ValueError(
+                f"{name} is no rotation matrix: R R^T differs from the unit matrix by {error:.2g} "
+                f"and the determinant is {determinant:.4g}; to 1e-6 they must be 0 and 1."
+            )
     return x
 
 
@@ -150,9 +156,9 @@ def check_times(times: Any, name: str = "times") -> jax.Array:
 
 
 def near(name: str, known: Iterable[str], otherwise: str = "there are") -> str:
-    """The end of a sentence on a name that is not known: the closest of those known, or all."""
+    """The end of a message on an unknown name: the closest known one, or all."""
     known = list(known)
-    # Comparing long names takes for ever.
+    # Comparing long names takes too long.
     found = difflib.get_close_matches(name, known, n=1) if len(name) <= 100 else []
     if found:
         return f"perhaps {found[0]!r}?"
@@ -160,16 +166,16 @@ def near(name: str, known: Iterable[str], otherwise: str = "there are") -> str:
 
 
 def listed(names: Iterable[str]) -> str:
-    """Names for a sentence; of many the first few, and how many there are besides."""
+    """Names for a message: the first few of many, and the number of the others."""
     names = list(names)
     more = f" and {len(names) - _FEW} more" if len(names) > _FEW else ""
     return ", ".join(names[:_FEW]) + more if names else "none"
 
 
 def first(x: Any, where: Any) -> str:
-    """For a sentence: a number, a short array as a whole, of a long one the first bad entry.
+    """For a message: a number, a short array as a whole, or the first bad entry of a long one.
 
-    **Arguments:** `x`; `where` it is bad, of the same shape. Places count from 0, as in `x[2, 0]`.
+    **Arguments:** `x`; `where` it is bad, of the same shape. Indices count from 0, as in `x[2, 0]`.
     """
     x, where = np.asarray(x), np.asarray(where)
     if x.ndim == 0:
@@ -181,7 +187,7 @@ def first(x: Any, where: Any) -> str:
 
 
 def brief(value: Any) -> str:
-    """Any value for a sentence: an array of more than a few entries by its shape and range."""
+    """Any value for a message: an array of more than a few entries by its shape and range."""
     if isinstance(value, jax.Array | np.ndarray) and concrete(value):
         x = np.asarray(value)
         if x.size > _FEW:

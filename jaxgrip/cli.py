@@ -34,9 +34,9 @@ app = typer.Typer(
 
 
 class _Console(rich.console.Console):
-    """A console whose loss stops nothing: what is computed goes into the run folder.
+    """A console whose loss does not stop the run, whose results go into its folder.
 
-    `lost` is why it cannot be written to, if so.
+    `lost` is the reason why it cannot be written to, if any.
     """
 
     lost: OSError | None = None
@@ -54,7 +54,7 @@ class _Console(rich.console.Console):
         self.lost, self.quiet = error, True
 
 
-# In a log nothing has to fit a screen.
+# A log has no width.
 _WIDE = 200
 _plain = {"highlight": False, "markup": False, "emoji": False}
 out = _Console(**_plain, width=None if sys.stdout and sys.stdout.isatty() else _WIDE)
@@ -149,7 +149,7 @@ def check(config: ConfigArgument, set_: SetOption = None) -> None:
     settings, _ = _load(config, set_, None)
     from jaxgrip.config import dumps, short
 
-    # The whole is a configuration again.
+    # The output is a valid configuration.
     _say(dumps(settings))
     _say(f"# {short(config)}: is valid.")
     _check_shown()
@@ -173,7 +173,7 @@ def list_() -> None:
             _warn(str(error))
             continue
         rows.append((short(shown), name, known.get(name, "(no such experiment)")))
-    # Not a table, which would break names that do not fit, so that they cannot be copied.
+    # Not a table, which would break long names, so that they cannot be copied.
     widths = [min(50, max(len(row[k]) for row in rows)) for k in range(2)]
     for row in rows:
         _say(f"{row[0]:{widths[0]}}  {row[1]:{widths[1]}}  {row[2]}")
@@ -227,7 +227,7 @@ def main() -> None:
 
 
 def guarded() -> None:
-    """Run the command line; a fault of jaxgrip itself gets a sentence too."""
+    """Run the command line; a fault of jaxgrip itself also gives one sentence."""
     warnings.showwarning = _show_warning
     try:
         app(prog_name="jaxgrip")
@@ -246,7 +246,7 @@ def _load(config: Path, set_: list[str] | None, device: Device | None) -> "tuple
 
     try:
         task = find(config, set_ or ())
-        # Said before anything of it is executed.
+        # Checked before anything of it is executed.
         _say(f"# Project: {task.root}", "dim")
         _prepare_jax(device)
         return task.load()
@@ -287,7 +287,7 @@ def _computed(experiment: ModuleType, settings: "Config", current: "Run") -> tup
 
 
 def _stopped(current: "Run", words: str) -> None:
-    """What a signal does, in a thread of its own."""
+    """Handle a signal, in a thread of its own."""
     try:
         current.stop(words)
     except OSError as error:
@@ -315,7 +315,7 @@ def _prepare_jax(device: Device | None) -> None:
 
     enable_x64()
     if "OPENBLAS_NUM_THREADS" not in os.environ:
-        # On matrices of a hundred rows OpenBLAS's threads fight with XLA's for the cores, a
+        # On matrices of a hundred rows OpenBLAS's threads compete with XLA's for the cores, a
         # hundredfold slowdown under load. It is loaded by now and no longer reads its variable.
         threadpoolctl.threadpool_limits(1, user_api="blas")
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
@@ -363,7 +363,7 @@ def _show_warning(message: Warning, category: type[Warning], *place: Any) -> Non
     text = str(message)
     broken = "Error reading persistent compilation cache entry for '"
     if text.startswith(broken):
-        # A kill or a full disk has cut it, and JAX writes no entry again that is there.
+        # A kill or a full disk has truncated it, and JAX does not rewrite an existing entry.
         import jax
 
         name = text.removeprefix(broken).partition("'")[0]

@@ -1,4 +1,4 @@
-"""Typed run configurations: TOML in, one sentence out when something is wrong."""
+"""Typed run configurations from TOML; every mistake gives one sentence."""
 
 import ast
 import difflib
@@ -26,12 +26,12 @@ Real = Annotated[float, pydantic.Strict()]
 # person writes is nested deeper or longer.
 DEEPEST = 50
 TOO_LONG = "an integer has more than 64 bits"
-# Of many mistakes the first ones help.
+# Number of mistakes reported.
 MOST = 10
 
 
 class ConfigError(ValueError):
-    """A configuration cannot be used; the message says where, what and what is allowed."""
+    """A configuration cannot be used; the message says where and why, and what is allowed."""
 
 
 class Section(pydantic.BaseModel):
@@ -115,7 +115,7 @@ class Task(NamedTuple):
 
 
 def read(path: Path, overrides: Iterable[str] = ()) -> dict[str, Any]:
-    """Read a TOML file and put `key.path=value` overrides on top.
+    """Read a TOML file and apply `key.path=value` overrides.
 
     **Arguments:** `path` of the file; `overrides`, each `key.path=value` with a TOML value
     (a value that is not TOML counts as a string).
@@ -131,7 +131,7 @@ def read(path: Path, overrides: Iterable[str] = ()) -> dict[str, Any]:
 
 
 def parsed(path: Path, language: str, parse: Any) -> Any:
-    """What `parse` makes of the text of a file, of bounded size, depth and integers.
+    """Result of `parse` for the text of a file, with bounded size, depth and integers.
 
     **Arguments:** `path`; `language`, its name for sentences; `parse`, from text to nested
     dictionaries and lists, raising `ValueError` where it cannot.
@@ -150,7 +150,7 @@ def parsed(path: Path, language: str, parse: Any) -> Any:
             f"{name}: is nested too deep; tables and arrays go {DEEPEST} deep at most."
         ) from None
     except ValueError as error:
-        # Python's own sentence on thousands of digits speaks to programmers.
+        # Python's own message on thousands of digits is for programmers.
         what = TOO_LONG if "integer string conversion" in str(error) else short(error, 300)
         raise ConfigError(f"{name}: is not valid {language}: {what}.") from None
 
@@ -231,9 +231,9 @@ def dumps(config: Section) -> str:
 
 
 def experiments(root: Path) -> dict[str, str]:
-    """Name and first docstring line of every experiment under `root`/experiments, unimported.
+    """Name and first docstring line of every experiment under `root`/experiments, not imported.
 
-    A file that cannot be read as Python is none.
+    A file that cannot be read as Python is left out.
     """
     found = {}
     for file in sorted((root / "experiments").rglob("*.py")):
@@ -301,7 +301,7 @@ def use_project(root: Path) -> None:
 
 
 def hint(name: str, known: Iterable[str]) -> str:
-    """The known name closest to one that is not, in brackets; empty where none is close."""
+    """The known name closest to an unknown one, in brackets; empty where none is close."""
     near = difflib.get_close_matches(name, list(known), n=1) if len(name) <= 100 else None
     return f" (did you mean {near[0]}?)" if near else ""
 
@@ -448,7 +448,7 @@ def _explain(schema: type[Section], raw: dict[str, Any], detail: dict) -> tuple[
     location = tuple(detail["loc"])
     kind, given, context = detail["type"], detail["input"], detail.get("ctx", {})
     if kind == "missing" and location and isinstance(location[-1], int):
-        # A tuple that is too short is reported by its absent entries: speak of the whole instead.
+        # A tuple that is too short is reported by its absent entries: report the whole instead.
         kind, location = "length", location[:-1]
         given = _lookup(raw, location)
     names = tuple(part for part in location if isinstance(part, str))
@@ -485,7 +485,7 @@ def _key_of(location: Sequence[str | int]) -> str:
 def _converted(
     raw: Any, value: Any, location: tuple[str | int, ...] = ()
 ) -> Iterator[tuple[str, str]]:
-    """Keys where a value of one kind has silently become one of another, such as true the number 1.
+    """Keys whose value was silently converted to another kind, such as true to the number 1.
 
     **Arguments:** `raw` as given; `value` as validated.
     """
@@ -572,7 +572,7 @@ def _toml_value(value: Any) -> str:
         case int() | float():
             return repr(value) if math.isfinite(value) else str(value)
         case str() | Path():
-            # JSON leaves this one as it is, TOML does not allow it.
+            # JSON does not escape this character, and TOML does not allow it.
             return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")
         case Section():
             return _toml_value({k: v for k, v in value if v is not None})

@@ -1,4 +1,4 @@
-"""The run folder: what an experiment hands over is on disk at once, by small atomic writes."""
+"""The run folder: results are on disk as soon as they are recorded, by small atomic writes."""
 
 import contextlib
 import dataclasses
@@ -43,13 +43,13 @@ if TYPE_CHECKING:
     import matplotlib.figure
     import xarray
 
-# What is being written; a kill may leave it behind.
+# Names of files being written; a kill may leave them behind.
 _DRAFT = ".part-"
-# Kept free on the disk, so that a run that has filled it can still say so; locked while it goes on.
+# Space reserved on the disk, so that a run that fills it can still say so; locked during the run.
 _RESERVE, _RESERVED = f"{_DRAFT}reserve", 65536
-# Seconds between lines on a stage that goes on, where there is no terminal to show them.
+# Seconds between progress lines of a stage, where there is no terminal.
 _REPEAT = 60.0
-# Headings of what is compared, and the longest cell that stands in a column of a terminal.
+# Headings of the comparison, and the longest cell in a column of a terminal.
 _QUANTITY, _COMPARED, _CELL = "quantity [unit]", ("published", "ours", "difference"), 24
 _STOPPED = "the run was stopped before it ended"
 
@@ -60,10 +60,10 @@ class RunError(RuntimeError):
 
 @runtime_checkable
 class Certificate(Protocol):
-    """What proves a solution.
+    """Evidence that a solution is correct.
 
-    `checks` have `name`, `value`, `tolerance`, `passed` and `meaning`; `passed` says whether all
-    of them are.
+    `checks` have `name`, `value`, `tolerance`, `passed` and `meaning`; `passed` is true if all
+    of them have passed.
     """
 
     checks: Iterable[Any]
@@ -125,10 +125,10 @@ class Summary(pydantic.BaseModel):
 
 
 class Run:
-    """A run in progress: an experiment hands over what it has found, the folder keeps it.
+    """A run in progress: an experiment records its results in the run folder.
 
-    Everything is on disk when the method that hands it over returns, whatever happens to the
-    process afterwards.
+    Each is on disk when the method that records it returns, whatever happens to the process
+    afterwards.
     """
 
     def __init__(
@@ -158,10 +158,10 @@ class Run:
         self._console = console or rich.console.Console(quiet=True)
         self._clock = _Clock()
         self._hash = _hash(config)
-        # Until the end: a process that is killed must not leave what looks like a success.
+        # Until the end: a killed process must not leave an apparent success.
         self._error: str | None = _STOPPED
         self._files = dict.fromkeys(("config.toml", "summary.json", "report.md"))
-        # Of this run alone, so that what is found of it after a kill is no one else's.
+        # Unique to this run, so that drafts found after a kill are known to be its own.
         self._draft = f"{_DRAFT}{secrets.token_hex(8)}-"
         self._open: list[tuple[str, rich.status.Status]] = []
         self._write_summary()
@@ -170,7 +170,7 @@ class Run:
 
     @contextlib.contextmanager
     def stage(self, what: str) -> Iterator[None]:
-        """Show `what` while it is being worked on, and afterwards how long it took."""
+        """Show the stage `what` while it runs, and its duration afterwards."""
         progress = _Progress(what, self._clock)
         status = self._console.status(progress)
         self._open.append((what, status))
@@ -191,9 +191,9 @@ class Run:
         """Record a result.
 
         **Arguments:** `name`, flat; `value`, a scalar or a list of scalars in SI units; `unit`
-        of it ("1" for a pure number); `published`, the same from the literature, where known.
+        of it ("1" for a pure number); `published`, the value from the literature, where known.
 
-        **Raises:** `ValueError` for what is no number, word or list of them.
+        **Raises:** `ValueError` unless it is a number, a word or a list of them.
         """
         result = Result(_result(name, value), _words(unit), _result(name, published))
         with _process.unbroken():
@@ -218,7 +218,7 @@ class Run:
             self._write_summary()
 
     def note(self, sentence: str) -> None:
-        """Record a sentence that a reader of the numbers needs."""
+        """Record a sentence that readers of the numbers need."""
         with _process.unbroken():
             self.notes.append(_words(sentence))
             self._write_summary()
@@ -248,7 +248,7 @@ class Run:
 
         def write(folder: Path) -> None:
             for ending in ("png", "svg"):
-                # Without the date, the same results give the same file.
+                # Without a date, so that the same results give the same file.
                 metadata = {"Date": None} if ending == "svg" else None
                 figure.savefig(_made(folder / f"figures/{name}.{ending}"), metadata=metadata)
 
@@ -279,7 +279,7 @@ class Run:
             if self._reserve is not None:
                 os.close(self._reserve)
                 self._reserve = None
-            # With what a signal has cut short.
+            # Including what a signal has interrupted.
             for left in (self._home / _RESERVE, *self._home.glob(f"{self._draft}*")):
                 _remove(left)
             self._write_summary()
@@ -290,7 +290,7 @@ class Run:
             raise RunError(rejected)
 
     def stop(self, error: str) -> None:
-        """Finish from another thread, wherever the main one is, with the reason in one sentence."""
+        """Finish from another thread, with the reason in one sentence."""
         try:
             self.finish(error)
         finally:
@@ -299,7 +299,7 @@ class Run:
                 self._print("red", "✗", what)
 
     def keep_traceback(self) -> str:
-        """Write traceback.txt on the exception being handled; words on where it is."""
+        """Write traceback.txt of the exception being handled; returns a note on its place."""
         try:
             with _process.unbroken():
                 self._files["traceback.txt"] = None
@@ -319,7 +319,7 @@ class Run:
         group: str | None = None,
         picture: tuple[str, str] | None = None,
     ) -> None:
-        """Have files written into a draft of the folder, list them, and move them into it."""
+        """Have files written into a draft folder, list them, and move them into place."""
         draft = Path(tempfile.mkdtemp(prefix=self._draft, dir=self._home))
         old = draft.with_name(f"{draft.name}-old")
         try:
@@ -344,9 +344,9 @@ class Run:
                 _remove(left)
 
     def _forget(self, group: str, place: Path) -> None:
-        """Move a group of arrays away that is about to be replaced."""
+        """Move away a group of arrays before it is replaced."""
         store = self._home / "results.zarr"
-        # First from the metadata: an array there whose chunks are not reads as NaN.
+        # First from the metadata: an array listed there without its chunks reads as NaN.
         _put(store, ".zmetadata", json.dumps(_metadata(store, without=group)))
         os.replace(store / group, place)
         kept = (f for f in self._files if not f.startswith(f"results.zarr/{group}/"))
@@ -392,11 +392,11 @@ def start(
 
     **Arguments:** `name` of the run; `out`, the folder (default runs/`name`-<UTC time>);
     `overwrite`, whether the run in `out` may be replaced: it is moved aside, deleted when the new
-    one has succeeded, and comes back when the new one cannot start; the others as for `Run`.
+    one has succeeded, and restored when the new one cannot start; the others as for `Run`.
 
-    **Returns:** the run; `earlier` is where the one before it is, if any.
+    **Returns:** the run; `earlier` is the folder of the one before it, if any.
 
-    **Raises:** `RunError` if the folder cannot be made, or holds what no run has handed over.
+    **Raises:** `RunError` if the folder cannot be made, or has files that no run has written.
     """
     with _process.unbroken():
         folder, earlier, made = out, None, False
@@ -437,13 +437,13 @@ def write_report(folder: Path) -> Path:
 def comparison(run: Run, width: int) -> list[Text]:
     """Lines for the terminal: every published value, ours, and the difference.
 
-    **Arguments:** `run`; `width` of the terminal in characters, which only a name or a list that is
-    longer than it exceeds: a name or number that is cut cannot be told from another.
+    **Arguments:** `run`; `width` of the terminal in characters, exceeded only
+    by a longer name or list: cut names or numbers would be ambiguous.
     """
     rows = list(_rows(run.results))
     short = [cells for *_, cells in rows if max(map(len, cells)) <= _CELL]
     sizes = [max(map(len, column)) for column in zip(_COMPARED, *short, strict=True)]
-    # A list has a line for its name, which is not repeated with its entries.
+    # A list has one line with its name, which is not repeated for its entries.
     labels = [f"  {place}" if place else f"{name} [{unit}]" for name, place, unit, _ in rows]
     room = max(width - sum(sizes) - 2 * len(sizes), len(_QUANTITY))
     room = max([len(_QUANTITY), *(len(label) for label in labels if len(label) <= room)])
@@ -504,11 +504,11 @@ class _Clock:
     def __init__(self):
         self._start = time.perf_counter()
         self._end: float | None = None
-        # Spans apart from each other, in their order: tracing a function traces the ones it
+        # Disjoint spans in order: tracing a function traces the ones it
         # calls, and what overlaps counts once.
         self._spans: list[tuple[float, float]] = []
         self._compiled = 0.0
-        # What goes on: how deep, since when, and what had been compiled before.
+        # Current state: nesting depth, start, and time compiled before.
         self._depth, self._since, self._before = 0, 0.0, 0.0
         jax.monitoring.register_scalar_listener(self._begin)
         jax.monitoring.register_event_duration_secs_listener(self._listen)
@@ -550,7 +550,7 @@ class _Clock:
 
 
 class _Progress:
-    """What a stage shows while it goes on."""
+    """Display of a running stage."""
 
     def __init__(self, what: str, clock: _Clock):
         self._what, self._clock = configs.short(what), clock
@@ -570,7 +570,7 @@ class _Progress:
 
     @contextlib.contextmanager
     def told(self, console: rich.console.Console) -> Iterator[None]:
-        """Print a line now and then where nothing can be shown in place."""
+        """Print a line now and then where no line can be updated in place."""
         done = threading.Event()
 
         def tell() -> None:
@@ -586,9 +586,9 @@ class _Progress:
 
 
 def _reserve(folder: Path) -> int | None:
-    """A file that keeps space on the disk, locked by this process; None where it cannot be made.
+    """A file that reserves space on the disk, locked by this process; None if it cannot be made.
 
-    Left open on purpose: the system unlocks it when the process ends, however it does.
+    Left open on purpose: the system unlocks it when the process ends in any way.
     """
     try:
         place = os.open(folder / _RESERVE, os.O_WRONLY | os.O_CREAT)
@@ -606,7 +606,7 @@ def _lock(place: int) -> None:
 
 
 def _goes_on(folder: Path) -> bool:
-    """Whether the process of the run in a folder is still there."""
+    """Whether the process of the run in a folder still exists."""
     try:
         with open(folder / _RESERVE, "rb") as file:
             _lock(file.fileno())
@@ -634,7 +634,7 @@ def _new_folder(name: str) -> Path:
 
 
 def _holds_a_run(out: Path, overwrite: bool) -> bool:
-    """Whether there is an earlier run that may be moved aside; `RunError` where it must not."""
+    """Whether an earlier run may be moved aside; `RunError` if it must not."""
     where = f"--out {configs.short(out)}"
     if out.is_symlink():
         raise RunError(f"{where}: is a symbolic link; name the folder itself.")
@@ -666,13 +666,13 @@ def _holds_a_run(out: Path, overwrite: bool) -> bool:
 
 
 def _foreign(folder: Path) -> Path | None:
-    """The first thing in a folder that its run has not handed over, relative to it, or None."""
+    """The first file in a folder that its run has not written, relative to it, or None."""
     summary = _read(folder)
     if summary.files is None:
         raise RunError("Its summary.json does not list what the run wrote, as older ones do not.")
     own = set(map(Path, summary.files))
     folders = {above for file in own for above in file.parents}
-    # A run that has come to its end has cleared its drafts away.
+    # A finished run has removed its drafts.
     was_killed = summary.error == _STOPPED
     for file in _walk(folder):
         place = file.parts[0]
@@ -687,7 +687,7 @@ def _foreign(folder: Path) -> Path | None:
 
 
 def _is_plain(file: Path) -> bool:
-    """Whether this is a file itself: no link, and no pipe, for which one would wait."""
+    """Whether this is a regular file: no link, and no pipe, which could block."""
     return file.is_file() and not file.is_symlink()
 
 
@@ -714,7 +714,7 @@ def _aside(folder: Path) -> Path:
 
 
 def _give_back(folder: Path | None, earlier: Path | None, made: bool) -> None:
-    """Undo what was done for a run that could not start; what was there before stays."""
+    """Undo the start of a run that could not start; earlier files stay."""
     with contextlib.suppress(OSError):
         if made:
             shutil.rmtree(folder, ignore_errors=True)
@@ -723,7 +723,7 @@ def _give_back(folder: Path | None, earlier: Path | None, made: bool) -> None:
 
 
 def _delete(earlier: Path) -> bool:
-    """Delete a run that was moved aside, unless a person has put something into it since."""
+    """Delete a run that was moved aside, unless a person has since added something to it."""
     try:
         if _foreign(earlier) is not None:
             return False
@@ -749,7 +749,7 @@ def _read(folder: Path) -> Summary:
 
 
 def _put(folder: Path, name: str, text: str) -> None:
-    """Write a file as a whole or not at all: a reader never meets half of it."""
+    """Write a file as a whole or not at all: a reader never sees half of it."""
     draft = folder / f"{name}.part"
     if os.path.lexists(draft) and not _is_plain(draft):
         raise FileExistsError(errno.EEXIST, f"{configs.short(draft)} is in the way")
@@ -762,7 +762,7 @@ def _put(folder: Path, name: str, text: str) -> None:
 
 
 def _metadata(store: Path, without: str | None = None) -> dict[str, Any]:
-    """Consolidated metadata of a zarr store; those of a group and what is in it may be left out."""
+    """Consolidated metadata of a zarr store; those of a group and its members may be left out."""
     file = store / ".zmetadata"
     if not file.exists():
         return {"metadata": {}, "zarr_consolidated_format": 1}
@@ -779,13 +779,13 @@ def _made(path: Path) -> Path:
 
 
 def _remove(path: Path) -> None:
-    """Remove a file or folder of ours, which another thread may be removing too."""
+    """Remove a file or folder of ours, which another thread may also be removing."""
     with contextlib.suppress(OSError):
         shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def _move(source: Path, target: Path) -> None:
-    """Move what is in a folder into another: new folders as a whole, and files after them."""
+    """Move the content of a folder into another: new folders as a whole, then files."""
     for entry in sorted(source.iterdir(), key=lambda e: (not e.is_dir(), e.name)):
         place = target / entry.name
         if entry.is_dir() and place.is_dir():
@@ -807,13 +807,13 @@ def _rejected(certificates: dict[str, Proof]) -> str | None:
 
 
 def _rows(results: dict[str, Result]) -> Iterator[tuple[str, str, str, tuple[str, str, str]]]:
-    """Name, place in a list, unit, and what stands under `_COMPARED`."""
+    """Name, index in a list, unit, and the cells under `_COMPARED`."""
     for name, result in results.items():
         if result.published is None:
             continue
         listed = isinstance(result.published, list)
         if listed and all(isinstance(entry, int | str) for entry in result.published):
-            # Counts, indices and names are read as a pattern, not one by one.
+            # Counts, indices and names are read together, not one by one.
             same = result.value == result.published
             gap = ", " if any(isinstance(entry, str) for entry in result.published) else " "
             shown = [
@@ -918,7 +918,7 @@ def _markdown(summary: Summary) -> str:
 
 
 def _note(text: str) -> Iterator[str]:
-    """Points of a list: lines of a note that are indented are rows of a table below the others."""
+    """Items of a list: indented lines of a note are rows of a table below the others."""
     for indented, lines in itertools.groupby(text.splitlines(), lambda line: line.startswith(" ")):
         if indented:
             yield from (f"  * {_line(line)}" for line in lines)
@@ -940,7 +940,7 @@ def _seconds(value: Any) -> str:
 
 
 def _words(text: Any) -> str:
-    """Text that can be written: a name from a file system may hold bytes that are none."""
+    """Text that can be encoded: a name from a file system may have bytes that cannot."""
     return str(text).encode("utf-8", "backslashreplace").decode()
 
 
@@ -986,7 +986,7 @@ def _versions() -> dict[str, str]:
 
 
 def version(package: str) -> str:
-    """Version of an installed package, or that it is not installed but found on the path."""
+    """Version of an installed package, or a note that it is only found on the path."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
@@ -999,7 +999,7 @@ def _hash(config: configs.Config) -> str:
 
 
 def _fingerprint(value: Any) -> str:
-    """Of a file its content, so that a configuration is the same wherever its files are."""
+    """A file's content in place of its path, so that a configuration is the same wherever it is."""
     if isinstance(value, Path) and value.is_file():
         return hashlib.sha256(value.read_bytes()).hexdigest()
     return str(value)

@@ -490,7 +490,7 @@ def test_device_that_is_not_there(project):
             "fingers.B.end_deg: joint 1 is at 0 deg, outside its position_limits_deg of -270 to",
         ),
         ("fingers.A.end_deg=[0.0,-20.0,-30.0]", "fingers.A: start_deg and end_deg are the same"),
-        # Holding torque of joint 2 at the start, 000a section 7.2: 0.199 N m.
+        # Holding torque of joint 2 at the start: 0.199 N m.
         (
             "fingers.A.torque_limits=[0.25,0.199,0.4]",
             "fingers.A.torque_limits: joint 2 may apply 0.199 N m, but holding start_deg against",
@@ -564,7 +564,7 @@ def test_gripper_run_meets_the_published_times(gripper_run):
         assert results[f"switching_joints_{name}"] == reference[f"switching_joints_{name}"]
         assert results[f"hamiltonian_relative_{name}"] <= 1e-10
         assert summary["certificate"][f"finger {name}"]["passed"]
-    # The published switches, integrated by DOP853 with the closed form of 000a section 2.6.
+    # The published switches, integrated by DOP853 with a closed form of the dynamics.
     assert results["largest_rates_A"] == pytest.approx([26.167, 29.169, 68.546], abs=0.03)
     assert results["largest_rates_B"] == pytest.approx([29.192, 34.872, 80.025], abs=0.1)
     assert any("Joint 6 reaches 80.0 rad/s" in note for note in summary["notes"])
@@ -572,7 +572,7 @@ def test_gripper_run_meets_the_published_times(gripper_run):
 
 def test_gripper_arrays_have_units_and_end_where_published(gripper_run):
     arrays = xarray.open_datatree(gripper_run[0] / "results.zarr", engine="zarr")
-    # Positions of the tips from 000a section 7.2, whose height of A at the start is misprinted:
+    # Positions of the tips in closed form; the height of A at the start is
     # 0.02 + 0.06 sin 20 deg + 0.07 sin 50 deg = 0.0941443196.
     ends = {
         "A": ((0.1213766899, 0.0, 0.0941443196), (0.0009041418, 0.0051276430, 0.1317191103)),

@@ -28,7 +28,7 @@ IPOPT = {
 
 
 def finger(x: ca.SX, u: ca.SX, last_mass: ca.SX | float = LAST_MASS) -> ca.SX:
-    """x' of one finger in closed form, x = (q, qd) [rad, rad/s], u [N m] (000a section 2.6).
+    """x' of one finger in closed form, x = (q, qd) [rad, rad/s], u [N m].
 
     `last_mass` [kg] is that of the last link with its payload.
     """

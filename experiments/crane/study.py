@@ -1,8 +1,7 @@
 """Crawler crane: assembled over its luffing range, equipment variants, load chart.
 
-The system: M. Webhofer, dissertation, Technische Universität München, 2004. It prints no numbers;
-the geometry and the reference values are those of an independent program, and sections and masses
-are examples.
+The system: Webhofer 2005, section 7.1. It prints no numbers; the geometry and the reference values
+are those of an independent program, and sections and masses are examples.
 """
 
 from pydantic import Field
@@ -32,6 +31,6 @@ def run(settings: Config, run: Run) -> None:
     with run.stage(f"Load chart of {settings.booms * settings.masts} variants"):
         charts.study(run, settings.booms, settings.masts, settings.angles)
     run.note(
-        "The dissertation prints no numbers. Published values are those of an independent program "
+        "Webhofer 2005 prints no numbers. Published values are those of an independent program "
         "for the geometry of the reference crane; sections, masses, limits are examples."
     )

@@ -5,7 +5,7 @@ its rate as a control.
 
 Takes eight minutes on two cores, more than half of them to compile its programs the first time.
 
-Source: G. F. Schanzer, dissertation, TU München 2007, section 6.2.
+Source: Schanzer 2007, section 6.2, pp. 86-99.
 """
 
 import time

@@ -1,7 +1,7 @@
 """Two-finger gripper: stress and vibration of elastic links along an optimal motion.
 
-The problem: G. F. Schanzer, dissertation, TU München 2007, chapter 7 and appendix C. It prints no
-displacement, strain or stress; reference values are those of an independent program.
+The problem: Schanzer 2007, chapter 7 and appendix C. It prints no displacement, strain or stress;
+reference values are those of an independent program.
 """
 
 from collections.abc import Iterator
@@ -222,7 +222,7 @@ def run(settings: Config, run: Run) -> None:
         _compare(run, settings, responses)
     if _reference(settings) and "square" in settings.shapes:
         run.note(
-            "The dissertation prints no displacement or stress; the values beside ours are those "
+            "Schanzer 2007 prints no displacement or stress; the values beside ours are those "
             "of an independent program for the same motion, loads and step. Its von Mises stress "
             "is the largest at the Gauss points at every millisecond, von_mises_gauss here."
         )
@@ -231,7 +231,7 @@ def run(settings: Config, run: Run) -> None:
 def link_body(
     settings: Config, finger: jg.models.Finger, link: int, shape: str, density: str
 ) -> fem.Body:
-    """A link clamped at its joint (000a sections 5.2, 9)."""
+    """A link clamped at its joint (Schanzer 2007, section 7.3)."""
     length, mass = finger.link_lengths[link - 1], finger.tree.mass[link - 1]
     size, own = settings.mesh, settings.material
     counts, element = (size.along, size.across), ELEMENTS[size.element]()
@@ -259,7 +259,10 @@ def link_body(
 def respond(
     body: fem.Body, finger: jg.models.Finger, motion: Motion, link: int, stiffening: bool = False
 ) -> Response:
-    """Vibration from rest under the own weight, by Newmark's method (000a sections 4.5, 5.2)."""
+    """Vibration from rest under the own weight, by Newmark's method.
+
+    Source: Schanzer 2007, section 7.3.
+    """
     tree = finger.tree
     moving = LinkMotion(tree, tree.names[link - 1], motion.joints.evaluate)
     load = link_load(body, moving, {tree.names[child]: "x1" for child in moving.children})

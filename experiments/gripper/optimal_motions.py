@@ -1,7 +1,6 @@
 """Two-finger gripper: optimal motions with state constraints and with competing drives.
 
-The problems and their published solutions: G. F. Schanzer, dissertation, TU München 2007, sections
-5.5.3, 6.1.2 and 6.2.4.
+The problems and their published solutions: Schanzer 2007, sections 5.5.3, 6.1.2 and 6.2.4.
 """
 
 from collections.abc import Callable
@@ -122,7 +121,10 @@ def run(settings: Config, run: Run) -> None:
 
 
 def state_constrained(settings: Config) -> jg.ocp.Problem:
-    """Both fingers: time plus finger A's weighted effort, all joint rates bounded (000b 4.2)."""
+    """Both fingers: time plus finger A's weighted effort, all joint rates bounded.
+
+    Source: Schanzer 2007, section 5.5.3.
+    """
     a, b = jg.models.gripper_finger("A"), jg.models.gripper_finger("B")
     limit = np.concatenate([a.torque_limit, b.torque_limit])
     weight = settings.effort_weight / np.sum(limit**2)
@@ -141,7 +143,10 @@ def state_constrained(settings: Config) -> jg.ocp.Problem:
 def competing_drives(
     settings: Config, name: str, slow_weight: float, *, bounded_rates: bool
 ) -> jg.ocp.Problem:
-    """A finger's weighted effort in a given time, joint 2 with two drives (000b 4.3 and 4.4)."""
+    """A finger's weighted effort in a given time, joint 2 with two drives.
+
+    Source: Schanzer 2007, sections 6.1.2 and 6.2.4.
+    """
     finger = jg.models.gripper_finger(name)
     limit, rate = np.array(DRIVE_LIMITS[name]), np.array(DRIVE_RATES[name])
     weight = np.array([1.0, 1.0, 1.0, slow_weight]) / _all_limits_squared()

@@ -4,7 +4,7 @@ A drive whose rate is bounded is either a state for all time, with its rate as a
 Hamiltonian contains linearly, or a state only while the rate is at the bound. Both boundary-value
 problems are assembled by the same code here, so that nothing else differs.
 
-Source: G. F. Schanzer, dissertation, TU München 2007, sections 6.2.2 and 6.2.3.
+Source: Schanzer 2007, sections 6.2.2 and 6.2.3, pp. 87-95.
 """
 
 from functools import partial

@@ -1,7 +1,6 @@
 """Two-finger gripper: each finger moved in minimum time with bounded torques.
 
-The problem and its published solution: G. F. Schanzer, dissertation, TU München 2007, section
-5.5.3 and appendix A.
+The problem and its published solution: Schanzer 2007, section 5.5.3 and appendix A.
 """
 
 from typing import Annotated, Any
@@ -212,7 +211,7 @@ def run(settings: Config, run: Run) -> None:
 
 
 def solve(settings: Config, name: str) -> jg.ocp.Solution:
-    """Minimum-time motion of finger "A" or "B" (000b section 4.1)."""
+    """Minimum-time motion of finger "A" or "B" (Schanzer 2007, appendix A)."""
     finger, own = settings.finger(name), getattr(settings.fingers, name)
     problem = jg.ocp.Problem(
         dynamics=jg.rigid.StateSpace(finger.tree),

@@ -1,7 +1,7 @@
 """Linkages: kinematics from parts and joints, and motion with closed loops.
 
-Published values: Andrews' squeezing mechanism from the Test Set for Initial Value Problem Solvers;
-linkages from the proceedings of the third IFToMM D-A-CH conference (2017) and independent programs.
+Published values: Andrews' squeezing mechanism from Mazzia 2008; linkages from Gössner 2017 and
+Kracht 2017, with numbers of independent programs.
 """
 
 from experiments.mechanisms import kinematics, motions

@@ -39,7 +39,7 @@ DECAY = (
 NO_LOAD = 6.0302
 RUN_UP = 0.1904
 FLYWHEELS = ((0.01, 0.03, 0.1), (0.01685, 0.01779, 0.01841))
-# The friction of Canudas de Wit, Olsson, Aström and Lischinsky (1995).
+# The friction of Canudas 1995, table I.
 BENCHMARK = {
     "coulomb": 1.0,
     "stiction": 1.5,

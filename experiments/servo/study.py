@@ -1,8 +1,8 @@
 """Servo AX-12: friction, soft gear, test rigs, and finding its parameters from its motions.
 
-The servo: student thesis, Humboldt-Universität zu Berlin, about 2008. It prints the parameters it
-identified but neither measured data nor curves; reference values are those of an independent
-program for these parameters, and the identification is a twin experiment.
+The servo: Kubisch 2008. It prints the parameters it identified but neither measured data nor
+curves; reference values are those of an independent program for these parameters, and the
+identification is a twin experiment.
 """
 
 from typing import Annotated
@@ -48,6 +48,6 @@ def run(settings: Config, run: Run) -> None:
             measure(run)
     twin.identify(settings, run)
     run.note(
-        "The thesis prints no measured data and no curves; values beside ours are those of an "
+        "Kubisch 2008 prints no measured data and no curves; values beside ours are those of an "
         "independent program for the parameters it prints, or the true ones of a twin experiment."
     )

@@ -35,7 +35,7 @@ JUMPS = np.unique(np.concatenate([np.arange(1.0, DURATION), np.arange(SQUARE, DU
 
 
 def profile(k: Array, t: Array) -> Array:
-    """Duty of the profile k at a time [s] (004 section 8.4)."""
+    """Duty of the profile k at a time [s]."""
     turn = 2 * jnp.pi * t
     square = jnp.where(jnp.floor(t / SQUARE) % 2 == 0, 1.0, -1.0)
     level = jnp.asarray(LEVELS)[jnp.clip(jnp.floor(t).astype(int), 0, len(LEVELS) - 1)]
@@ -102,7 +102,7 @@ def _exact_residuals(parameters, profiles, measured):
 def identify(settings: Any, run: Run) -> None:
     """Identify from clean and from noisy motions, and compare with evolutionary searches."""
     duties = sampled_profiles()
-    # The thesis rates a set of parameters by V = 1/(1 + sum of squares), and reaches 0.09745.
+    # Kubisch 2008, section 4.3, rates parameters by V = 1/(1 + sum of squares); it reaches 0.09745.
     squares = 1 / SOURCE_FITNESS - 1
     run.add("rms_of_the_source", np.sqrt(squares / duties.size), "rad", 0.0278)
     truth = jax.tree.map(jnp.asarray, TRUTH)

@@ -8,12 +8,13 @@ from jaxtyping import Array, Float
 def backlash(twist: ArrayLike, width: ArrayLike, smoothing: ArrayLike) -> Float[Array, "..."]:
     """Twist [rad] left to the springs of a gear with play: a dead zone with rounded corners.
 
-    An extension of the source, which neglects it (004, 9). Odd and increasing; the twist itself
-    where the width is zero. A torque of the springs acts on the shafts times the slope of this
-    function if no energy is to be made or lost.
+    Odd and increasing; the twist itself where the width is zero. So that no energy is
+    made or lost, the torque on the shafts is that of the springs times the slope of this function.
 
     **Arguments:** `twist` [rad]; `width` of the whole play [rad]; `smoothing`, about the radius of
     the corners [rad], positive.
+
+    Source: own derivation; Kubisch 2008, section 3.2, p. 25, measures the play and neglects it.
     """
     half = width / 2
     corner = smoothing * smoothing

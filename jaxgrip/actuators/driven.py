@@ -18,7 +18,7 @@ class Motion(NamedTuple):
     """A motion at given times, of n coordinates of which m carry a servo.
 
     `t` (k,) [s]; `q` and `qd` (k, n) [rad or m, and per s]; `servo`, the states (k, m) of the
-    servos; `duty` (k, m) that they got; `output_torque` (k, m) on the joints in these states [N m];
+    servos; `duty` (k, m) applied; `output_torque` (k, m) on the joints in these states [N m];
     `voltage` (k,) of the supply [V], or None; `stats` and `result` say how the simulation went.
     """
 
@@ -42,7 +42,7 @@ class Driven(eqx.Module):
     joints: tuple[int, ...] | None = eqx.field(static=True)
 
     def at_joints(self, x: Array) -> Array:
-        """Those of the coordinates (n,) that carry a servo, (m,)."""
+        """Coordinates (m,) of the driven joints, out of all (n,)."""
         return x if self.joints is None else x[np.array(self.joints)]
 
     def voltage(self, duty: Array, speed: Array) -> Any:
@@ -58,7 +58,7 @@ class Driven(eqx.Module):
         return jnp.asarray(self.plant(q, qd, torque), q.dtype)
 
     def rates(self, duty: Array, q: Array, qd: Array, state: ServoState) -> tuple:
-        """Rates of coordinates, their rates, and the servos' states."""
+        """Time derivatives of coordinates, velocities and servo states."""
         servo_rates, torque = jax.vmap(Servo.rates, in_axes=(0, 0, 0, 0, 0, None))(
             self.servo,
             state,
@@ -89,7 +89,7 @@ def prepare(
         raise ValueError(f"servo has an inertia of the shape {given}; it must be () or (m,).")
     if q0 is None:
         if joints is not None:
-            raise ValueError("With joints, q0 must say how many coordinates the plant has.")
+            raise ValueError("q0 is missing; with joints it must have all n coordinates.")
         q0 = jnp.zeros(given or 1)
     q0 = numbers("q0", q0)
     if q0.ndim != 1:
@@ -103,13 +103,13 @@ def prepare(
             )
     count = n if joints is None else len(joints)
     if given not in ((), (count,)):
-        raise ValueError(f"There are {given[0]} servos for {count} driven joints.")
+        raise ValueError(f"There are {given[0]} servos for {count} driven joints; each needs one.")
     if not given:
         servo = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (count, *leaf.shape)), servo)
     qd0 = jnp.zeros_like(q0) if qd0 is None else numbers("qd0", qd0, (n,))
     check_function("plant", plant, (n,), q=q0, qd=qd0, tau=jnp.zeros_like(q0))
     if (supply is None) != (servo.motor is None):
-        raise ValueError("Servos with a motor need a supply, and a supply servos with a motor.")
+        raise ValueError("servo.motor and supply must be given together; only one of them is.")
     driven = Driven(plant, servo, supply, joints)
     rest = jax.vmap(Servo.rest)(servo, driven.at_joints(q0))
     if state is None:
@@ -135,6 +135,6 @@ def check_duties(duties: Array, times: Array) -> None:
 
 
 def saturated(duty: Array) -> Array:
-    """Duties as servos get them, between -1 and 1."""
+    """Duties limited to -1 to 1."""
     # The derivative of jnp.clip at a limit, where full duty is, would be a half.
     return jnp.where(jnp.abs(duty) > 1, jnp.sign(duty), duty)

@@ -1,4 +1,4 @@
-"""Mechanisms driven by servos in fixed steps: implicit ones, or those of the source."""
+"""Mechanisms driven by servos in fixed steps: implicit, or as Kubisch 2008 takes them."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -19,11 +19,11 @@ from jaxgrip.solve import dense
 
 # Alexander's diagonally implicit method of two stages, second order, L-stable.
 _GAMMA = 1 - 0.5**0.5
-# Level, damping and speed of a friction depend on each other: times they are worked out in turn.
+# Sweeps over friction level, damping and speed, which depend on each other.
 _TURNS = 3
-# Errors are measured by the travel of a coordinate, or by this where it travels less [rad or m].
+# Errors are relative to the travel of a coordinate, or to this where it travels less [rad or m].
 _TRAVEL = 1e-3
-# Steps are halved so often at most to find those that are short enough.
+# Most halvings tried to find a step that is short enough.
 _HALVINGS = 10
 
 
@@ -62,25 +62,24 @@ def simulate_fixed(
     **Arguments:**
 
     - `plant`, `servo`, `q0`, `qd0`, `state`, `joints`, `supply`: as for `simulate`.
-    - `duties`: (steps, m) in [-1, 1], each held for a step.
+    - `duties`: (steps, m) in [-1, 1], each constant over a step.
     - `h`: step [s].
-    - `algorithm`: the source's, of first order, instead of the implicit steps. The plant takes a
-      semi-implicit Euler step in each of its own, with the voltage at the begin.
+    - `algorithm`: that of Kubisch 2008, of first order, instead of the implicit steps. The plant
+      takes a semi-implicit Euler step in each of its own, with the voltage at its beginning.
     - `tolerance`: largest error of a coordinate or a flywheel's angle, as a share of its travel or
-      of a thousandth of a radian or metre where it travels less; 0.01, or 0.1 for the source's
-      algorithm.
-    - `throw`: whether to raise for a larger error; else, and within `jit` and `vmap`, see `result`.
+      of a thousandth of a radian or metre where it travels less; 0.01, or 0.1 with `algorithm`.
+    - `throw`: whether to raise for a larger error; otherwise, and within `jit` and `vmap`, see
+      `result`.
 
-    **Returns:** the `Motion` at the steps + 1 times 0, h, 2 h, ...; the last duty counts twice.
+    **Returns:** the `Motion` at the steps + 1 times 0, h, 2 h, ...; the last duty is repeated.
     `stats["error"]` is the largest error, as a share; `result` says whether it is small enough.
     Within `jit` neither costs anything unless it is used.
 
-    **Raises:** `ValueError` for wrong shapes, joints that are not there, a step that is not
-    positive, duties not finite or outside [-1, 1], and a step that is too long, with one that is
-    short enough.
+    **Raises:** `ValueError` for wrong shapes, unknown joints, a step that is not positive, duties
+    not finite or outside [-1, 1], and a step that is too long; the message names one that is short
+    enough.
 
-    Source: R. Alexander 1977, "Diagonally implicit Runge-Kutta methods for stiff ODEs"; 004
-    section 4 for the source's algorithm.
+    Source: Alexander 1977; Kubisch 2008, section 4.2, pp. 33-35, for `algorithm`.
     """
     driven, start = prepare(plant, servo, q0, qd0, state, joints, supply)
     duties = numbers("duties", duties)
@@ -95,7 +94,7 @@ def simulate_fixed(
     times = h * jnp.arange(len(duties) + 1.0)
     check_duties(duties, times)
     inputs = (driven, start, saturated(duties), h)
-    # A new array is traced where numbers that are not handed in may be.
+    # A new array is traced; numbers in a closure may not be.
     plain = all(map(concrete, (*jax.tree.leaves(inputs), jnp.zeros(()))))
     # A number of steps that is traced needs one program for all, but allows no reverse mode.
     count = jnp.asarray if plain else int
@@ -151,7 +150,7 @@ def _fixed(
     algorithm: SourceAlgorithm | None,
     count: int | Array,
 ) -> Motion:
-    """The motion, every duty held for `count` steps of h / count."""
+    """The motion, every duty constant over `count` steps of h / count."""
     advance, carry = _source(algorithm, start) if algorithm else _implicit(start)
 
     def hold(carry: tuple, duty: Array) -> tuple:
@@ -191,11 +190,11 @@ def _implicit(start: tuple) -> tuple[Callable, tuple]:
 
 
 def _euler(driven: Driven, base: tuple, guess: tuple, duty: Array, h: Array) -> tuple:
-    """State at the end of an implicit Euler step from `base`, worked out about that of `guess`.
+    """State at the end of an implicit Euler step from `base`, linearised about `guess`.
 
-    The unknowns are the speeds x of plant and flywheels; angles, gears and bristles follow. But
-    for friction one Newton step solves for them, x = free − reply · friction. Then the frictions
-    are solved one by one, each with the others as last known, and at last together.
+    The unknowns are the speeds x of plant and flywheels; angles, gears and bristles follow.
+    Without friction one Newton step solves for them, x = free − reply · friction. The frictions are
+    then solved one by one, each with the latest values of the others, and finally together.
     """
     q, qd, state = base
     n, h_over_inertia = len(qd), h / driven.servo.inertia
@@ -240,7 +239,7 @@ def _frictions(
 ) -> tuple[Array, Array]:
     """Frictions (m,) and bristle torques at the end of a step, where v = free − reply · friction.
 
-    `v`, a first guess; `z`, the bristle torques at the begin of the step.
+    `v`, a first guess; `z`, the bristle torques at the beginning of the step.
     """
     own, friction = jnp.diagonal(reply), z
     for _ in range(_TURNS):

@@ -12,7 +12,10 @@ from jaxgrip.checks import brief, concrete, non_negative, numbers, positive
 
 
 def coulomb(v: ArrayLike, level: ArrayLike) -> Float[Array, "..."]:
-    """Coulomb friction [N m] at the speeds `v` [rad/s], zero at rest; `level` [N m]. (004, 2.1)"""
+    """Coulomb friction [N m] at the speeds `v` [rad/s], zero at rest; `level` [N m].
+
+    Source: Kubisch 2008, eq. 2.1, pp. 9-10.
+    """
     return level * jnp.sign(v)
 
 
@@ -21,7 +24,9 @@ def viscous(
 ) -> Float[Array, "..."]:
     """Viscous friction F_v |v|^δ sgn v [N m] at the speeds `v` [rad/s].
 
-    `coefficient` F_v [N m (s/rad)^δ]; `exponent` δ >= 1, linear when not given. (004, 2.2, 2.3)
+    `coefficient` F_v [N m (s/rad)^δ]; `exponent` δ >= 1, linear when not given.
+
+    Source: Kubisch 2008, eq. 2.2-2.3, pp. 9-10.
     """
     return coefficient * _power(v, exponent)
 
@@ -30,7 +35,9 @@ def stiction(v: ArrayLike, external: ArrayLike, level: ArrayLike) -> Float[Array
     """Friction [N m] that holds a body at rest against the torque `external` [N m].
 
     It follows the torque up to `level` [N m]. Zero in motion, v != 0, where `coulomb` and
-    `viscous` or `stribeck`, themselves zero at rest, take over. (004, 2.4)
+    `viscous` or `stribeck`, themselves zero at rest, take over.
+
+    Source: Kubisch 2008, eq. 2.4, pp. 9-10.
     """
     return jnp.where(jnp.equal(v, 0), jnp.clip(external, -level, level), 0.0)
 
@@ -46,7 +53,9 @@ def stribeck(
     """Static friction curve [F_C + (F_S − F_C) exp(−(v/v_S)²)] sgn v + F_v |v|^δ sgn v [N m].
 
     `v` [rad/s]; `coulomb` F_C and `stiction` F_S [N m]; `velocity` v_S [rad/s]; `viscous` and
-    `exponent` as in `jaxgrip.actuators.viscous`. (004, 2.1)
+    `exponent` as in `jaxgrip.actuators.viscous`.
+
+    Source: Kubisch 2008, section 2.1.1, pp. 8-10; eq. 2.7, p. 12, for the transition.
     """
     level = coulomb + (stiction - coulomb) * _gauss(v, velocity)
     return level * jnp.sign(v) + viscous * _power(v, exponent)
@@ -72,7 +81,7 @@ class LuGre(eqx.Module):
 
     **Raises:** `ValueError` for numbers outside these ranges.
 
-    Source: 004 (2.5) to (2.19).
+    Source: Kubisch 2008, eq. 2.5-2.19, pp. 12-15; Canudas 1995.
     """
 
     coulomb: Float[Array, "..."]
@@ -125,7 +134,7 @@ class LuGre(eqx.Module):
         **Arguments:** `inertia` J [kg m^2]; `damping_ratio` ζ, 1 is critical; `stiffness` and the
         rest as in `LuGre`.
 
-        Source: 004 section 2.2.
+        Source: Kubisch 2008, section 2.1.2, pp. 12-13.
         """
         inertia = positive("The inertia J", inertia, ())
         ratio = non_negative("The damping ratio ζ", damping_ratio, ())
@@ -172,8 +181,8 @@ class LuGre(eqx.Module):
     ) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
         """Friction torque [N m] and the bristle torque [N m] after `h` [s] at constant speed.
 
-        Exact for a constant speed and stable for any step. The torque is of the bristles before
-        the step; with `old=False` its first term is of those after it. (2.18), (2.19)
+        Exact for a constant speed and stable for any step. The torque is that of the bristles
+        before the step; with `old=False` its first term is that of those after it. (2.18), (2.19)
         """
         level = self.level(v, load)
         # z e^-x + h b φ1(x) without the quotient in φ1. At rest e^-x has two slopes: the part even
@@ -249,10 +258,10 @@ class ImplicitFriction(NamedTuple):
         """Speed v [rad/s] at which v = free − mobility · friction(v).
 
         **Arguments:** `free`, the speed at the end of the step without friction [rad/s];
-        `mobility`, positive, what a torque takes off it [rad/(s N m)].
+        `mobility`, positive, the speed lost per torque [rad/(s N m)].
 
-        For either sign of v the equation is a quadratic one; its sign is that of the speed that
-        the old bristle torque leaves, and it has one root of this sign.
+        For either sign of v the equation is quadratic. The sign of v is that of the speed with
+        the old bristle torque, and exactly one root has this sign.
         """
         excess = free - mobility * self.z
         direction = jnp.sign(excess)
@@ -261,7 +270,7 @@ class ImplicitFriction(NamedTuple):
         drive = free + mobility * self.damping * self.z
         b = linear + mobility * (1 + self.damping) * self.stroke - direction * rise * drive
         root = jnp.sqrt(b * b + 4 * linear * rise * jnp.abs(excess))
-        # Of the two forms of the root the one that does not cancel.
+        # The form of the root that does not cancel.
         plain = b > 0
         sum_ = jnp.where(plain, b + root, 1.0)
         return jnp.where(plain, 2 * excess / sum_, direction * (root - b) / (2 * linear * rise))
@@ -279,7 +288,9 @@ class ImplicitFriction(NamedTuple):
 def dahl(coulomb, stiffness) -> LuGre:
     """Dahl's friction of exponent one: LuGre with F_S = F_C and neither damping nor viscosity.
 
-    **Arguments:** `coulomb` [N m]; `stiffness` [N m/rad]. An extension of the source (004, 9).
+    **Arguments:** `coulomb` [N m]; `stiffness` [N m/rad].
+
+    Source: own derivation, a limit of LuGre.
     """
     return LuGre(
         coulomb=coulomb, stiction=coulomb, stiffness=stiffness, damping=0.0, stribeck_velocity=1.0
@@ -306,7 +317,7 @@ def _slope(v, exponent):
 
 
 def _gauss(v, width):
-    # Where the bell underflows anyway its argument is held, lest 0 * inf be its derivative.
+    # Where the Gaussian underflows its argument is clipped, lest its derivative be 0 * inf.
     ratio = jnp.clip(v / width, -30.0, 30.0)
     return jnp.exp(-ratio * ratio)
 

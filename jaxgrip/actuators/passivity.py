@@ -18,8 +18,8 @@ class Passivity(NamedTuple):
     """Outcome of `passivity`.
 
     - `passive`: whether the dissipation is nowhere negative.
-    - `ranges`: first and last speed [rad/s] of every range in which it can be.
-    - `sentence`: the same in words.
+    - `ranges`: first and last speed [rad/s] of every range in which it can be negative.
+    - `sentence`: the same as a sentence.
     """
 
     passive: bool
@@ -48,7 +48,7 @@ def passivity(
 
     **Raises:** `ValueError` for a speed that is not positive.
 
-    Source: 004 section 8.5 F.
+    Source: own derivation.
     """
     fastest = float(positive("The fastest speed", fastest, ()))
     if not viscous:

@@ -1,4 +1,4 @@
-"""Test rigs: what a servo, its gear or its friction alone is measured on."""
+"""Test rigs for a servo, its gear or its friction alone."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -26,7 +26,7 @@ class Pendulum(eqx.Module):
 
     **Raises:** `ValueError` unless the inertia is positive and the rest not negative.
 
-    Source: 004 section 4, the continuous model.
+    Source: own derivation.
     """
 
     inertia: Float[Array, ""]
@@ -60,7 +60,8 @@ def cuboid_pendulum(
     **Arguments:** edges [m]; `density` [kg/m^3]; `pivot`, distance of the axis from the upper end
     [m]; `gravity` [m/s^2]; `damping` of the axis [N m s/rad].
 
-    Source: 004 sections 1.2 and 7.1.
+    Source: Kubisch 2008, appendix A, p. 43, for the inertia of a cuboid; section 4.3.1,
+    p. 36, for the rig.
     """
     a, b, c, rho = (
         positive(f"The {name} of the arm", x, ())
@@ -94,12 +95,12 @@ def run_up(
     duty: ArrayLike = 1.0,
     **options: Any,
 ) -> Motion:
-    """Run-up from rest against nothing but an inertia at the output.
+    """Run-up from rest with nothing but an inertia at the output.
 
     **Arguments:** `servo`; `inertia` at the output [kg m^2], small for the bare servo; `times`
     (k,) [s]; `duty`; `options` as for `simulate`.
 
-    Source: 004 sections 1.4 and 3.4.
+    Source: Kubisch 2008, section 3.4, pp. 29-30.
     """
     return simulate(Pendulum(inertia), servo, constant([duty]), times, **options)
 
@@ -122,7 +123,7 @@ def inertia_estimate(
 
     **Arguments:** `flywheel`, its inertia [kg m^2]; run-up times [s].
 
-    Source: 004 (3.1).
+    Source: Kubisch 2008, eq. 3.1, p. 30.
     """
     return jnp.asarray(flywheel) * bare_time / (jnp.asarray(loaded_time) - bare_time)
 
@@ -134,9 +135,9 @@ def _unmoved(q: Array, qd: Array, tau: Array) -> Array:
 def constant_rate(
     servo: Servo, rate: ArrayLike, times: ArrayLike | Sequence, **options: Any
 ) -> Motion:
-    """Servo without command whose output is turned at a constant rate [rad/s]: stick-slip.
+    """Servo without command whose output rotates at a prescribed rate [rad/s]: stick-slip.
 
-    Source: 004 section 8.5 E.
+    Source: own choice.
     """
     rate = numbers("The rate", rate, ())
     return simulate(_unmoved, servo, constant([0.0]), times, qd0=rate[None], **options)
@@ -170,11 +171,11 @@ def creep_test(
 ) -> Creep:
     """Twist of a gear, blocked at the motor, under a constant torque on a lever at the output.
 
-    **Arguments:** `gear`; `torque` [N m] until the time `release` [s], for good when not given;
+    **Arguments:** `gear`; `torque` [N m] until the time `release` [s], without end when not given;
     `times` (k,) [s]; `inertia` [kg m^2] and `damping` [N m s/rad] of the lever; `options` of
     `jaxgrip.actuators.simulation.stiff`.
 
-    Source: 004 sections 1.3 and 5.2.
+    Source: Kubisch 2008, section 3.2, pp. 24-28.
     """
     times = increasing(times)
     args = _lever_numbers(gear, torque, release, inertia, damping)
@@ -194,22 +195,22 @@ def creep_test_fixed(
     damping: ArrayLike = 0.1,
     scheme: str = "source",
 ) -> Creep:
-    """The creep test in semi-implicit Euler steps of `h` [s], as the source simulates it.
+    """The creep test in semi-implicit Euler steps of `h` [s], as Kubisch 2008 simulates it.
 
     **Arguments:** as for `creep_test`; `scheme` of the gear as in `SourceAlgorithm`.
 
     **Returns:** the lever at the times 0, h, ..., h · steps.
 
-    **Raises:** `ValueError` for a step at which the steps of a gear so stiff are not stable.
+    **Raises:** `ValueError` for a step that is too long for a gear of this stiffness.
 
-    Source: 004 section 5.2.
+    Source: Kubisch 2008, section 3.2, pp. 27-28.
     """
     args = _lever_numbers(gear, torque, release, inertia, damping)
     h, limit = positive("The step h", h, ()), _longest_stable(*args)
     if concrete(h) and concrete(limit) and not np.asarray(h) < np.asarray(limit):
         raise ValueError(
             f"The step h is {float(h):g} s; for this gear and lever it must be shorter than "
-            f"{float(limit):.3g} s, or steps grow without bound. `creep_test` takes any gear."
+            f"{float(limit):.3g} s, or the steps are unstable. `creep_test` takes any gear."
         )
     return _creep_fixed(args, h, steps, scheme)
 
@@ -219,7 +220,7 @@ def _longest_stable(gear, torque, release, inertia, damping):
     stiffness = gear.spring + jnp.sum(gear.springs)
     if gear.damper is not None:
         damping = damping + gear.damper
-    # The root without the quotient by a stiffness that may be zero.
+    # A form of the root without division by the stiffness, which may be zero.
     return 4 * inertia / (damping + jnp.sqrt(damping**2 + 4 * inertia * stiffness))
 
 
@@ -278,7 +279,7 @@ def slide(
     times: ArrayLike | Sequence,
     **options: Any,
 ) -> Slide:
-    """An inertia held by nothing but friction, from rest, under the torque `torque(t, angle)`.
+    """An inertia with friction alone, from rest, under the torque `torque(t, angle)`.
 
     **Arguments:** `friction`; `inertia` [kg m^2]; `torque` [N m], for example of `ramp` or `pull`;
     `times` (k,) [s]; `options` of `jaxgrip.actuators.simulation.stiff`. For a body that slides
@@ -295,7 +296,7 @@ def _ramp(rate: Array, t: Array, angle: Array) -> Array:
 
 
 def ramp(rate: ArrayLike) -> Callable[..., Any]:
-    """Torque that grows from zero at a constant rate [N m/s]: break-away. (004, 8.5 D)"""
+    """Torque that grows from zero at a constant rate [N m/s]: break-away."""
     return Partial(_ramp, jnp.asarray(rate, float))
 
 
@@ -304,7 +305,7 @@ def _pull(stiffness: Array, rate: Array, t: Array, angle: Array) -> Array:
 
 
 def pull(stiffness: ArrayLike, rate: ArrayLike) -> Callable[..., Any]:
-    """Spring [N m/rad] whose far end moves at a constant rate [rad/s]: stick-slip. (004, 8.5 E)"""
+    """Spring [N m/rad] whose far end moves at a constant rate [rad/s]: stick-slip."""
     return Partial(_pull, jnp.asarray(stiffness, float), jnp.asarray(rate, float))
 
 

@@ -20,7 +20,7 @@ class ServoState(NamedTuple):
 
     `angle` θ [rad] and `speed` Ω [rad/s] of the flywheel, referred to the output; `bristle` z, the
     torque of the friction's bristles [N m]; `gear` (K,), the twists of the dampers of the gear
-    [rad]. Of several servos each has a leading axis.
+    [rad]. With several servos each has a leading axis.
     """
 
     angle: Any
@@ -30,7 +30,7 @@ class ServoState(NamedTuple):
 
 
 class SourceAlgorithm(eqx.Module):
-    """The source's fixed-step algorithm, with what the source leaves open as options.
+    """The fixed-step algorithm of Kubisch 2008, with options for what the text leaves open.
 
     **Arguments:**
 
@@ -40,12 +40,12 @@ class SourceAlgorithm(eqx.Module):
     - `gear`: "source", the recursion (2.33), or the exact ones for a twist held constant, "zoh",
       or linear, "foh", over a step.
     - `old`: whether the friction torque comes from the bristle before its step, or after.
-    - `substeps`: steps of the servo within one of the plant, whose joint moves on at its rate
-      meanwhile; the plant gets the mean torque.
+    - `substeps`: steps of the servo within one of the plant, during which the
+      joint moves at constant rate; the plant gets the mean torque.
 
-    **Raises:** `ValueError` for an option there is not.
+    **Raises:** `ValueError` for an unknown option.
 
-    Source: 004 sections 2.4, 2.7 and 4.
+    Source: Kubisch 2008, section 4.2, pp. 33-35.
     """
 
     integrator: str = eqx.field(static=True, default="semi_implicit")
@@ -63,7 +63,7 @@ class SourceAlgorithm(eqx.Module):
                 raise ValueError(f"{name} is {brief(getattr(self, name))}; it must be {options}.")
         if not (isinstance(self.substeps, int) and self.substeps >= 1):
             raise ValueError(
-                f"substeps is {brief(self.substeps)}; it must be a whole number from 1 on."
+                f"substeps is {brief(self.substeps)}; it must be a whole number, at least 1."
             )
 
 
@@ -81,13 +81,13 @@ class Servo(eqx.Module):
     - `gear`: visco-elastic model of the gear, twist [rad] to torque [N m].
     - `inertia`: J of rotor and gear train referred to the output [kg m^2].
     - `stall_torque`: M_max, the torque at duty 1 [N m].
-    - `backlash`: play of the gear [rad], none when not given; `backlash_corner`, the radius over
-      which the gear takes hold [rad].
+    - `backlash`: play of the gear [rad], none when not given; `backlash_corner`, the radius
+      of its rounded corners [rad].
     - `motor`: for servos on a `Supply`; then `stall_torque` has no effect.
 
     **Raises:** `ValueError` for numbers that are not finite or not positive.
 
-    Source: 004 sections 0 and 4.
+    Source: Kubisch 2008, section 4.2.1, p. 33.
     """
 
     friction: LuGre
@@ -136,10 +136,10 @@ class Servo(eqx.Module):
         return self.motor.torque(duty, voltage, speed)
 
     def _play(self, twist: Array, rate: Array) -> tuple[Array, Array, Array]:
-        """Twist of the gear itself, its rate, and the share of its torque that gets through.
+        """Twist of the gear itself, its rate, and the transmitted share of its torque.
 
-        The share is the derivative of the gear's twist by the whole, so that torques do no work
-        of their own.
+        The share is the derivative of the gear's twist by the whole twist, so that power is
+        conserved.
         """
         if self.backlash is None:
             return twist, rate, jnp.ones_like(twist)
@@ -159,7 +159,7 @@ class Servo(eqx.Module):
     def _through(
         self, state: ServoState, angle: Float[Array, ""], speed: Float[Array, ""]
     ) -> tuple[Array, Array, Array]:
-        """Twist of the gear itself [rad], its rate, and the torque that gets through [N m]."""
+        """Twist of the gear itself [rad], its rate, and the transmitted torque [N m]."""
         twist, rate, share = self._play(state.angle - angle, state.speed - speed)
         return twist, rate, share * self.gear.torque(twist, state.gear, rate)
 
@@ -176,7 +176,7 @@ class Servo(eqx.Module):
         **Arguments:** `state`; `duty` in [-1, 1]; `angle` [rad] and `speed` [rad/s] of the output
         joint; `voltage` [V] of a servo with a motor.
 
-        Source: 004 section 4, the continuous model.
+        Source: own derivation: the algorithm of Kubisch 2008, section 4.2, in continuous time.
         """
         twist, _, torque = self._through(state, angle, speed)
         friction, bristle = self.friction.rates(state.speed, state.bristle, torque)
@@ -200,17 +200,17 @@ class Servo(eqx.Module):
         algorithm: SourceAlgorithm | None = None,
         voltage: Any = None,
     ) -> tuple[ServoState, Float[Array, ""], Float[Array, ""]]:
-        """One step of the source's algorithm.
+        """One step of the algorithm of Kubisch 2008.
 
-        **Arguments:** `state` and `acceleration` [rad/s^2] of the flywheel, as the step before
-        left them, the latter zero at first; `duty`; `angle` [rad] and `speed` [rad/s] of the
-        output joint at the begin of the step; `h`, the step [s]; `algorithm`, its options;
+        **Arguments:** `state` and `acceleration` [rad/s^2] of the flywheel after the step before,
+        the latter zero at first; `duty`; `angle` [rad] and `speed` [rad/s] of the
+        output joint at the beginning of the step; `h`, the step [s]; `algorithm`, its options;
         `voltage` [V] of a servo with a motor.
 
         **Returns:** the new state and acceleration, and the torque on the output joint [N m]
         during this step.
 
-        Source: 004 section 4.
+        Source: Kubisch 2008, section 4.2, pp. 33-35.
         """
         algorithm = SourceAlgorithm() if algorithm is None else algorithm
         dt = h / algorithm.substeps
@@ -253,10 +253,10 @@ class Servo(eqx.Module):
         h: Any,
         voltage: Any = None,
     ) -> tuple[Float[Array, ""], Float[Array, " K"], Float[Array, ""]]:
-        """The flywheel's acceleration but for friction, at the end of an implicit Euler step.
+        """The flywheel's acceleration without friction, at the end of an implicit Euler step.
 
-        **Arguments:** `state`, of which the gear's part is that at the begin of the step `h` [s]
-        and the bristle is not used; the others as for `rates`, at the end of the step.
+        **Arguments:** `state`, of which the gear's part is that at the beginning of the step `h`
+        [s] and the bristle is not used; the others as for `rates`, at the end of the step.
 
         **Returns:** the acceleration [rad/s^2]; the gear's part of the state; the torque on the
         output joint [N m]; all at the end of the step.
@@ -276,7 +276,7 @@ class Servo(eqx.Module):
     def dissipation(
         self, state: ServoState, angle: Float[Array, ""], speed: Float[Array, ""]
     ) -> Float[Array, ""]:
-        """Power lost in gear and friction [W]; in a passive parameter set never negative.
+        """Power lost in gear and friction [W]; never negative with passive parameters.
 
         The energy grows by the power of the motor, less that of the output, less this.
         """
@@ -298,7 +298,7 @@ def stack(servos: Sequence[Servo]) -> Servo:
         if jax.tree.structure(servos[k]) != jax.tree.structure(servos[0]) or other != shapes[0]:
             raise ValueError(
                 f"Servo {k} has other parts than servo 0 (branches of the gear, numbers per "
-                "direction, backlash or motor); servos stacked together must have the same."
+                "direction, backlash or motor); stacked servos must have the same parts."
             )
     if not servos:
         raise ValueError("There is no servo to stack.")

@@ -46,13 +46,13 @@ def stiff(
 ) -> Solution:
     """States at the times of a stiff system with friction, `rates(t, y, args)`.
 
-    By default Kvaerno5 with full Newton steps: those of diffrax, with a matrix kept for the whole
-    step, stall at the kink of |v|. At the times `jumps` a step ends and the next starts afresh.
+    By default Kvaerno5 with full Newton steps: those of diffrax, with one matrix for the whole
+    step, stall at the kink of |v|. Steps end at the times `jumps`.
 
     **Raises:** as `integrate`, and `RuntimeError` when 64-bit mode is off: Newton's tolerances are
     beyond 32 bits.
 
-    Source: 004 section 8.2.
+    Source: own choice, by trial, of Kvaerno5 with Newton's method.
     """
     require_x64("A simulation with error control")
     if solver is None:
@@ -74,7 +74,7 @@ def stiff(
 
 
 def _rates(t: Array, y: tuple, args: tuple) -> tuple:
-    # Everything with numbers travels as an argument: in a closure they would be compiled in.
+    # Numbers are arguments: in a closure they would be compiled in.
     driven, command = args
     q, qd, state = y
     return driven.rates(saturated(_asked(command, t, q, qd)), q, qd, state)
@@ -103,27 +103,27 @@ def simulate(
 
     - `plant`: function `(q, qd, tau)` giving the accelerations (n,) under joint torques (n,) [N m
       or N], for example `jax.tree_util.Partial(jaxgrip.rigid.forward_dynamics, tree)`.
-    - `servo`: one for all driven joints, or several stacked, one a driven joint.
-    - `command`: function `(t, q, qd)` giving the duties (m,) in [-1, 1]; the servos get no more,
-      which `jit` cannot report.
+    - `servo`: one for all driven joints, or a stack with one for each driven joint.
+    - `command`: function `(t, q, qd)` giving the duties (m,) in [-1, 1]; within `jit` larger ones
+      are clipped without a report.
     - `times`: (k,) increasing times at which the motion is wanted [s].
     - `q0`, `qd0`: (n,) coordinates [rad or m] and rates [per s] at the first of the times; zero
-      when not given, with a coordinate for each servo.
+      when not given, with one coordinate for each servo.
     - `state`: of the servos (m, ...); relaxed and at rest when not given.
     - `joints`: (m,) the coordinates with a servo, in the order of servos and duties; all of them
       when not given.
-    - `supply`: that the motors of all servos share.
+    - `supply`: shared by the motors of all servos.
     - `options`: for `stiff`: `jumps`, `rtol`, `atol`, `max_steps`, `solver`, `adjoint`, `throw`.
 
     **Returns:** the `Motion`; differentiable in all numbers of plant, servos, command and start,
     in reverse unless `adjoint` is `diffrax.ForwardMode()`. Within `jit` and `vmap`, and with
     `throw=False`, a motion that stops is not finite from there on, as `result` says.
 
-    **Raises:** `ValueError` for wrong shapes, joints that are not there, times not increasing,
+    **Raises:** `ValueError` for wrong shapes, unknown joints, times not increasing,
     numbers not finite, and duties outside [-1, 1] at one of the times; `RuntimeError` when 64-bit
     mode is off, when the step limit is reached and when the motion stops being finite.
 
-    Source: 004 section 4, the continuous model, and section 8.2.
+    Source: Kubisch 2008, section 4.2, pp. 33-35; own derivation of the continuous equations.
     """
     require_x64("A simulation with error control")
     times = increasing(times)

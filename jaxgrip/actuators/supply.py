@@ -1,6 +1,6 @@
 """The electrical side of a servo: motor, shared supply and heat. All of it is an extension.
 
-The source measured some of it and modelled none (004, 3.3 and 9), so no servo has it unless given.
+Kubisch 2008, section 3.3, measures some of it and models none, so no servo has it unless given.
 """
 
 import equinox as eqx
@@ -22,12 +22,12 @@ class Motor(eqx.Module):
     - `resistance`: R of the winding [Ω].
     - `idle_current`: of the board [A].
 
-    An ideal motor has k_e = R k_V; with less it gives more power than it takes. A viscous
-    friction that was measured with the back-EMF in it is to be reduced by k_V k_e.
+    An ideal motor has k_e = R k_V; with a smaller k_e it delivers more power than it takes. Viscous
+    friction that was measured with the back-EMF included must be reduced by k_V k_e.
 
     **Raises:** `ValueError` unless k_V and R are positive and the others not negative.
 
-    Source: 004 section 9.
+    Source: own derivation.
     """
 
     torque_per_volt: Float[Array, "..."]
@@ -46,7 +46,7 @@ class Motor(eqx.Module):
         return self.torque_per_volt * (duty * voltage - self.back_emf * speed)
 
     def winding_current(self, duty: ArrayLike, voltage: ArrayLike, speed: ArrayLike) -> Array:
-        """Current through the winding [A], that heats it."""
+        """Current through the winding [A], which heats it."""
         return (duty * voltage - self.back_emf * speed) / self.resistance
 
     def current(self, duty: ArrayLike, voltage: ArrayLike, speed: ArrayLike) -> Array:
@@ -61,7 +61,7 @@ class Supply(eqx.Module):
 
     **Raises:** `ValueError` unless the voltage is positive and the resistance not negative.
 
-    Source: 004 section 9.
+    Source: own derivation.
     """
 
     open_voltage: Float[Array, "..."]
@@ -74,7 +74,7 @@ class Supply(eqx.Module):
     def voltage(
         self, duties: Float[Array, " n"], speeds: Float[Array, " n"], motor: Motor
     ) -> Float[Array, ""]:
-        """Voltage [V] that the supply and n motors agree on.
+        """Voltage [V] of the supply under the load of n motors.
 
         `duties` (n,); `speeds` (n,) [rad/s]; `motor` with scalars for all or (n,) of each.
         """
@@ -106,7 +106,7 @@ class Thermal(eqx.Module):
     **Raises:** `ValueError` unless R0, the capacity and the temperatures are positive and the
     coefficient is not negative.
 
-    Source: 004 section 9.
+    Source: own derivation.
     """
 
     resistance: Float[Array, "..."]
@@ -145,7 +145,7 @@ class Thermal(eqx.Module):
     def step(self, temperature: ArrayLike, current: ArrayLike, h: ArrayLike) -> Array:
         """Temperature [K] after `h` [s], exact for a constant current.
 
-        Above the current 1/√(R0 coefficient insulation) it runs away.
+        Above the current 1/√(R0 coefficient insulation) it grows without bound.
         """
         gain = current * current * self.resistance * self.coefficient
         decay = (1 / self.insulation - gain) / self.capacity

@@ -16,18 +16,18 @@ class GeneralizedMaxwell(eqx.Module):
     """A spring in parallel with K branches, each a spring and a damper in series.
 
     The input is the twist [rad], the output the torque [N m], the state e (K,) the twist of each
-    branch's damper [rad], zero in a gear at rest. One element; several under `jax.vmap`.
+    branch's damper [rad], zero in a gear at rest. One element; use `jax.vmap` for several.
 
     **Arguments:**
 
-    - `spring`: E0, the stiffness that lasts [N m/rad]; zero lets the element flow.
+    - `spring`: E0, the long-term stiffness [N m/rad]; with zero the element flows.
     - `springs`, `dampers`: (K,) E_k [N m/rad] and η_k [N m s/rad] of the branches.
     - `damper`: η0 of a damper parallel to all [N m s/rad], none when not given.
 
     **Raises:** `ValueError` for a negative spring, for a branch with a spring or damper that is
     not positive, and when there is neither spring nor damper.
 
-    Source: 004 (2.31) to (2.33), section 2.7.
+    Source: Kubisch 2008, eq. 2.31-2.33, pp. 21-22.
     """
 
     spring: Float[Array, "..."]
@@ -79,14 +79,14 @@ class GeneralizedMaxwell(eqx.Module):
         """State after a step `h` [s] in which the twist goes from `twist0` to `twist1` [rad].
 
         **Arguments:** `scheme`: `"foh"`, exact for a linear twist (second order); `"zoh"`, exact
-        for a twist of `twist0` all the while (first order); `"source"`, the rectangle rule of
-        (2.33), whose stiffness that lasts is too large by `source_error(h)`.
+        for the constant twist `twist0` (first order); `"source"`, the rectangle rule of eq. 2.33,
+        whose long-term stiffness is too large by `source_error(h)`.
 
         **Returns:** e with which `torque(twist1, e)` is the torque at the end of the step.
 
         **Raises:** `ValueError` for another scheme.
 
-        Source: 004 section 2.7.
+        Source: Kubisch 2008, eq. 2.32-2.33, p. 22; own derivation of the exact steps.
         """
         x = h / self.times
         keep = jnp.exp(-x)
@@ -107,7 +107,7 @@ class GeneralizedMaxwell(eqx.Module):
         return (e + x * twist) / (1 + x)
 
     def source_error(self, h: ArrayLike) -> Float[Array, ""]:
-        """Stiffness [N m/rad] that the scheme `"source"` adds to E0 at the step `h` [s]. (2.7)"""
+        """Stiffness [N m/rad] that the scheme `"source"` adds to E0 at the step `h` [s]."""
         x = h / self.times
         return jnp.sum(self.springs * (1 - jnp.exp(-x) / mean_decay(x)))
 
@@ -121,11 +121,11 @@ class GeneralizedMaxwell(eqx.Module):
         return jax.lax.complex(storage, loss)
 
     def relaxation(self, t: ArrayLike) -> Float[Array, ""]:
-        """Torque over a twist [N m/rad], at `t` > 0 [s] after the twist was applied at once."""
+        """Torque per twist [N m/rad], at `t` > 0 [s] after a step of the twist."""
         return self.spring + jnp.sum(self.springs * jnp.exp(-t / self.times))
 
     def creep(self, t: ArrayLike) -> Float[Array, ""]:
-        """Twist under a torque [rad/(N m)], at `t` > 0 [s] after the torque was applied at once."""
+        """Twist per torque [rad/(N m)], at `t` > 0 [s] after a step of the torque."""
         total = self.spring + jnp.sum(self.springs)
         # With the states scaled by the roots of their dampers the flow is x' = c - S x, S
         # symmetric, and the twist that grows is c·x.
@@ -152,27 +152,36 @@ class GeneralizedMaxwell(eqx.Module):
 
 
 def hooke(spring) -> GeneralizedMaxwell:
-    """A spring [N m/rad]. (004, 2.22)"""
+    """A spring [N m/rad]. Source: Kubisch 2008, eq. 2.22, pp. 18-19."""
     return GeneralizedMaxwell(spring)
 
 
 def newton(damper) -> GeneralizedMaxwell:
-    """A damper [N m s/rad]. (004, 2.23)"""
+    """A damper [N m s/rad]. Source: Kubisch 2008, eq. 2.23, pp. 18-19."""
     return GeneralizedMaxwell(0.0, damper=damper)
 
 
 def maxwell(spring, damper) -> GeneralizedMaxwell:
-    """A spring [N m/rad] and a damper [N m s/rad] in series. (004, 2.28)"""
+    """A spring [N m/rad] and a damper [N m s/rad] in series.
+
+    Source: Kubisch 2008, eq. 2.28, pp. 18-19.
+    """
     return GeneralizedMaxwell(0.0, _one(spring), _one(damper))
 
 
 def kelvin_voigt(spring, damper) -> GeneralizedMaxwell:
-    """A spring [N m/rad] and a damper [N m s/rad] in parallel. (004, 2.29)"""
+    """A spring [N m/rad] and a damper [N m s/rad] in parallel.
+
+    Source: Kubisch 2008, eq. 2.29, pp. 18-19.
+    """
     return GeneralizedMaxwell(spring, damper=damper)
 
 
 def standard_solid(spring, branch_spring, branch_damper) -> GeneralizedMaxwell:
-    """A spring in parallel with a Maxwell branch [N m/rad, N m s/rad]. (004, 2.30)"""
+    """A spring in parallel with a Maxwell branch [N m/rad, N m s/rad].
+
+    Source: Kubisch 2008, eq. 2.30, p. 20.
+    """
     return GeneralizedMaxwell(spring, _one(branch_spring), _one(branch_damper))
 
 
@@ -181,7 +190,7 @@ def standard_solid_series(spring, voigt_spring, voigt_damper) -> GeneralizedMaxw
 
     **Arguments:** `spring`, `voigt_spring` [N m/rad]; `voigt_damper` [N m s/rad].
 
-    Source: 004 section 2.8.
+    Source: own derivation by the comparison of coefficients of Kubisch 2008, appendix A.
     """
     a = positive("The spring E_a", spring, ())
     b = positive("The spring E_b", voigt_spring, ())

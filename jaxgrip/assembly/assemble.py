@@ -183,7 +183,8 @@ def assemble(
     **Raises:** `ValueError` for parameters or a start that are none; `AssemblyError` naming the
     joint that fails and by how much.
 
-    Source: 002 sections 3.1, 3.2, 6.1 and 6.3.
+    Source: Webhofer 2005, sections 5.1.1 and 5.1.2, pp. 39-45; own derivation of
+    the step in rotation vectors and of the implicit derivative.
     """
     if not system.connections:
         raise ValueError("There are no connections to satisfy; add some, such as a clamp.")

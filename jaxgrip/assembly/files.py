@@ -51,7 +51,7 @@ def read(path: str | Path) -> System:
     10,000 parts, joints and attachments in all, which are counted before any is made, and for
     assemblies more than 50 deep.
 
-    Source: 002 section 4.7.
+    Source: own format.
     """
     path = Path(path)
     files = _Files()

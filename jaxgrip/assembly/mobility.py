@@ -130,7 +130,8 @@ def mobility(system: System, poses: Poses | None = None) -> Mobility:
     **Raises:** `ValueError` for poses that are not those of the parts, or a system without
     connections.
 
-    Source: 002 section 3.8 (i) to (iv).
+    Source: Webhofer 2005, eq. 5.3-5.4, pp. 39-40, for the count; own derivation of
+    rank, remaining motions and redundant joints.
     """
     poses = pose.start(system) if poses is None else poses
     pose.check(system, poses)

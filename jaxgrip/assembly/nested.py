@@ -73,7 +73,7 @@ def assemble_nested(
     `AssemblyError` naming every assembly of a depth that cannot be put together or whose parts
     can still move; those that they are in are not tried.
 
-    Source: 002 section 3.8.
+    Source: Webhofer 2005, section 5.4, pp. 76-79.
     """
     if parameters is not None:
         system = system.with_parameters(parameters)
@@ -107,7 +107,7 @@ def assemblies(system: System) -> list[str]:
 def check_nesting(system: System) -> None:
     """Raise `ValueError` unless the joints of every assembly use only what is in it.
 
-    Source: 002 section 3.8, rule 1.
+    Source: Webhofer 2005, section 5.4, p. 78, first condition.
     """
     paths = assemblies(system)
     for part in system.parts:
@@ -165,7 +165,7 @@ def compose(system: System) -> Poses | None:
 
     None where there are other joints, or the parts are no tree that one clamp or the ground holds.
 
-    Source: 002 section 2.6, fixed joints.
+    Source: own derivation.
     """
     tree = _fixed_tree(system)
     if tree is None:
@@ -310,7 +310,10 @@ def _put_together(level: _Level, path: str, solved: dict[str, Assembly]) -> Pose
 
 
 def _check_rigid(assembly: Assembly) -> None:
-    """Raise `AssemblyError` when parts can still move. Source: 002 section 3.8, rule 2."""
+    """Raise `AssemblyError` when parts can still move.
+
+    Source: Webhofer 2005, section 5.4, p. 78, second condition.
+    """
     if not concrete(assembly.poses.position):
         return
     if assembly.orientation != 0 and assembly.condition * RANK_TOLERANCE < 1:

@@ -37,7 +37,7 @@ def velocity(assembly: Assembly, rates: Mapping[str, object]) -> Rates:
 
     **Raises:** `ValueError` for a name that is no drive or a rate that is no finite number.
 
-    Source: 002 section 1.4.
+    Source: own derivation, J x' = -dF/dp p' of the equations F(x, p) = 0.
     """
     return _velocity(assembly, _checked(assembly, rates))
 

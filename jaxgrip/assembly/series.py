@@ -58,7 +58,7 @@ def move(
 
     **Raises:** `ValueError` for values that are none; `StepFailed` with the last good position.
 
-    Source: 002 sections 3.10 and 3.11.
+    Source: Webhofer 2005, sections 5.5.4 and 5.6, pp. 89-94.
     """
     target = {}
     for name, value in parameters.items():
@@ -96,7 +96,7 @@ def sweep(
 
     **Raises:** `ValueError` for values that are none or no list, or of different counts.
 
-    Source: 002 section 3.11.
+    Source: Webhofer 2005, section 5.6, pp. 93-94.
     """
     if along not in ("path", "independent"):
         raise ValueError(f"along is {brief(along)}; it must be 'path' or 'independent'.")

@@ -1,4 +1,4 @@
-"""The scheme of the dissertation, for comparison: seven numbers a body, and eliminated by hand.
+"""The scheme of Webhofer 2005, for comparison: seven numbers a body, and eliminated by hand.
 
 Every part has seven unknowns, its position and a quaternion whose unit length is an equation.
 Joints are vector and scalar products of the attachments' points. Parallel lines and lines at no
@@ -6,7 +6,7 @@ distance give three equations of which two are independent: either the one along
 that is most nearly a coordinate axis is dropped before every step, or all three are kept and the
 elimination has to find the ones to use.
 
-Source: 002 sections 2.5, 2.6 and 3.1 to 3.7.
+Source: Webhofer 2005, sections 5.1 to 5.3 and 5.5, pp. 39-76, 80-93.
 """
 
 from collections.abc import Callable, Iterator
@@ -149,7 +149,7 @@ def eliminate(matrix: np.ndarray, right: np.ndarray, pivot: str) -> np.ndarray |
 
     Rows that are left over are not looked at.
 
-    Source: 002 sections 3.3, 3.4.
+    Source: Webhofer 2005, sections 5.1.3, 5.1.4 and 5.5.2, pp. 45-52, 84.
     """
     if pivot == "least_squares":
         return np.linalg.lstsq(matrix, right, rcond=_CUTOFF)[0]
@@ -183,7 +183,7 @@ def _gauss(matrix: np.ndarray, right: np.ndarray, pivot: str) -> np.ndarray | No
 def selection(a: Float[Array, "3"], b: Float[Array, "3"]) -> Bool[Array, "3"]:
     """Which two of three components to keep for two lines that shall become parallel.
 
-    Source: 002 eq. 5.88-5.92, with absolute values.
+    Source: Webhofer 2005, eq. 5.88-5.92, pp. 81-84, with absolute values.
     """
     a, b = a / jnp.linalg.norm(a), b / jnp.linalg.norm(b)
     between = jnp.abs(jnp.where(a @ b >= 0, a + b, a - b))
@@ -191,21 +191,26 @@ def selection(a: Float[Array, "3"], b: Float[Array, "3"]) -> Bool[Array, "3"]:
 
 
 def parallel(a: Float[Array, "3"], b: Float[Array, "3"], form: str) -> Float[Array, "3"]:
-    """Zero for parallel lines along a and b. Source: 002 eq. 5.36-5.46."""
+    """Zero for parallel lines along a and b. Source: Webhofer 2005, eq. 5.36-5.46, pp. 57-60."""
     return jnp.cross(a, b) if form == "cross" else (a @ b) / (b @ b) * b - a
 
 
 def offset(d: Float[Array, "3"], a: Float[Array, "3"], form: str) -> Float[Array, "3"]:
-    """Zero for a way d between two lines along their direction a. Source: 002 eq. 5.47-5.54."""
+    """Zero for a distance vector d along the common direction a of two lines.
+
+    Source: Webhofer 2005, eq. 5.47-5.54, pp. 61-63.
+    """
     return jnp.cross(d, a) if form == "cross" else (d @ a) * a - (a @ a) * d
 
 
 def included_angle(
     a: Float[Array, "3"], b: Float[Array, "3"], angle: Float[Array, ""], form: str
 ) -> Float[Array, ""]:
-    """Zero where two lines include an angle [rad]. Source: 002 eq. 5.56-5.59 and section 3.6.
+    """Zero where two lines include an angle [rad].
 
     `form` is `"cross"`, `"dot"` or `"auto"`, the one that is steeper at the angle asked for.
+
+    Source: Webhofer 2005, eq. 5.56-5.59, pp. 64-66, and section 5.5.3, pp. 84-89.
     """
     size = jnp.linalg.norm(a) * jnp.linalg.norm(b)
     cross = _length(jnp.cross(a, b)) - size * jnp.sin(angle)
@@ -218,7 +223,7 @@ def screw_turn(
 ) -> Float[Array, ""]:
     """The coupling of a screw as printed, wrong beyond the first quadrant.
 
-    Source: 002 eq. 5.76-5.79 and the erratum of section 2.6.
+    Source: Webhofer 2005, eq. 5.76-5.79, p. 75.
     """
     size = jnp.linalg.norm(n1) * jnp.linalg.norm(n2)
     cross = _length(jnp.cross(n1, n2)) - size * jnp.sin(angle)

@@ -31,7 +31,7 @@ class Part(eqx.Module):
     **Raises:** `ValueError` naming part and attachment when points are ill-shaped, not finite,
     coincide or lie on a line, or the quaternion is zero.
 
-    Source: 002 sections 2.2, 2.3.
+    Source: Webhofer 2005, sections 3.1.3 and 4.2, pp. 18-22, 29-32.
     """
 
     name: str = eqx.field(static=True)
@@ -96,7 +96,7 @@ class System(eqx.Module):
     double or unknown, an attachment has too few points for the joint, or a connection does not
     fit its kind.
 
-    Source: 002 sections 2.1 and 3.8.
+    Source: Webhofer 2005, sections 4.1 and 5.4, pp. 27-29, 76-79.
     """
 
     parts: tuple[Part, ...]

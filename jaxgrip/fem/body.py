@@ -25,7 +25,7 @@ class Rayleigh(eqx.Module):
 
     **Raises:** `ValueError` when one is negative.
 
-    Source: 000a (4.46).
+    Source: Schanzer 2007, eq. 4.46, pp. 56-57.
     """
 
     mass: Float[Array, ""]

@@ -109,7 +109,7 @@ def simulate(
     for the motion, and when a body that its turn does not stiffen turns faster than its slowest
     vibration, beyond which it diverges.
 
-    Source: 000a (4.47), integrated by (4.50) to (4.52).
+    Source: Schanzer 2007, eq. 4.47, pp. 56-57, integrated by eq. 4.50-4.52, pp. 57-58.
     """
     for name, x in (("The start t0", t0), ("The end t1", t1), ("The step dt", dt)):
         numbers(name, x, ())

@@ -1,7 +1,7 @@
 """Meshes in Gmsh's format MSH 2, 4.0 and 4.1, as text or binary.
 
 Numbers of nodes may have gaps, physical groups may overlap, lack a name, or share it with a group
-of another dimension. Source: the Gmsh reference manual, chapter "Gmsh file formats".
+of another dimension. Source: Gmsh manual, chapter "Gmsh file formats".
 """
 
 import warnings

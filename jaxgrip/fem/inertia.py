@@ -84,7 +84,7 @@ class Inertia(eqx.Module):
         return -jnp.concatenate([translation, rotation])
 
     def frame_load(self, frame: FrameMotion) -> Array:
-        """Inertia force of the undeformed body [N], 000a (4.47)."""
+        """Inertia force of the undeformed body [N]. Source: Schanzer 2007, eq. 4.47, pp. 56-57."""
         return -self.load(frame.acceleration, frame.turning)
 
 
@@ -148,7 +148,7 @@ class TabulatedInertia(Inertia):
 
 @eqx.filter_jit
 def inertia(body: Body) -> Inertia:
-    """Inertia integrals of a body; source: 000a section 4.3 and (4.27) to (4.42)."""
+    """Inertia integrals of a body. Source: Schanzer 2007, eq. 4.27-4.42, pp. 50-55."""
     grid, element = body.mesh, body.mesh.element
     topology, x = grid.topology, grid.cell_nodes
     if isinstance(element, Solid):

@@ -40,7 +40,7 @@ class Newmark(Integrator):
 
     **Raises:** `ValueError` unless it is unconditionally stable: γ ≥ 1/2, β ≥ (γ + 1/2)² / 4.
 
-    Source: 000a (4.50) to (4.52), where β is called alpha and γ delta.
+    Source: Schanzer 2007, eq. 4.50-4.52, pp. 57-58, where β is called alpha and γ delta.
     """
 
     beta: Float[Array, ""]
@@ -73,7 +73,7 @@ class GeneralizedAlpha(Integrator):
 
     **Raises:** `ValueError` for another value.
 
-    Source: Chung and Hulbert, J. Appl. Mech. 60 (1993).
+    Source: Chung 1993.
     """
 
     rho_inf: Float[Array, ""]

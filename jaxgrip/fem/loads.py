@@ -20,7 +20,7 @@ from jaxgrip.solve import dense
 def gravity(body: Body, g) -> Float[Array, "n d"]:
     """Own weight [N] under the acceleration of free fall g (3,) [m/s^2], in body axes.
 
-    Source: 000a section 4.3, h_Fg.
+    Source: Schanzer 2007, section 4.3.3, pp. 55-56, h_Fg.
     """
     return inertia(body).load(numbers("g", g, (3,)), jnp.zeros((3, 3)))
 
@@ -47,7 +47,7 @@ def traction(body: Body, face: str, force) -> Float[Array, "n 3"]:
 
     **Raises:** `ValueError` when the face is not there.
 
-    Source: 000a section 4.3, h_Fp.
+    Source: Schanzer 2007, section 4.3.3, pp. 55-56, h_Fp.
     """
     if callable(force):
         field = force
@@ -80,7 +80,7 @@ def tip_wrench(body: Body, face: str, force, moment) -> Float[Array, "n 3"]:
     The stress is that of a beam: p = F / A + θ x r with θ such that the moment is right, so the
     nodal forces have exactly these resultants.
 
-    Source: 000a section 6, number 2.
+    Source: own choice: the traction that beam theory gives on a plane section.
     """
     force, moment = numbers("The force", force, (3,)), numbers("The moment", moment, (3,))
     return _tip_wrench(body, face, force, moment)

@@ -18,7 +18,7 @@ class Isotropic(eqx.Module):
     **Raises:** `ValueError` unless E > 0, -1 < nu < 0.5 and rho > 0. Warns of a density below
     1 kg/m^3, which as a rule was meant in g/cm^3.
 
-    Source: 000a (3.24), (3.25).
+    Source: Schanzer 2007, eq. 3.24-3.25, pp. 32-34.
     """
 
     E: Float[Array, ""]

@@ -15,7 +15,7 @@ from jaxgrip.fem.sparse import NodeMatrix, assemble, assemble_vector
 def stiffness(body: Body) -> NodeMatrix:
     """Stiffness matrix [N/m], supports not applied.
 
-    Source: 000a (4.22).
+    Source: Schanzer 2007, eq. 4.24, p. 50.
     """
     element = body.mesh.element
     local = jax.vmap(lambda x: element.stiffness(x, body.material))(body.mesh.cell_nodes)
@@ -26,7 +26,7 @@ def stiffness(body: Body) -> NodeMatrix:
 def mass(body: Body) -> NodeMatrix:
     """Consistent mass matrix [kg], supports not applied.
 
-    Source: 000a section 4.3.
+    Source: Schanzer 2007, section 4.3.2, pp. 50-55.
     """
     return inertia(body).matrix(jnp.eye(3))
 
@@ -35,7 +35,7 @@ def mass(body: Body) -> NodeMatrix:
 def geometric_stiffness(body: Body, u: Float[Array, "n d"]) -> NodeMatrix:
     """Stiffness [N/m] by the stress of the displacements u [m]; the source leaves it out.
 
-    Source: 000a remark 3.7, linearised about u.
+    Source: Schanzer 2007, remark 3.7, pp. 32-34, linearised about u.
     """
     element, topology = body.mesh.element, body.mesh.topology
     u = numbers("The array of displacements u", u, body.free.shape)

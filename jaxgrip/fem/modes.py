@@ -49,7 +49,7 @@ def modes(body: Body, k: int) -> Modes:
     **Raises:** `ValueError` when the supports leave a rigid motion, or k is no number of modes
     the body has.
 
-    Source: subspace iteration with 000a (4.22), K phi = w^2 M phi.
+    Source: subspace iteration for K phi = w^2 M phi; K, M: Schanzer 2007, section 4.3, pp. 47-57.
     """
     check_supports(body)
     most = int(body.free.sum())

@@ -58,7 +58,7 @@ def reduce(
 
     **Raises:** `ValueError` as `modes` does.
 
-    Source: 000a section 8, modal reduction.
+    Source: own derivation: the equations of `Structure` in coordinates of the shapes.
     """
     if np.ndim(shapes) == 0:
         basis = modes(body, operator.index(shapes)).shape
@@ -128,7 +128,7 @@ def craig_bampton(body: Body, interface: str, k: int) -> Float[Array, "m n d"]:
 
     **Raises:** `ValueError` when there is no such face, or as `modes` does.
 
-    Source: Craig and Bampton, AIAA J. 6 (1968).
+    Source: Craig 1968.
     """
     supports = (*body.supports, Support(interface))
     fixed = Body(body.mesh, body.material, supports=supports, damping=body.damping)

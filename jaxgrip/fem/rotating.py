@@ -38,7 +38,7 @@ def rotating_equilibrium(body: Body, omega, *, geometric: bool = True) -> Float[
     body turns faster than its slowest vibration and `geometric` is False: that equilibrium is
     none a body stays in.
 
-    Source: 000a (4.47).
+    Source: Schanzer 2007, eq. 4.47, pp. 56-57.
     """
     terms = _terms(body, omega)
     if not geometric:
@@ -72,7 +72,7 @@ def rotating_frequencies(
 
     **Raises:** as `rotating_equilibrium`, and `ValueError` when k is no number of freedoms.
 
-    Source: 000a (4.47) and section 7.4.
+    Source: Schanzer 2007, eq. 4.47, pp. 56-57; own derivation of the eigenvalue problem.
     """
     count = int(body.free.sum())
     if not 1 <= k <= count:

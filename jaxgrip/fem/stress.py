@@ -26,7 +26,7 @@ def strain(body: Body, u: Float[Array, "n d"]) -> Float[Array, "elements points 
 
     **Raises:** `ValueError` for beams and for displacements of a wrong shape.
 
-    Source: 000a (3.12), (3.13).
+    Source: Schanzer 2007, eq. 3.12-3.13, pp. 26-28.
     """
     element, topology = _solid(body), body.mesh.topology
     u = numbers("The array of displacements u", u, body.free.shape)
@@ -40,7 +40,7 @@ def stress(body: Body, u: Float[Array, "n d"]) -> Float[Array, "elements points 
 
     **Raises:** as `strain` does.
 
-    Source: 000a (3.24), (3.25).
+    Source: Schanzer 2007, eq. 3.24-3.25, pp. 32-34.
     """
     # The material of beams has no stress: `strain` says so first.
     found = strain(body, u)
@@ -55,7 +55,7 @@ def at_nodes(body: Body, values: Float[Array, "elements points *rest"]) -> Float
     Gauss points, which meets the points of a 2x2x2 rule exactly (extrapolation by a factor √3);
     a node has the mean over its elements.
 
-    Source: 000a section 6, number 5; the fit: Barlow, Int. J. Numer. Meth. Eng. 10 (1976) 243.
+    Source: Barlow 1976 for the fit; own choice of the mean at a node.
     """
     element, topology = _solid(body), body.mesh.topology
     matrix, values = _extrapolation(type(element)), numbers("The array of values", values)

@@ -21,11 +21,13 @@ from jaxgrip.solve import dense
 
 
 class Structure(eqx.Module):
-    """M u'' + (D + 2 ω x) u' + (K + ω' x + ω x ω x) u = f in a moving frame, 000a (4.47).
+    """M u'' + (D + 2 ω x) u' + (K + ω' x + ω x ω x) u = f in a moving frame.
 
     Coordinates u are displacements (n, d) of a whole body, or (m,) of a reduced one.
     `geometric`, if there, is the stiffness by the stress of the inertia forces, for a unit of each
     of `FrameMotion.amounts`.
+
+    Source: Schanzer 2007, eq. 4.47, pp. 56-57.
     """
 
     stiffness: Any

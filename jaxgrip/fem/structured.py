@@ -26,7 +26,8 @@ def box_mesh(L, b, h, nx: int, ny: int, nz: int, *, element: Any = None) -> Mesh
 
     **Raises:** `ValueError` when a length or a number of cells is not positive.
 
-    Source: 000a section 5.3; node 662 of the source is index 661 here.
+    Source: Schanzer 2007, section 7.3, pp. 108-109, whose node 662 is index 661 here; own
+    reconstruction of the numbering from the counts printed there.
     """
     size = jnp.stack([_length("L", L), _length("b", b), _length("h", h)])
     unit, topology = _grid((nx, ny, nz), element or Hex8())
@@ -47,7 +48,7 @@ def cylinder_mesh(L, r, nx: int, n: int, *, element: Any = None) -> Mesh:
 
     **Raises:** `ValueError` when a length or a number of cells is not positive.
 
-    Source: 000a section 8.
+    Source: own derivation.
     """
     length, radius = _length("L", L), _length("r", r)
     unit, topology = _grid((nx, n, n), element or Hex8())

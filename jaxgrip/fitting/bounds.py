@@ -1,4 +1,4 @@
-"""Parameters between bounds: their names, and their positions between the bounds."""
+"""Bounds of parameters, their names, and positions within them."""
 
 import math
 from typing import Any, Literal
@@ -13,7 +13,7 @@ from jaxgrip.checks import brief, check_shape, concrete, numbers
 
 
 class Bound(eqx.Module):
-    """Where a parameter may lie.
+    """Lower and upper bound of a parameter.
 
     **Arguments:** `lower`, `upper`: numbers, or arrays for a parameter that is an array, in the
     parameter's unit; `scale`: "log" for positive parameters, whose order of magnitude is searched,
@@ -51,7 +51,7 @@ class Bound(eqx.Module):
             )
 
 
-# Of `Bound`; what else may be found in one gets a sentence from `leaves`.
+# Types of a bound's numbers; anything else gets a sentence from `leaves`.
 Bounds = PyTree
 
 
@@ -100,7 +100,7 @@ def unravel(bounds: Bounds, flat: Float[Array, " n"]) -> PyTree:
 def place(bounds: Bounds, position: Float[Array, " n"]) -> PyTree:
     """The parameters at a position: each number 0 at the lower bound and 1 at the upper one.
 
-    Logarithms are interpolated on a logarithmic scale, the parameters themselves on a linear one.
+    The logarithm is interpolated on a logarithmic scale, the parameter itself on a linear one.
     """
 
     def inside(bound, s):
@@ -133,7 +133,7 @@ def position(bounds: Bounds, parameters: PyTree) -> Float[Array, " n"]:
         if bound.scale == "log":
             x, lower, upper = jnp.log(x), jnp.log(lower), jnp.log(upper)
         s = (x - lower) / (upper - lower)
-        # What `place` put on a bound may lie beyond it by rounding.
+        # `place` may exceed a bound by rounding.
         if concrete(s) and not np.all(np.abs(s - 0.5) <= 0.5 + 1e-12):
             raise ValueError(
                 f"{name} is {brief(np.asarray(value))}; it must lie between its bounds "
@@ -146,19 +146,19 @@ def position(bounds: Bounds, parameters: PyTree) -> Float[Array, " n"]:
 def constrain(bounds: Bounds, x: Float[Array, " n"]) -> PyTree:
     """Parameters within bounds from any n numbers, by the logistic function.
 
-    **Arguments:** `bounds`: tree of `Bound`; `x`: (n,) numbers without bounds, such as those of an
-    optimizer that knows none; 0 is the middle of the bounds.
+    **Arguments:** `bounds`: tree of `Bound`; `x`: (n,) unbounded numbers, as an unconstrained
+    optimizer has them; 0 is the middle of the bounds.
 
     **Returns:** a tree of the structure of `bounds`, with arrays instead of bounds.
 
-    Source: 004, section 8.4.
+    Source: own choice.
     """
     check_shape("x", x, (len(names(bounds)),))
     return place(bounds, jax.nn.sigmoid(x))
 
 
 def unconstrain(bounds: Bounds, parameters: PyTree) -> Float[Array, " n"]:
-    """The (n,) numbers of which [`constrain`][] makes the parameters.
+    """The (n,) unbounded numbers from which [`constrain`][] makes the parameters.
 
     **Raises:** `ValueError` for another structure, another shape or a parameter out of bounds; a
     parameter on its bound gives an infinite number.
@@ -168,7 +168,7 @@ def unconstrain(bounds: Bounds, parameters: PyTree) -> Float[Array, " n"]:
 
 
 def units(bounds: Bounds, parameters: PyTree) -> Float[Array, " n"]:
-    """What counts as one for each parameter: its value on a logarithmic scale, else its range."""
+    """Unit of each parameter: its value on a logarithmic scale, otherwise its range."""
     sizes = jax.tree.map(
         lambda bound, x: x if bound.scale == "log" else bound.upper - bound.lower,
         bounds,

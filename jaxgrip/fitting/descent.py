@@ -11,7 +11,7 @@ from jaxgrip.solve import dense
 
 
 class Model(NamedTuple):
-    """A function about a place: `value`, `gradient` (n,) and second derivative `matrix` (n, n)."""
+    """A function about a point: `value`, `gradient` (n,) and second derivative `matrix` (n, n)."""
 
     value: Float[Array, "*k"]
     gradient: Float[Array, "*k n"]
@@ -34,9 +34,9 @@ def _propose(x: Array, model: Model, damping: Array, unit: Array) -> tuple[Array
     unit = jnp.maximum(unit, curvature)
     floor = jnp.maximum(jnp.finfo(x.dtype).eps ** 2 * jnp.max(unit), jnp.finfo(x.dtype).tiny)
     d = 1 / jnp.sqrt(jnp.maximum(unit, floor))
-    # A component on a bound against which it is pushed stays out of the linear system.
+    # A component at a bound that the gradient points beyond is left out of the linear system.
     free = jnp.where((x <= 0) & (g > 0) | (x >= 1) & (g < 0), 0.0, d)
-    # Absolute eigenvalues lead away from saddle points; a matrix JᵀJ has no others.
+    # Absolute eigenvalues lead away from saddle points; a matrix JᵀJ has no negative ones.
     values, vectors = dense.eigh(A * jnp.outer(free, free))
     step = -free * (vectors @ ((vectors.T @ (free * g)) / (jnp.abs(values) + damping)))
     trial = jnp.clip(x + step, 0.0, 1.0)
@@ -54,12 +54,12 @@ def descend(
     """Minima of a function within the unit cube, one descent from every start.
 
     **Arguments:** `evaluate`: value, gradient and second derivative, or a Gauss-Newton matrix for
-    it, at a position (n,); `starts`: (k, n); `limit`: most steps; `scale`: what a reduction of the
-    value is measured by, as a function of the value.
+    it, at a position (n,); `starts`: (k, n); `limit`: largest number of steps; `scale`: function of
+    the value that reductions of it are relative to.
 
-    A step is damped until it lowers the value (Levenberg, Marquardt; the damping after Nielsen
-    1999) and cut off at the faces of the cube. A descent has converged when no reduction is to be
-    expected, or no step of significance lowers the value.
+    A step is damped until it lowers the value (Levenberg-Marquardt, damped as in Nielsen 1999)
+    and cut off at the faces of the cube. A descent has converged when no reduction is
+    expected, or no step of significant length lowers the value.
     """
     evaluate = jax.vmap(evaluate)
     propose = jax.vmap(_propose)
@@ -72,7 +72,7 @@ def descend(
         there = evaluate(trial)
         first = steps == 0
         gained = model.value - there.value
-        # Rounding hides what the last step gains, which is good for half of the digits.
+        # A last step is taken although rounding hides its reduction: it gives half of the digits.
         small = ~first & (jnp.abs(expected) <= 1e-14 * scale(model.value))
         better = finite(there) & ((gained > 0) | small) & ~done
         short = jnp.max(jnp.abs(trial - x), axis=-1) <= 1e-11

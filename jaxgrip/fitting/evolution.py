@@ -41,15 +41,15 @@ def _mean_squares(residuals, bounds, data, positions):
 
 
 class _Population:
-    """Mean squares of populations of one size, and the account of them."""
+    """Mean squares of populations of one size, and how many were computed."""
 
     def __init__(self, residuals, bounds, data, size, budget, first):
         require_x64("An evolutionary search")
         leaves(bounds)
         if not isinstance(budget, int | np.integer) or budget < first:
             raise ValueError(
-                f"evaluations is {brief(budget)}; it must be a whole number from {first} on, which "
-                "the first generation takes."
+                f"evaluations is {brief(budget)}; it must be a whole number, at least "
+                f"{first}, the size of the first generation."
             )
         self.numbers = (fisher.dynamic(residuals), bounds, fisher.dynamic(data))
         self.n, self.size, self.budget = len(names(bounds)), size, budget
@@ -57,14 +57,14 @@ class _Population:
         self.begin, self.evaluations, self.generations = time.perf_counter(), 0, 0
 
     def __call__(self, positions: np.ndarray) -> np.ndarray:
-        # A program of one size serves smaller populations too.
+        # A program for one size also serves smaller populations.
         missing = self.size - len(positions)
         padded = np.pad(positions, ((0, missing), (0, 0)), mode="edge")
         self.evaluations += len(positions)
         return np.asarray(_mean_squares(*self.numbers, jnp.asarray(padded)))[: len(positions)]
 
     def spent(self, generation: int) -> bool:
-        """Whether the budget has less left than a generation of this size takes."""
+        """Whether less is left of the budget than a generation of this size needs."""
         return self.evaluations + generation > self.budget
 
     def result(self, position: np.ndarray, value: float) -> Search:
@@ -85,16 +85,16 @@ def differential_evolution(
     """Differential evolution of scipy, the whole population in one batch.
 
     **Arguments:** `residuals`, `bounds`, `data`: as for [`fit`][], but no derivative is needed;
-    residuals that are not finite count as infinite. `evaluations`: budget of simulations, of which
-    as many are spent as make whole generations; it may stop earlier, when the population has become
-    one. `population`: number of members; `seed`: of the random numbers.
+    residuals that are not finite count as infinite. `evaluations`: budget of simulations, spent in
+    whole generations; the search stops earlier when all members are equal. `population`: number of
+    members; `seed`: of the random numbers.
 
     **Returns:** `Search`.
 
     **Raises:** `ValueError` for bad bounds, a budget below one generation and a population below
     five.
 
-    Source: 004, section 8.4 (rand/1/bin, F = 0.7, CR = 0.9); Storn and Price 1997.
+    Source: Storn 1997 (rand/1/bin); own choice of F = 0.7, CR = 0.9.
     """
     if population < 5:
         raise ValueError(f"population is {population}; differential evolution needs at least 5.")
@@ -138,15 +138,15 @@ def mu_plus_lambda(
 
     **Arguments:** as for [`differential_evolution`][]; `mu`: parents; `offspring`: λ; `step`:
     standard deviation, at first, of the logarithm of a parameter's change, or on a linear scale of
-    the change as a fraction of the range. More than a fifth of the offspring better than their
-    parents lengthen it, fewer shorten it.
+    the change as a fraction of the range. It grows when more than a fifth of the offspring are
+    better than their parents, and shrinks when fewer are.
 
     **Returns:** `Search`.
 
     **Raises:** `ImportError` without the package deap (extra `fit`); `ValueError` as
     [`differential_evolution`][].
 
-    Source: 004, section 8.4; the rule of one fifth: Rechenberg 1973.
+    Source: own choice of the sizes; the rule of one fifth: Rechenberg 1973.
     """
     try:
         from deap import base, tools
@@ -177,7 +177,7 @@ def mu_plus_lambda(
     while not squares.spent(offspring):
         chosen = [parents[i] for i in rng.integers(mu, size=offspring)]
         change = step * reach * rng.normal(size=(offspring, squares.n))
-        # Reflected at the bounds, so that these do not collect members.
+        # Reflected at the bounds, so that members do not accumulate there.
         position = np.abs(np.asarray(chosen) + change) % 2.0
         children = members(np.minimum(position, 2.0 - position))
         better = np.mean([c.fitness > p.fitness for c, p in zip(children, chosen, strict=True)])
@@ -188,7 +188,7 @@ def mu_plus_lambda(
 
 
 def _reach(bounds: Bounds) -> np.ndarray:
-    """By how much a position changes when a logarithm, or a share of the range, changes by one."""
+    """Change of a position per unit of a logarithm, or per range on a linear scale."""
     parts = [
         1 / jnp.log(b.upper / b.lower) if b.scale == "log" else jnp.ones_like(b.lower)
         for b in leaves(bounds)

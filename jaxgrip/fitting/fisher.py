@@ -14,7 +14,7 @@ from jaxgrip.checks import positive
 from jaxgrip.fitting.bounds import names, ravel
 from jaxgrip.precision import require_x64
 
-# Combinations whose influence is this far below that of the best determined one have none.
+# Combinations with less than this share of the greatest influence have none.
 _NOTHING = 1e-8
 _TAKES_PART = 1e-5
 
@@ -24,8 +24,8 @@ class Direction(NamedTuple):
 
     `weights`: share of every parameter, the largest in magnitude first; their squares add up to 1.
     `deviation`: standard deviation along it, as a fraction: of the value of a parameter on a
-    logarithmic scale, of the range between the bounds on a linear one; inf when nothing in the
-    data depends on it.
+    logarithmic scale, of the range between the bounds on a linear one; inf when the
+    data do not depend on it.
     """
 
     weights: dict[str, float]
@@ -44,8 +44,8 @@ class Uncertainty(NamedTuple):
     `covariance`: (n, n), in the order of `names`; infinite variances where `unidentifiable`.
     `standard_deviation`: tree of the structure of the parameters, in their units.
     `worst_direction`: the combination of parameters that is determined worst.
-    `unidentifiable`: groups of names; the data do not determine the members of a group, at most
-    combinations of them.
+    `unidentifiable`: groups of names; of the members of a group the data determine combinations
+    at most.
     `noise`: standard deviation of the residuals, given or estimated.
     `correlated`: whether the residuals are correlated in time.
     """
@@ -59,7 +59,7 @@ class Uncertainty(NamedTuple):
 
 
 def dynamic(tree: PyTree) -> PyTree:
-    """The tree with its NumPy arrays and floats as arrays of JAX, which are traced."""
+    """The tree with NumPy arrays and floats as JAX arrays, which are traced."""
     numeric = (np.ndarray, np.generic, float)
     return jax.tree.map(lambda x: jnp.asarray(x) if isinstance(x, numeric) else x, tree)
 
@@ -94,7 +94,7 @@ def information(
     arrays; `parameters`: tree of numbers; `noise`: standard deviation of the residuals.
 
     **Returns:** (n, n) JᵀJ / noise², by the scalars of the parameters in their order; traceable,
-    for the design of experiments.
+    for instance to design experiments.
     """
     _, J = jacobian(residuals, parameters, *data)
     return J.T @ J / noise**2
@@ -126,7 +126,7 @@ def uncertainty(
 def from_jacobian(
     parameters: PyTree, residuals: PyTree, J: Array, unit: np.ndarray, noise: float | None
 ) -> Uncertainty:
-    """Uncertainty from residuals and their Jacobian; `unit` (n,) is one of every parameter."""
+    """Uncertainty from residuals and their Jacobian; `unit` (n,) of every parameter."""
     series = [np.atleast_1d(np.asarray(x)) for x in jax.tree.leaves(residuals)]
     r = np.concatenate([x.ravel() for x in series])
     scaled = np.asarray(J) * unit
@@ -156,7 +156,7 @@ def from_jacobian(
 def from_information(parameters: PyTree, matrix: np.ndarray, unit: np.ndarray) -> Uncertainty:
     """Uncertainty from an observed information matrix (n, n)."""
     values, vectors = np.linalg.eigh(matrix * np.outer(unit, unit))
-    # An information is a square, of which rounding leaves less than _NOTHING squared.
+    # The information is a square: rounding limits it to _NOTHING squared.
     kept = values > 1e-11 * np.max(np.abs(values))
     basis = vectors[:, kept]
     covariance = (basis / values[kept]) @ basis.T
@@ -201,14 +201,14 @@ def _described(
 
 
 def _null_vector(null: np.ndarray) -> np.ndarray:
-    """The direction without information that the most involved parameter belongs to."""
+    """The direction without information in which one parameter has the largest share."""
     projector = null @ null.T
     column = projector[:, np.argmax(np.diagonal(projector))]
     return column / np.linalg.norm(column)
 
 
 def _groups(projector: np.ndarray, lost: np.ndarray) -> list[list[int]]:
-    """Parameters that directions without information tie to each other."""
+    """Groups of parameters that share directions without information."""
     found, left = [], [int(i) for i in np.flatnonzero(lost)]
     while left:
         group, fresh = [], [left.pop(0)]
@@ -244,11 +244,11 @@ def _correlated(series: Sequence[np.ndarray]) -> bool:
 def _long_run(series: Sequence[np.ndarray], basis: np.ndarray) -> np.ndarray:
     """Covariance of the products of correlated residuals with an orthonormal basis (m, k).
 
-    The product of the spectra of basis and residuals, without smoothing (Robinson 1998, "Inference
-    without smoothing"): motions that repeat themselves have the same error, such as that of a
-    coarse sensor, in every period, which no window of lags sees. Where the fit has taken power
-    from the residuals, the average about a frequency stands for it if greater, and the rest is
-    divided by the square of what is left (as HC3 of MacKinnon and White 1985 does in time).
+    The product of the spectra of basis and residuals, without smoothing (Robinson 1998): motions
+    that repeat themselves have the same error, such as that of a coarse sensor, in every period,
+    which no window of lags sees. Where the fit has taken power from the residuals, the average
+    about a frequency stands for it if greater, and the rest is divided by the square of what is
+    left (as HC3 of MacKinnon 1985 does in time).
     """
     total = np.zeros((basis.shape[1],) * 2)
     for x, q in zip(series, _runs(series, basis), strict=True):

@@ -16,7 +16,7 @@ from jaxgrip.fitting.bounds import Bounds, leaves, names, place, position, ravel
 from jaxgrip.fitting.descent import Descent, Model, descend
 from jaxgrip.precision import require_x64
 
-# Candidates tried for every start that is kept, and steps of Adam ahead of those of Newton's kind.
+# Candidates for each start, and steps of Adam before the damped Newton steps.
 _CANDIDATES = 8
 _ADAM_STEPS = 40
 _ADAM_RATE = 0.1
@@ -27,18 +27,17 @@ class RESULTS(eqx.Enumeration):
 
     successful = ""
     not_converged = (
-        "The best start was still descending when its steps were spent: raise `steps`, or give a "
-        "`guess`."
+        "The best start did not converge in the allowed steps: raise `steps`, or give a `guess`."
     )
 
 
 class Starts(NamedTuple):
-    """What became of every start, the best first.
+    """Outcome of every start, the best first.
 
     `first`, `last`: trees of parameters with a leading axis (k,). `first_value`, `value`: (k,) rms
     of the residuals, or the log-likelihood, there. `converged`, `failed`: (k,); failed where the
-    function was not finite at the start. `untried`: number of candidates at which it was not
-    finite, which were not started from.
+    function was not finite at the start. `untried`: number of candidates that were left out
+    because it was not finite there.
     """
 
     first: PyTree
@@ -51,7 +50,7 @@ class Starts(NamedTuple):
 
     @property
     def agreeing(self) -> int:
-        """Number of starts that reached the best value, to 1e-8 of the way they usually came."""
+        """Number of starts that reached the best value, to 1e-8 of their median reduction."""
         best = float(self.value[0])
         way = np.abs(np.asarray(self.first_value) - best)
         near = 1e-8 * np.median(way[np.isfinite(way)]) if np.any(np.isfinite(way)) else 0.0
@@ -59,13 +58,13 @@ class Starts(NamedTuple):
 
 
 class Fit(NamedTuple):
-    """Parameters that fit, and how well they are known.
+    """Fitted parameters, and how well they are known.
 
     `parameters`: tree of the structure of the bounds. `standard_deviation`: the same, in the units
     of the parameters; inf where the data say nothing. `covariance`: (n, n) by `names`.
-    `worst_direction`: the combination determined worst. `at_bound`: names of parameters that sit on
-    a bound; uncertainties are as if they did not. `unidentifiable`: groups of names of which at
-    most combinations are determined. `rms`, `residuals`: of the fit; None for a likelihood.
+    `worst_direction`: the combination determined worst. `at_bound`: names of parameters at
+    a bound; uncertainties do not account for it. `unidentifiable`: groups of names of which
+    combinations are determined at most. `rms`, `residuals`: of the fit; None for a likelihood.
     `noise`: standard deviation of the residuals, as given or estimated. `correlated`:
     whether residuals are correlated in time. `log_likelihood`: its maximum; None
     for residuals. `starts`: outcome of all starts. `evaluations`: simulations that the fit cost, a
@@ -90,7 +89,7 @@ class Fit(NamedTuple):
     result: RESULTS
 
     def report(self) -> str:
-        """The fit in words, with everything that asks for attention."""
+        """The fit in words, with everything that needs attention."""
         n, k = len(self.names), len(self.starts.value)
         count = f"{n} parameter{'s' if n > 1 else ''}"
         if self.rms is None:
@@ -118,8 +117,8 @@ class Fit(NamedTuple):
                 )
         for name in self.at_bound:
             found.append(
-                f"{name} sits on a bound: widen it, or doubt the model; the uncertainties "
-                "are as if there were none."
+                f"{name} is at its bound: widen it, or doubt the model; the uncertainties "
+                "do not account for it."
             )
         vague = [
             name
@@ -129,7 +128,7 @@ class Fit(NamedTuple):
             if abs(x) < s < np.inf
         ]
         if vague:
-            found.append(f"Not determined, known to less than themselves: {', '.join(vague)}.")
+            found.append(f"Not determined, their error exceeds their value: {', '.join(vague)}.")
         if not self.unidentifiable and len(self.names) > 1:
             direction = self.worst_direction
             found.append(f"Worst determined: {direction}, to {100 * direction.deviation:.2g} %.")
@@ -137,7 +136,7 @@ class Fit(NamedTuple):
             found.append(
                 "The residuals are correlated in time; "
                 + (
-                    "the noise as given takes them for independent: leave it out for uncertainties "
+                    "the given noise assumes independent ones: leave it out for uncertainties "
                     "that account for it."
                     if self.noise_given
                     else "the uncertainties account for it."
@@ -145,7 +144,7 @@ class Fit(NamedTuple):
             )
         if self.noise_given and self.rms > 1.5 * self.noise:
             found.append(
-                f"The residuals are {self.rms / self.noise:.2g} times the noise as given: the "
+                f"The residuals are {self.rms / self.noise:.2g} times the given noise: the "
                 "model does not explain the data."
             )
         failed = int(np.sum(np.asarray(self.starts.failed)))
@@ -170,7 +169,7 @@ def _listed(group: tuple[str, ...]) -> str:
 
 
 def _cube(key: Array, k: int, n: int) -> Float[Array, "k n"]:
-    """k places in the unit cube, in each direction one in every k-th of it (Latin hypercube)."""
+    """k points in the unit cube, one in each k-th of every axis (Latin hypercube)."""
     shuffle, jitter = jax.random.split(key)
     order = jax.vmap(
         lambda key: jax.random.permutation(key, jnp.arange(k, dtype=float)), out_axes=1
@@ -179,7 +178,7 @@ def _cube(key: Array, k: int, n: int) -> Float[Array, "k n"]:
 
 
 def _adam(evaluate: Callable, starts: Array, scale: Callable) -> Array:
-    """The best place on the way of Adam from every start; logistic, so that bounds hold."""
+    """The best point that Adam meets from every start, in logistic coordinates within bounds."""
     optimizer = optax.adam(_ADAM_RATE)
 
     def step(carry, _):
@@ -190,7 +189,7 @@ def _adam(evaluate: Callable, starts: Array, scale: Callable) -> Array:
         best = jnp.where(better[:, None], s, best)
         least = jnp.where(better, model.value, least)
         slope = model.gradient * s * (1 - s) / scale(model.value)[:, None]
-        # Adam raises its rates to the power of an integer, which strict promotion forbids.
+        # Adam raises its rates to an integer power, which strict promotion forbids.
         with jax.numpy_dtype_promotion("standard"):
             change, state = optimizer.update(jnp.where(jnp.isfinite(slope), slope, 0.0), state)
         return (x + change, state, best, least), None
@@ -203,7 +202,7 @@ def _adam(evaluate: Callable, starts: Array, scale: Callable) -> Array:
 
 
 def _searches(guess: Array | None, starts: int) -> bool:
-    """Whether starts are looked for; a guess alone is refined."""
+    """Whether starts are searched for; a single guess is only refined."""
     return guess is None or starts > 1
 
 
@@ -217,7 +216,7 @@ def _search(
     starts: int,
     limit: Array,
 ) -> tuple[Array, Array, Array, Descent]:
-    """Starts, the function there, how many candidates were lost, and the descents."""
+    """Starts, the function there, the number of failed candidates, and the descents."""
     if not _searches(guess, starts):
         first = guess[None]
         descent = descend(evaluate, first, limit=limit, scale=scale)
@@ -303,7 +302,7 @@ def _prepared(what, bounds, guess, key, starts, steps):
 
 
 def _check_finite(data: tuple) -> None:
-    """Raise where data hold NaN; an infinite number may mean something to the residuals."""
+    """Raise where data have NaN; infinite numbers may have a meaning for the residuals."""
     for path, leaf in jax.tree_util.tree_leaves_with_path(data):
         if eqx.is_inexact_array(leaf) and concrete(leaf) and np.any(np.isnan(leaf)):
             number, *rest = path
@@ -324,7 +323,7 @@ def _ordered(what, bounds, found, size, guess) -> tuple[Starts, Array, int, bool
         tried = jax.tree.map(lambda x: round(float(x), 6), _dictionary(bounds, first[0]))
         raise ValueError(
             f"{what} is finite at none of the {len(failed)} starts, nor at any candidate for one, "
-            f"such as {tried}: look at it there, or narrow the bounds."
+            f"such as {tried}: check it there, or narrow the bounds."
         )
     table = Starts(
         jax.vmap(lambda s: place(bounds, s))(first[order]),
@@ -343,7 +342,7 @@ def _ordered(what, bounds, found, size, guess) -> tuple[Starts, Array, int, bool
 
 
 def _concluded(bounds, ordered, known, **own) -> Fit:
-    """The fit at the best start; `own` is what differs between residuals and a likelihood."""
+    """The fit at the best start; `own` has what is particular to residuals or a likelihood."""
     _, s, cost, converged = ordered
     return Fit(
         parameters=place(bounds, s),
@@ -378,29 +377,29 @@ def fit(
     steps: int = 100,
     key: Array | None = None,
 ) -> Fit:
-    """Parameters within bounds that make a sum of squared residuals least, and how well it knows.
+    """Parameters within bounds that minimise a sum of squared residuals, and their uncertainties.
 
     **Arguments:**
 
     - `residuals`: function of `(parameters, *data)` giving an array, or a tree of arrays, whose
-      last axis is time; all in one unit (else divide each by its noise). It must allow forward
-      mode.
+      last axis is time; all in one unit (otherwise divide each by its noise). It must allow
+      forward mode.
     - `bounds`: tree of `Bound`; `parameters` has the same structure.
-    - `data`: anything the residuals need; other numbers of the same shape do not compile anew, a
-      new function does.
+    - `data`: anything the residuals need; other numbers of the same shape do not recompile, a new
+      function does.
     - `noise`: standard deviation of residuals known to be independent. Without it, it is estimated
       from the residuals, along with their correlation in time, and the uncertainties account for
       both.
     - `guess`: parameters for one of the starts; with `starts=1` they are refined without a search.
-    - `starts`: number of descents, in one batch, from the best of eight times as many places.
-    - `steps`: most steps of a descent.
-    - `key`: for the places; the same ones by default.
+    - `starts`: number of descents, in one batch, from the best of eight times as many candidates.
+    - `steps`: largest number of steps of a descent.
+    - `key`: random key of the candidates; a fixed one by default.
 
-    **Returns:** `Fit`. It runs programs of its own and cannot be traced by `jit`, `vmap` or `grad`.
+    **Returns:** `Fit`. It compiles programs itself and cannot be traced by `jit`, `vmap` or `grad`.
 
-    **Raises:** `ValueError` for bad input and for residuals that are finite nowhere.
+    **Raises:** `ValueError` for bad input and for residuals that are nowhere finite.
 
-    Source: 004, section 8.4; Levenberg-Marquardt after Adam on the logarithm of the sum.
+    Source: own choice: Levenberg-Marquardt after Adam on the logarithm of the sum.
     """
     key, guess, limit = _prepared("fit", bounds, guess, key, starts, steps)
     noise = None if noise is None else float(positive("noise", noise, ()))
@@ -445,7 +444,7 @@ def maximize_likelihood(
     steps: int = 100,
     key: Array | None = None,
 ) -> Fit:
-    """Parameters within bounds that make a log-likelihood greatest; the noise may be one of them.
+    """Parameters within bounds that maximise a log-likelihood; the noise may be one of them.
 
     **Arguments:** `log_likelihood`: function of `(parameters, *data)` giving a number; it must
     allow forward mode twice. The others as for [`fit`][].

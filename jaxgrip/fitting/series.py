@@ -1,4 +1,4 @@
-"""Measured series from text files, in SI units."""
+"""Measured time series from text files, in SI units."""
 
 import csv
 import math
@@ -103,7 +103,7 @@ def read_series(
 
 
 def _header(path: Path, cells: list[str]) -> dict[str, tuple[int, str, str]]:
-    """Place, SI unit and unit of every column by its name."""
+    """Index, SI unit and unit of every column by its name."""
     found: dict[str, tuple[int, str, str]] = {}
     for i, cell in enumerate(cells):
         match = re.fullmatch(r"\s*([^\[\]]*?)\s*\[\s*([^\[\]]*?)\s*\]\s*", cell)

@@ -1,7 +1,7 @@
 """All bodies of a flexible tree side by side, so that one operation works on all of them.
 
 Velocities are six numbers in body axes, angular velocity first, then the velocity of the frame's
-origin; elastic coordinates of a body fill up to those of the body with most.
+origin; elastic coordinates of each body are padded to the largest number.
 """
 
 from typing import NamedTuple
@@ -40,7 +40,7 @@ def _moment_maps() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         for b in range(3):
             inertia[4 + 3 * a + b, :3, :3] = np.eye(3) * (a == b)
             inertia[4 + 3 * a + b, a, b] -= 1.0
-            # Entry (a, b) of the derivative is of the particle's component a times its place b.
+            # Entry (a, b) of the derivative: component a of the displacement times position b.
             coupling[:3, 3 + 3 * a + b] = _LEVI_CIVITA[:, b, a]
             symmetric[4 + 3 * a + b, 3 + 3 * a + b] += 1.0
             symmetric[4 + 3 * a + b, 3 + 3 * b + a] += 1.0
@@ -58,7 +58,7 @@ def crossing(v: Float[Array, "*b 3"]) -> Float[Array, "*b 3 3"]:
 
 
 class Layout(NamedTuple):
-    """Constant selections: of the coordinates that belong to each body.
+    """Constant selections of the coordinates that belong to each body.
 
     `angle` and `slide` (bodies, n); `axis` (bodies, 6, n), velocity per joint rate; `own` and
     `carrier` (bodies, width, k), elastic coordinates of the body and of its parent.
@@ -81,8 +81,8 @@ class Bodies(eqx.Module):
     - `linear` (bodies, 12, width), `quadratic` (bodies, 12, width, width): ∫ρΦ and ∫ρΦRᵀ, and
       their change per coordinate.
     - `modal_mass`, `stiffness`, `damping` (bodies, width, width).
-    - `centre` (bodies, 3), `face` (bodies, 6, width), `face_second`: of the face of the parent
-      that carries the body, translation and rotation per coordinate, and their change.
+    - `centre` (bodies, 3), `face` (bodies, 6, width), `face_second`: the face of the parent to
+      which the body is joined, its translation and rotation per coordinate, and their change.
     """
 
     rotation: Float[Array, "bodies 3 3"]
@@ -188,7 +188,7 @@ def bodies(model: FlexibleTree) -> Bodies:
 
 
 class FaceMotion(NamedTuple):
-    """Where a face is and how it turned, and (..., 3, k) its velocities per rate."""
+    """Position and rotation of a face, and its velocities (..., 3, k) per rate."""
 
     displacement: Float[Array, "*b 3"]
     rotation: Float[Array, "*b 3 3"]
@@ -203,8 +203,8 @@ def face_motion(
 ) -> FaceMotion:
     """Motion of a face from its average translation and rotation vector per coordinate.
 
-    The rotation is that of Rodrigues' parameters, half the rotation vector, which agrees with its
-    exponential to second order and is rational; the angular velocity is exactly that of it.
+    The rotation has half the rotation vector as Rodrigues' parameters: rational, and equal to the
+    exponential to second order. The angular velocity is exactly that of this rotation.
     """
     value = jnp.einsum("...xi,...i->...x", linear, eta)
     if second is not None:
@@ -310,5 +310,5 @@ def inertias(b: Bodies, eta: Float[Array, "bodies width"]) -> Float[Array, "bodi
 def frame_forces(
     velocity: Float[Array, "bodies 6"], momentum: Float[Array, "bodies 6"]
 ) -> Float[Array, "bodies 6"]:
-    """What the motion of its frame adds to the rate of a momentum: w x h + v x p, w x p."""
+    """Rate of a momentum by the motion of its frame: w x h + v x p, w x p."""
     return jnp.einsum("xyz,by,bz->bx", _FORCE, velocity, momentum)

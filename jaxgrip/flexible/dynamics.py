@@ -1,8 +1,8 @@
 """Equations of motion of a tree with elastic bodies.
 
 The inertia force on each body is the rate of its momenta in its moving frame less the derivative
-of its kinetic energy by its elastic coordinates; the transposed velocities take the forces to the
-coordinates. These are Lagrange's equations exactly, for the kinetic energy as it stands.
+of its kinetic energy by its elastic coordinates; the transposed velocities project the forces onto
+the coordinates. These are exactly Lagrange's equations of this kinetic energy.
 """
 
 import jax
@@ -57,7 +57,7 @@ def mass_matrix(
 
     **Raises:** `ValueError` for another shape.
 
-    Source: Shabana, Dynamics of Multibody Systems, section 5.4.
+    Source: Shabana 2013, chapter 5.
     """
     check_state(model, q=q, eta=eta)
     return _mass_matrix(bodies(model), q, eta)
@@ -175,7 +175,7 @@ def forward_dynamics(
     etad: Float[Array, " k"],
     tau: Float[Array, " n"],
 ) -> tuple[Float[Array, " n"], Float[Array, " k"]]:
-    """Accelerations under joint torques; a torque acts between a body and what carries its joint.
+    """Accelerations under joint torques; a torque acts between a body and its parent's face.
 
     Its derivative, in both modes, is the implicit one.
 
@@ -211,7 +211,7 @@ def quasi_static(
 
     **Raises:** `ValueError` for another shape.
 
-    Source: 000a (4.47) and section 6, without vibration.
+    Source: Schanzer 2007, eq. 4.47, pp. 56-57, without vibration.
     """
     rest = jnp.zeros(model.k)
     _, load = inverse_dynamics(model, q, rest, qd, rest, qdd, rest)

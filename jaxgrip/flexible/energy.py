@@ -73,7 +73,7 @@ def potential_energy(
 
 @jax.jit
 def dissipated_power(model: FlexibleTree, etad: Float[Array, " k"]) -> Float[Array, ""]:
-    """Power that damping takes out [W]; `etad` (k,), rates of the elastic coordinates."""
+    """Power dissipated by damping [W]; `etad` (k,), rates of the elastic coordinates."""
     check_state(model, etad=etad)
     return sum(
         etad[part] @ (link.damping @ etad[part])

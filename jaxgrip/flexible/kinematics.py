@@ -1,4 +1,4 @@
-"""Where bodies, faces and particles are."""
+"""Positions of bodies, faces and particles."""
 
 import jax
 import jax.numpy as jnp
@@ -79,11 +79,11 @@ def displacement(
     """Nodal displacements of an elastic link in its frame [m], for stresses and pictures.
 
     **Arguments:** `model`; `eta` (k,) of all links; `body`, its name; `shapes` (shapes, n, d),
-    those that the link was made of.
+    from which the link was made.
 
     **Raises:** `ValueError` when the body is not elastic or has another number of shapes.
 
-    Source: u = Φ η.
+    Source: own derivation: u = Φ η.
     """
     check_state(model, eta=eta)
     link, part = model.link(body)

@@ -1,4 +1,4 @@
-"""An elastic link: what its shapes contribute to the equations of motion, in small arrays."""
+"""An elastic link: the terms of its shapes in the equations of motion, as small arrays."""
 
 from collections.abc import Sequence
 
@@ -31,7 +31,7 @@ class Interface(eqx.Module):
     names: tuple[str, ...] = eqx.field(static=True)
 
     def index(self, name: str) -> int:
-        """Place of the face called `name`; `ValueError` when there is none."""
+        """Index of the face called `name`; `ValueError` when there is none."""
         if name not in self.names:
             raise ValueError(f"The link has no interface {name!r}; it has {', '.join(self.names)}.")
         return self.names.index(name)
@@ -52,7 +52,7 @@ class Stiffening(eqx.Module):
 class ElasticLink(eqx.Module):
     """A body that deforms in k given shapes Φ; `elastic_link` makes one.
 
-    With places R of the undeformed body in the frame of the link:
+    With positions R of the undeformed body in the frame of the link:
 
     **Fields:**
 
@@ -60,12 +60,12 @@ class ElasticLink(eqx.Module):
     - `shape_first` (3, k) ∫ρΦ; `shape_second` (3, 3, k) ∫ρΦRᵀ.
     - `products` (3, 3, k, k), entry a, b, i, j ∫ρΦ_iaΦ_jb, with stiffening plus ∫ρΨ_ijaR_b.
     - `modal_mass`, `stiffness`, `damping` (k, k).
-    - `interface`: motion of the faces that carry joints or are looked at.
+    - `interface`: motion of the faces that carry joints or are observed.
     - `stiffening`: displacements of second order, or None.
 
     A coordinate has the unit of a length when the shapes are plain numbers.
 
-    Source: 000a section 4.3; Shabana, Dynamics of Multibody Systems, chapter 5.
+    Source: Schanzer 2007, section 4.3, pp. 47-57; Shabana 2013, chapter 5.
     """
 
     mass: Float[Array, ""]
@@ -104,22 +104,23 @@ def elastic_link(
 ) -> ElasticLink:
     """The numbers of an elastic body that moves in given shapes.
 
-    Differentiable in every number of the body; the shapes may be held, as a Ritz basis may be.
+    Differentiable in every number of the body; the shapes may be constant, as a Ritz basis may be.
 
     **Arguments:**
 
-    - `body`: clamped where its joint holds it, its nodes in the frame of the link.
-    - `shapes` (k, n, d): displacements, zero where the body is held; `shapes` makes them.
+    - `body`: clamped at its joint, its nodes in the frame of the link.
+    - `shapes` (k, n, d): displacements, zero at the supports; `shapes` makes them.
     - `faces`: those that carry a joint or whose motion is wanted; one node or several of beams.
     - `stiffening`: whether to include displacements of second order, by which fast rotation and
-      forces along the link stiffen it. Without them a link that turns faster than its slowest
-      vibration diverges; k shapes cost k (k + 1) / 2 static solutions when the link is made.
+      forces along the link stiffen it. Without them a link that rotates faster than its lowest
+      natural frequency diverges; k shapes cost k (k + 1) / 2 static solutions when the link is
+      made.
 
     **Returns:** the `ElasticLink`.
 
     **Raises:** `ValueError` for another shape and for a face that is not there.
 
-    Source: 000a section 4.3 and remark 3.7.
+    Source: Schanzer 2007, section 4.3, pp. 47-57, and remark 3.7, pp. 32-34.
     """
     phi = numbers("The array of shapes", shapes, (np.shape(shapes)[0], *body.free.shape))
     terms, matrix = inertia(body), stiffness(body)
@@ -160,7 +161,7 @@ def elastic_link(
 
 
 def _second_order(body: Body, phi: Float[Array, "k n d"]) -> Float[Array, "k k n d"]:
-    """Static displacements that the strain's quadratic part calls for (modal derivatives)."""
+    """Static displacements from the quadratic part of the strain (modal derivatives)."""
 
     def cubic_energy(u):
         return 0.5 * jnp.vdot(u, geometric_stiffness(body, u) @ u)
@@ -180,7 +181,7 @@ def _stiffening(
     body: Body, psi: Array, uniform: Array, loads: Array, interface: Interface
 ) -> Stiffening:
     motion = jnp.einsum("fand,ijnd->faij", loads, psi)
-    # A turned face shows a displacement of second order which is no turn: take it away.
+    # A rotated face has a displacement of second order that is no rotation: subtract it.
     small = jax.vmap(jax.vmap(skew, -1), 0)(interface.rotation)
     twice = jnp.einsum("fiab,fjbc->fijac", small, small)
     arms = body.mesh.nodes[None] - interface.centre[:, None, :]

@@ -1,4 +1,4 @@
-"""From a rigid motion to what shakes one elastic link: the motion of its frame and the loads on it.
+"""The motion of an elastic link's frame and the loads on it, from a rigid motion.
 
 The elastic motion does not act back on the rigid one.
 """
@@ -25,7 +25,7 @@ class JointMotion(NamedTuple):
 
 
 class LinkMotion(eqx.Module):
-    """What one body of a tree goes through while the joints move as prescribed.
+    """Motion and loads of one body of a tree under a prescribed motion of the joints.
 
     **Arguments:**
 
@@ -33,11 +33,11 @@ class LinkMotion(eqx.Module):
     - `motion`: function of time giving the `JointMotion`.
 
     Its methods are functions of time for `jaxgrip.fem.simulate`. Gravity is part of the
-    acceleration of the frame, as in the recursions, and must not be loaded a second time.
+    acceleration of the frame, as in the recursions, and must not be applied a second time.
 
     **Raises:** `ValueError` when there is no such body.
 
-    Source: 000a sections 5.1 and 6.
+    Source: Schanzer 2007, section 7.2, pp. 104-107.
     """
 
     tree: Tree
@@ -51,7 +51,7 @@ class LinkMotion(eqx.Module):
 
     @property
     def children(self) -> tuple[int, ...]:
-        """Bodies whose joint sits on the link, in the order of `wrenches`."""
+        """Bodies joined to the link, in the order of `wrenches`."""
         return tuple(i for i, parent in enumerate(self.tree.parents) if parent == self.index)
 
     def frame(self, t) -> fem.FrameMotion:
@@ -74,16 +74,16 @@ class LinkMotion(eqx.Module):
 
 
 def link_load(body: fem.Body, link: LinkMotion, faces: Mapping[str, str]) -> fem.Load | None:
-    """The loads of the next bodies on an elastic link, for `jaxgrip.fem.simulate`.
+    """Loads of its children on an elastic link, for `jaxgrip.fem.simulate`.
 
-    **Arguments:** `faces`, for the name of each child the face of the mesh that its joint sits
-    on, whose middle is the joint's origin; the wrench is spread linearly over it.
+    **Arguments:** `faces`: by name of each child, the face of the mesh to which it is joined,
+    whose middle is the joint's origin; the wrench is spread linearly over it.
 
     **Returns:** the load, None for a link without children.
 
     **Raises:** `ValueError` when a child has no face, or a face belongs to no child.
 
-    Source: 000a section 6, number 2.
+    Source: own choice: the traction that beam theory gives on a plane section.
     """
     names = [link.tree.names[child] for child in link.children]
     if set(names) != set(faces):

@@ -21,7 +21,7 @@ def shapes(body: Body, modes: int, attachment: Sequence[str] = ()) -> Float[Arra
     """Shapes for `elastic_link`: normal modes and, when asked for, attachment modes.
 
     With the six attachment modes of a face, static deflections by forces and moments on the face
-    are exact, and so is the stiffness that a joint there feels. All shapes together are orthogonal
+    are exact, and so is the stiffness seen by a joint there. All shapes together are orthogonal
     in mass and stiffness, their modal masses 1, in the order of their frequencies. Derivatives are
     those of the space they span.
 
@@ -36,7 +36,7 @@ def shapes(body: Body, modes: int, attachment: Sequence[str] = ()) -> Float[Arra
     **Raises:** `ValueError` when the supports leave a rigid motion, and for a number of modes or
     a face that is not there.
 
-    Source: 000a section 8; Craig, Structural Dynamics, chapter 19.
+    Source: Craig 1981, chapter 19.
     """
     check_supports(body)
     if not modes and attachment:
@@ -50,7 +50,7 @@ def _orthogonal(body: Body, natural: Array, faces: tuple[str, ...]) -> Array:
     matrix, terms = stiffness(body), inertia(body)
     loads = jnp.concatenate([interface_loads(body, face) for face in faces])
     v = jnp.concatenate([natural, responses(body, loads)])
-    # A constant combination of the shapes leaves their space, and its derivatives, as they are.
+    # A constant combination of the shapes does not change their space and its derivatives.
     fixed = jax.lax.stop_gradient(v)
     mass = terms.matrix(jnp.eye(3))
     _, combine = rayleigh_ritz(project(matrix, fixed), project(mass, fixed))

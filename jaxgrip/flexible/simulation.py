@@ -67,7 +67,8 @@ def simulate(
 
     - `model`: the tree with its elastic links.
     - `q0`, `qd0`: (n,) joint coordinates [rad or m] and rates [per s] at the first of the times.
-    - `eta0`, `etad0`: (k,) elastic coordinates and rates; `quasi_static` gives a quiet start.
+    - `eta0`, `etad0`: (k,) elastic coordinates and rates; `quasi_static` gives a start without
+      vibration.
     - `times`: (m,) increasing times at which the motion is wanted [s].
     - `torque`: function of `(t, q, eta, qd, etad)` giving (n,) joint torques [N m or N]; none
       when None.
@@ -75,7 +76,8 @@ def simulate(
       q, qd and etad; an elastic coordinate counts times its frequency, like its rate.
     - `max_steps`: limit on the number of steps.
     - `jumps`: (j,) increasing times at which the torque jumps [s]; steps end there.
-    - `solver`: Kvaerno5 when None, as links are stiff; Dopri8 pays for few, lightly damped modes.
+    - `solver`: Kvaerno5 when None, as links are stiff; Dopri8 is faster for few, lightly damped
+      modes.
     - `adjoint`: how derivatives are taken, `diffrax.ForwardMode()` for `jax.jvp` and `jax.jacfwd`,
       by few parameters; in reverse when None.
 
@@ -85,7 +87,7 @@ def simulate(
     **Raises:** `ValueError` for a state of another shape or not finite, for times or jumps not
     finite or not increasing, bad tolerances, and a torque that is no such function; `RuntimeError`
     when the step limit is reached or the motion stops being finite. Warns when a link without
-    displacements of second order turned faster than its slowest vibration.
+    displacements of second order rotated faster than its lowest natural frequency.
     """
     q0, qd0 = numbers("q0", q0, (model.n,)), numbers("qd0", qd0, (model.n,))
     eta0, etad0 = numbers("eta0", eta0, (model.k,)), numbers("etad0", etad0, (model.k,))
@@ -124,16 +126,16 @@ def _warn_of_fast_turns(model: FlexibleTree, motion: Motion) -> None:
     for k in soft:
         if turning[k] > slowest[k]:
             warnings.warn(
-                f"Link {model.tree.names[model.elastic[k]]!r} turned at up to {turning[k]:.3g} "
-                f"rad/s, faster than its slowest vibration ({slowest[k]:.3g} rad/s), and without "
-                "displacements of second order such a link diverges; make it with stiffening=True.",
+                f"Link {model.tree.names[model.elastic[k]]!r} rotated at up to {turning[k]:.3g} "
+                f"rad/s, faster than its lowest natural frequency, {slowest[k]:.3g} rad/s; without "
+                "displacements of second order such a link diverges: make it with stiffening=True.",
                 stacklevel=3,
             )
 
 
 @jax.jit
 def _turning(model: FlexibleTree, motion: Motion) -> tuple[Array, Array]:
-    """Of each link the fastest turn of its frame and its slowest vibration [rad/s]."""
+    """Of each link the fastest rotation and the lowest natural frequency [rad/s]."""
     b = bodies(model)
 
     def turns(q, eta, qd, etad):

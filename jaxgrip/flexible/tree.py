@@ -19,10 +19,10 @@ _EXCESS = 1e-6
 class FlexibleTree(eqx.Module):
     """A tree of bodies, some of them elastic, in the floating frame of reference formulation.
 
-    The frame of an elastic body is the joint frame of the rigid tree and moves with the face that
-    the joint holds; deformations are relative to it. Joints of children ride on a face of the
+    The frame of an elastic body is the joint frame of the rigid tree and moves with the face
+    at that joint; deformations are relative to it. Joints of children are attached to a face of the
     deformed link. The tree's mass, centre of mass and inertia are those of the whole undeformed
-    body: what of them the elastic link does not account for moves rigidly with its frame.
+    body: the part that the elastic link does not account for moves rigidly with its frame.
     Coordinates are q (n,) of the joints and eta (k,), those of all links one after another in the
     order of the bodies.
 
@@ -30,7 +30,7 @@ class FlexibleTree(eqx.Module):
 
     - `tree`: the rigid tree.
     - `links`: the elastic links by name of the body, each in the frame of its body.
-    - `joints`: the face which carries it by name of a child; the link's only one when not given.
+    - `joints`: by name of each child, the face it is joined to; the link's only one when not given.
 
     **Raises:** `ValueError` when there is no such body or face, a face has to be named, or a link
     is heavier than the tree says; `with_link_inertia` makes the tree follow the links.
@@ -139,6 +139,6 @@ def _check_inertia(tree: Tree, name: str, link: ElasticLink) -> None:
     if np.linalg.eigvalsh((whole - part) * np.outer(scale, scale)).min() < -_EXCESS:
         raise ValueError(
             f"The elastic link {name!r} (mass {float(link.mass):.4g} kg) has more inertia than the "
-            f"tree gives the body (mass {float(tree.mass[i]):.4g} kg); take its density down or "
+            f"tree gives the body (mass {float(tree.mass[i]):.4g} kg); reduce its density or "
             "use with_link_inertia."
         )

@@ -26,7 +26,8 @@ class Angle(Joint):
 
     **Raises:** `ValueError` for another form, or a number that is none or not finite.
 
-    Source: 002 eq. 5.56-5.59 and section 3.6.
+    Source: Webhofer 2005, eq. 5.56-5.59, pp. 64-66, and section 5.5.3, pp. 84-89; own derivation of
+    the signed form.
     """
 
     angle: Float[Array, ""]

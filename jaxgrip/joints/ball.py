@@ -9,7 +9,7 @@ from jaxgrip.joints.joint import Frame, Joint
 
 
 class Ball(Joint):
-    """Common origin, free to turn. Source: 002 eq. 4.1, 5.82."""
+    """Common origin, free to turn. Source: Webhofer 2005, eq. 4.1, 5.82, pp. 31, 76."""
 
     equations: ClassVar[int] = 3
     lengths: ClassVar[int] = 3

@@ -4,4 +4,7 @@ from jaxgrip.joints.fixed import Fixed
 
 
 class Clamp(Fixed):
-    """Anchor of a body to the ground where it is at the start. Source: 002 section 2.6."""
+    """Anchor of a body to the ground where it is at the start.
+
+    Source: Webhofer 2005, section 4.3.1, p. 33.
+    """

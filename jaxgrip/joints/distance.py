@@ -42,7 +42,7 @@ class Distance(Span):
     **Raises:** `ValueError` below a length of 1e-6 m, where the equation has no derivative, or
     for a number that is none or not finite.
 
-    Source: 002 eq. 5.31-5.35, squared and divided by twice the length.
+    Source: Webhofer 2005, eq. 5.31-5.35, pp. 55-56, squared and divided by twice the length.
     """
 
     def residual(self, place: Frame) -> Float[Array, "1"]:

@@ -10,10 +10,13 @@ from jaxgrip.spatial import quaternions
 
 
 class Fixed(Joint):
-    """Rigid connection of two frames, no freedom. Source: 002 eq. 5.60-5.63.
+    """Rigid connection of two frames, no degree of freedom.
 
     The turn between the frames enters by twice the vector of its quaternion, which is zero at
     no turn only; the source's two scalar products and norm are zero at four.
+
+    Source: Webhofer 2005, eq. 5.60-5.63, pp. 66-69; own derivation of the form
+    without further roots.
     """
 
     equations: ClassVar[int] = 6

@@ -9,7 +9,10 @@ from jaxgrip.joints.joint import Frame, Joint, tilt, twist
 
 
 class Guide(Joint):
-    """Linear guide along the common z axis, without turn. Source: 002 eq. 5.66-5.71."""
+    """Linear guide along the common z axis, without rotation.
+
+    Source: Webhofer 2005, eq. 5.66-5.71, pp. 71-72.
+    """
 
     equations: ClassVar[int] = 5
     lengths: ClassVar[int] = 2

@@ -9,7 +9,10 @@ from jaxgrip.joints.joint import Frame, Joint, tilt, twist
 
 
 class Hinge(Joint):
-    """Common z axis and origin; free to turn about the axis. Source: 002 eq. 5.64-5.65."""
+    """Common z axis and origin; free to rotate about the axis.
+
+    Source: Webhofer 2005, eq. 5.64-5.65, pp. 69-70.
+    """
 
     equations: ClassVar[int] = 5
     lengths: ClassVar[int] = 3

@@ -48,7 +48,7 @@ def frame(points: Float[Array, "k 3"]) -> Frame:
 
     **Returns:** `Frame`.
 
-    Source: 002 section 2.3.
+    Source: Webhofer 2005, section 4.2, pp. 29-32.
     """
     origin = points[0]
     if len(points) == 1:
@@ -80,7 +80,7 @@ class Joint(eqx.Module):
     - `points`: the number of points that either attachment needs.
     - `parameter`: name of the field that a user changes to move the mechanism, or None.
 
-    Source: 002 sections 2.4 to 2.6.
+    Source: Webhofer 2005, sections 4.3 and 5.3, pp. 32-38, 66-76.
     """
 
     equations: ClassVar[int]

@@ -18,7 +18,8 @@ class Screw(Joint):
 
     **Raises:** `ValueError` for a lead of zero, or a number that is none or not finite.
 
-    Source: 002 eq. 5.72-5.79 with the errata of section 2.6: the sine of the turn missing from
+    Source: Webhofer 2005, eq. 5.72-5.79, pp. 73-75, corrected, for as printed it is wrong in three
+    quadrants of four: the sine of the turn missing from
     the one the way asks for, whose full turns the way carries.
     """
 

@@ -9,7 +9,10 @@ from jaxgrip.joints.joint import Frame, Joint, tilt, twist
 
 
 class Sleeve(Joint):
-    """Slide along and turn about the common z axis. Source: 002 eq. 5.80-5.81."""
+    """Slides along and rotates about the common z axis.
+
+    Source: Webhofer 2005, eq. 5.80-5.81, pp. 75-76.
+    """
 
     equations: ClassVar[int] = 4
     lengths: ClassVar[int] = 2

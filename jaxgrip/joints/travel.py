@@ -16,7 +16,7 @@ class Travel(Joint):
 
     **Raises:** `ValueError` for a number that is none or not finite.
 
-    Source: 002 section 2.6.
+    Source: Webhofer 2005, section 4.3.7, pp. 37-38; own derivation of the signed equation.
     """
 
     way: Float[Array, ""]

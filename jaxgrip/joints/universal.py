@@ -11,7 +11,7 @@ from jaxgrip.joints.joint import Frame, Joint
 class Universal(Joint):
     """Common origin; turns about the z axis of the first and the x axis of the second frame.
 
-    Source: a cross of two perpendicular pins, one in either body.
+    Source: own derivation from a cross of two perpendicular pins, one in either body.
     """
 
     equations: ClassVar[int] = 4

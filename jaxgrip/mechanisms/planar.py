@@ -33,7 +33,7 @@ class FourBar(eqx.Module):
 
     **Raises:** `ValueError` for a length that is not positive or exceeds the sum of the others.
 
-    Source: 003 section P16.2.
+    Source: Gössner 2017, eq. 2-5.
     """
 
     crank: Float[Array, ""]
@@ -100,7 +100,7 @@ def position(linkage: FourBar, phi: ArrayLike, branch: ArrayLike = 1) -> Positio
 
     **Raises:** `ValueError` where the linkage does not close at this angle.
 
-    Source: 003 eq. 2-5 of P16.
+    Source: Gössner 2017, eq. 2-5.
     """
     _, b, c, d = linkage.lengths
     a = linkage.crank
@@ -215,7 +215,7 @@ def cognates(linkage: FourBar) -> tuple[FourBar, FourBar]:
 
     **Raises:** `ValueError` for a coupler point at A or B, which draws an arc.
 
-    Source: 003 eq. 6-10 of P16, with r_BB0 for r_B0B in the first term of eq. 9.
+    Source: Gössner 2017, eq. 6-10, with r_BB0 for r_B0B in the first term of eq. 9.
     """
     a, b, c, d = linkage.lengths
     z = linkage.point / b
@@ -296,7 +296,7 @@ def freudenstein(
     **Raises:** `ValueError` for a singular system, and for a link that comes out with a negative
     length (prolonged beyond its pivot) or an imaginary one.
 
-    Source: 003 eq. 11-14 of P16.
+    Source: Gössner 2017, eq. 11-14.
     """
     phi, psi = numbers("phi", phi, (3,)), numbers("psi", psi, (3,))
     d = positive("The frame of a four-bar", frame, ())
@@ -332,7 +332,7 @@ def volmer(
 
     **Raises:** `ValueError` when the three crank pins, seen from the rocker, are on a line.
 
-    Source: three-angle coordination after Volmer, 003 section P16.2.
+    Source: three-angle coordination after Volmer, Gössner 2017, section 3.3.
     """
     phi, swing = numbers("phi", phi, (3,)), numbers("swing", swing, (2,))
     a = positive("The crank of a four-bar", crank, ())
@@ -381,7 +381,7 @@ def inflection(linkage: FourBar, phi: ArrayLike, branch: ArrayLike = 1) -> Infle
 
     **Raises:** `ValueError` as `position`, and where crank and rocker are parallel.
 
-    Source: 003 section P16.2.
+    Source: the construction after Bobillier, Gössner 2017, section 3.1.
     """
     at = joints(linkage, phi, branch)
     _, psi = position(linkage, phi, branch)

@@ -31,7 +31,7 @@ class Strut(eqx.Module):
 
     **Raises:** `ValueError` for an impossible number.
 
-    Source: 003 eq. 19-24 of P1.
+    Source: Kracht 2017, eq. 19-24.
     """
 
     anchor: Float[Array, "3"]
@@ -63,7 +63,7 @@ class Rod(eqx.Module):
 
     **Raises:** `ValueError` for an impossible number or an unknown mode.
 
-    Source: 003 section P1.2.
+    Source: Kracht 2017, eq. 1-18.
     """
 
     length: Float[Array, ""]
@@ -105,7 +105,7 @@ class Block(NamedTuple):
 
 
 def rotation(theta: ArrayLike, phi: ArrayLike) -> Float[Array, "3 3"]:
-    """Ground axes to axes of the rod. Source: 003 eq. 1 of P1."""
+    """Ground axes to axes of the rod. Source: Kracht 2017, eq. 1."""
     s, c, sp, cp = jnp.sin(theta), jnp.cos(theta), jnp.sin(phi), jnp.cos(phi)
     zero = jnp.zeros_like(s)
     rows = [[c * cp, c * sp, s], [-sp, cp, zero], [-s * cp, -s * sp, c]]
@@ -113,7 +113,7 @@ def rotation(theta: ArrayLike, phi: ArrayLike) -> Float[Array, "3 3"]:
 
 
 def strut_length(strut: Strut, angles: Float[Array, "2"]) -> Float[Array, ""]:
-    """Length of a strut [m] at theta and phi of its rod (2,). Source: 003 eq. 21 of P1."""
+    """Length of a strut [m] at theta and phi of its rod (2,). Source: Kracht 2017, eq. 21."""
     return jnp.linalg.norm(strut.anchor - strut.reach * rotation(*angles)[0])
 
 
@@ -124,7 +124,7 @@ def unstressed(strut: Strut, angles: ArrayLike | Sequence) -> Strut:
 
 
 def strut_force(strut: Strut, state: Float[Array, "4"]) -> Float[Array, "3"]:
-    """Force of a strut on its rod in ground axes [N]. Source: 003 eq. 22-24 of P1."""
+    """Force of a strut on its rod in ground axes [N]. Source: Kracht 2017, eq. 22-24."""
     length, rate = jax.jvp(lambda x: strut_length(strut, x), (state[:2],), (state[2:],))
     pull = strut.stiffness * (length - strut.free_length) + strut.damping * rate
     return pull * (strut.anchor - strut.reach * rotation(*state[:2])[0]) / length
@@ -140,7 +140,7 @@ def rod_block(
 
     **Returns:** `Block`; not finite where the rod stands along z of the ground.
 
-    Source: 003 eq. 1-18 of P1, and the correction given there as the exact mode.
+    Source: Kracht 2017, eq. 1-18; own derivation of the exact mode.
     """
     theta, phi, theta_rate, phi_rate = state
     turn = rotation(theta, phi)
@@ -209,7 +209,7 @@ def chain(
 
     **Returns:** one `Block` a rod.
 
-    Source: 003 section P1.2, connection rules of an open chain.
+    Source: Kracht 2017, connection of open chains.
     """
     still = jnp.zeros(3, states.dtype)
     acceleration = still if acceleration is None else acceleration
@@ -240,7 +240,7 @@ def joint_force(
 
     **Returns:** (size,) [N]; the second branch gets the opposite one.
 
-    Source: 003 section P1.2, closed chains.
+    Source: Kracht 2017, closed chains.
     """
     return _root(lambda f: first(f) - second(-f), size)
 

@@ -271,8 +271,8 @@ def simulate(
     and when the motion stops: at a singular position, at the step limit, or because it is not
     finite. Within `jit` and `vmap` a motion that stops is not finite from there on.
 
-    Source: index-1 equations by Dopri8 with error control, projected after every step (Hairer,
-    Wanner, Solving Ordinary Differential Equations II, section VII.2).
+    Source: index-1 equations by Dopri8 with error control, projected after every step
+    (Hairer 1996, section VII.2).
     """
     require_x64("Simulating a mechanism")
     q0, qd0 = (numbers(name, x, (mechanism.n,)) for name, x in (("q0", q0), ("qd0", qd0)))

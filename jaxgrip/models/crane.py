@@ -1,4 +1,4 @@
-"""The crawler crane of 002 section 5.3, whose geometry is the specification's."""
+"""A crawler crane with superlift mast, after Webhofer 2005, section 7.1."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -43,18 +43,18 @@ def reference_crane(
     """Crane with boom, mast, A-frame and the rods between the latter two: 36 equations.
 
     Drives are `"slew"` [rad], `"a-frame angle"` [rad] and `"luffing rope"` [m]. x is forward, z
-    up; angles of boom, mast and A-frame count from forward upward. The parts start where the
-    boom is at 60 degrees.
+    up; angles of boom, mast and A-frame are measured from forward upward. The parts start with the
+    boom at 60 degrees.
 
     **Arguments:** lengths of `boom`, `mast`, `a_frame`, `rods` and `rope` [m]; angles [rad].
 
     **Returns:** `System`.
 
-    Source: 002 section 5.3.
+    Source: Webhofer 2005, section 7.1, pp. 107-109, for the machine; own choice of the geometry.
     """
 
     def pin(x: ArrayLike, z: float = 0.0) -> jnp.ndarray:
-        """Axis across, from left to right, and a direction forward."""
+        """Lateral axis from left to right, and a forward direction."""
         middle = jnp.stack([jnp.asarray(x, float), jnp.zeros(()), jnp.asarray(z)])
         return middle[None] + jnp.array([[0.0, 1.0, 0.0], [0.0, -1.0, 0.0], [1.0, 1.0, 0.0]])
 
@@ -135,7 +135,7 @@ def crane_structure(
 
     **Returns:** `Structure`.
 
-    Source: 002 section 5.3 for the geometry.
+    Source: own choice.
     """
     count = {"a-frame": 6, "rods": 4, "mast": 12, "boom": 20} | (elements or {})
     parts = {part.name: part.attachments for part in system.parts}

@@ -18,10 +18,10 @@ SIDES = ("left", "right")
 
 
 class LinkageFinger(eqx.Module):
-    """Two mirrored four-bar fingers in the plane of x and y, one freedom.
+    """Two mirrored four-bar fingers in the plane of x and y, one degree of freedom.
 
     **Fields:** `mechanism` of bodies "left_crank", "left_tip", "left_rocker" and the same right,
-    a hinge between tip and rocker closing each finger, the right crank following the left one;
+    a hinge between tip and rocker that closes each finger, and a right crank that follows the left;
     `start` (6,) closed coordinates, all zero [rad]; `tip` (3,), the finger tip in the frame of
     "left_tip" and, with its y mirrored, of "right_tip" [m]; `linkage`, the left finger as a
     four-bar, and `crank_start`, the angle of its crank from its frame at the start [rad].
@@ -54,7 +54,7 @@ def linkage_finger(
     - `masses`: (3,) of crank, tip link and rocker [kg].
     - `pivot`: (2,) of the left crank [m]; the right one is mirrored at the y axis.
     - `direction`: of the left finger's frame from its crank to its rocker, from x [rad].
-    - `crank_start`: angle of the left crank from that frame where coordinates are zero [rad].
+    - `crank_start`: angle of the left crank from that frame at coordinates zero [rad].
     - `tip`: (2,) of the left finger from the crank's end, along the tip link and to its left [m].
     - `gravity`: (3,) [m/s^2].
 
@@ -70,7 +70,7 @@ def linkage_finger(
     direction = numbers("direction of the finger", direction, ())
     crank_start = numbers("crank_start of the finger", crank_start, ())
     linkage = FourBar(*sizes, point=tip, origin=pivot, direction=direction)
-    # The branch whose rocker stays outside of the crank.
+    # The branch with the rocker outside the crank.
     theta, psi = position(linkage, crank_start, -1)
     zero = jnp.zeros_like(direction)
     foot = pivot + sizes[3] * jnp.stack([jnp.cos(direction), jnp.sin(direction)])

@@ -1,4 +1,4 @@
-"""The two-finger gripper, SI units but for angles in degrees (000a section 1)."""
+"""The two-finger gripper; SI units, but angles in degrees."""
 
 from collections.abc import Sequence
 
@@ -43,7 +43,7 @@ class Finger(eqx.Module):
     [rad]; `velocity_limit` (3,) [rad/s]; `start` and `end` (3,) joint angles [rad]; `tip` (3,)
     finger tip in the frame of the last body [m]; `link_lengths` (3,) [m].
 
-    Source: 000a sections 1.2 to 1.6.
+    Source: Schanzer 2007, eq. 1.2-1.6, tables 1.1 and 1.2, pp. 5-8.
     """
 
     tree: Tree
@@ -84,7 +84,7 @@ def gripper_finger(
 
     **Raises:** `ValueError` for another name, wrong shapes and impossible numbers.
 
-    Source: 000a sections 1.2 to 1.6.
+    Source: Schanzer 2007, eq. 1.2-1.6, tables 1.1 and 1.2, pp. 5-8.
     """
     if finger not in FINGERS:
         raise ValueError(
@@ -93,7 +93,7 @@ def gripper_finger(
     data = FINGERS[finger]
     lengths = positive("link_lengths of the gripper", link_lengths, (3,))
     torque = data["torque_limits"] if torque_limit is None else torque_limit
-    # The same body names for either finger: they are static, so others would compile anew.
+    # The same body names for either finger: names are static, and others would recompile.
     rows = _rows(1, lengths, base_height, masses, inertias)
     limits, start, end = (
         jnp.asarray(np.deg2rad(data[key]))
@@ -127,7 +127,8 @@ def two_finger_gripper(
 
     **Raises:** `ValueError` for wrong shapes and impossible numbers.
 
-    Source: 000a sections 1.1 to 1.4; both fingers start from the same base frame (section 1.9).
+    Source: Schanzer 2007, tables 1.1, 1.2 and 2.2, pp. 5-8, 23-24; own choice of the same base
+    frame for both fingers.
     """
     lengths = positive("link_lengths of the gripper", link_lengths, (3,))
     numbers = (lengths, base_height, masses, inertias)

@@ -24,7 +24,7 @@ class Squeezer(eqx.Module):
     `mechanism.coordinates`: beta of K1, Theta of K2, gamma of K3, delta of K5, Phi of K4, epsilon
     of K7, Omega of K6.
 
-    Source: Test Set for Initial Value Problem Solvers, problem andrews.
+    Source: Mazzia 2008, problem andrews.
     """
 
     mechanism: Mechanism
@@ -47,11 +47,11 @@ class Squeezer(eqx.Module):
 
 
 def andrews_squeezer() -> Squeezer:
-    """Andrews' squeezing mechanism, which turns at 1e3 rad/s within 0.03 s.
+    """Andrews' squeezing mechanism, which reaches 1e3 rad/s within 0.03 s.
 
     **Returns:** `Squeezer`, without gravity; its motion lies in the plane of x and y.
 
-    Source: Test Set for Initial Value Problem Solvers, problem andrews; parameters there.
+    Source: Mazzia 2008, problem andrews.
     """
     a, b = (-0.06934, -0.00227, 0.0), (-0.03635, 0.03273, 0.0)
     bodies = [
@@ -111,8 +111,8 @@ def four_bar(
 ) -> Linkage:
     """Four-bar linkage of slender rods in the plane of x and y.
 
-    The crank turns about the origin, the rocker about (ground, 0); both and the coupler have
-    their x axes along themselves. The coupler hangs on the crank and is joined to the rocker.
+    The crank rotates about the origin, the rocker about (ground, 0). The x axes of both and of the
+    coupler lie along the rods. The coupler is a child of the crank and is joined to the rocker.
 
     **Arguments:**
 
@@ -121,7 +121,7 @@ def four_bar(
     - `angle` of the crank at the start [rad]; the coupler's joint is above the line from crank to
       rocker.
     - `closure`: joint between coupler and rocker, its axis along z; a hinge when None, which has
-      three equations more than a plane needs.
+      three redundant equations in a plane.
     - `gravity`: (3,) [m/s^2].
 
     **Returns:** `Linkage` of bodies "crank", "coupler" and "rocker"; its start is NaN where traced
@@ -165,8 +165,8 @@ def slider_crank(
 ) -> Linkage:
     """Slider-crank of slender rods in the plane of x and y, its slider on a guide along x.
 
-    The crank turns about the origin, the rod hangs on the crank and the slider on the rod; the
-    guide of the slider, spatial with all its five equations, closes the loop.
+    The crank rotates about the origin; the rod is its child, and the slider that of the rod. The
+    spatial guide of the slider, with all its five equations, closes the loop.
 
     **Arguments:** `lengths`: (2,) of crank and rod [m]; `masses`: (3,) of crank, rod and slider
     [kg]; `angle` of the crank at the start [rad]; `offset` of the guide in y [m]; `gravity`: (3,)
@@ -213,7 +213,7 @@ def _closed(mechanism: Mechanism, guess: Array, angle: Array) -> Array:
 
 
 def _rod(mass: Array, length: Array) -> tuple[Array, Array]:
-    """Centre of mass and inertia of a slender rod along x, a hundredth of it about itself."""
+    """Centre of mass and inertia of a slender rod along x, a hundredth of it about x."""
     zero = jnp.zeros_like(length)
     across = mass * length**2 / 12
     return jnp.stack([length / 2, zero, zero]), jnp.stack([across / 100, across, across])

@@ -1,8 +1,8 @@
-"""Optimal control problems whose answers are known, stated once.
+"""Optimal control problems with known answers.
 
 Each function returns an `ocp.Problem`; its keywords are the problem's numbers, which may be traced:
-a solution can be differentiated with respect to them, and other numbers do not compile anew. Only
-whether a bound is there at all is structure. The answers stand in docs/ocp-problems.md, and with
+a solution can be differentiated with respect to them, and other numbers do not recompile. Only
+the presence of a bound is structure. The answers are in docs/ocp-problems.md, and with
 their derivations in tests/models/test_ocp_problems.py.
 """
 
@@ -60,13 +60,13 @@ def double_integrator_time(
     speed_limit: ArrayLike | None = None,
     final_time: Free | None = None,
 ) -> Problem:
-    """Move a mass from one place to another in minimum time: x'' = u, |u| <= bound.
+    """Move a mass between two positions in minimum time: x'' = u, |u| <= bound.
 
-    **Arguments:** `start`, `end` `(2,)`, place [m] and velocity [m/s], None in `end` leaves one
+    **Arguments:** `start`, `end` `(2,)`, position [m] and velocity [m/s], None in `end` leaves one
     free; `bound` of the acceleration [m/s^2]; `speed_limit` [m/s], of |x'|, none when None;
     `final_time`, default `Free(1.0)`.
 
-    Source: reference-problems.md 3.3; CTProblems.jl.
+    Source: CTProblems.jl.
     """
     return Problem(
         _double_integrator,
@@ -87,11 +87,11 @@ def double_integrator_energy(
 ) -> Problem:
     """Move a mass with the least integral of u^2 / 2: x'' = u, |u| <= bound.
 
-    **Arguments:** `start`, `end` `(2,)`, place [m] and velocity [m/s], None in `end` leaves one
+    **Arguments:** `start`, `end` `(2,)`, position [m] and velocity [m/s], None in `end` leaves one
     free; `final_time` [s], which may be free; `bound` of the acceleration [m/s^2]; `speed_limit`
     [m/s], of |x'|, none when None.
 
-    Source: reference-problems.md 3.3; CTProblems.jl.
+    Source: CTProblems.jl.
     """
     return Problem(
         _double_integrator,
@@ -123,10 +123,10 @@ def double_integrator_fuel(
     |u| has no derivative at zero, so the control is split into two that are not negative,
     u = u+ - u-, and u+ + u- is integrated. No optimum uses both at once, so nothing is lost.
 
-    **Arguments:** `start`, `end` `(2,)`, place [m] and velocity [m/s], None in `end` leaves one
+    **Arguments:** `start`, `end` `(2,)`, position [m] and velocity [m/s], None in `end` leaves one
     free; `final_time` [s]; `bound` of the acceleration [m/s^2].
 
-    Source: reference-problems.md 3.3; CTProblems.jl.
+    Source: CTProblems.jl.
     """
     bound = jnp.full(2, bound, dtype=float)
     return Problem(
@@ -147,10 +147,10 @@ def triple_integrator_time(
 ) -> Problem:
     """Move a mass in minimum time with bounded jerk: x''' = u, |u| <= bound.
 
-    **Arguments:** `start`, `end` `(3,)`, place [m], velocity [m/s] and acceleration [m/s^2], None
-    in `end` leaves one free; `bound` of the jerk [m/s^3]; `final_time`, default `Free(2.0)`.
+    **Arguments:** `start`, `end` `(3,)`, position [m], velocity [m/s] and acceleration [m/s^2],
+    None in `end` leaves one free; `bound` of the jerk [m/s^3]; `final_time`, default `Free(2.0)`.
 
-    Source: reference-problems.md 3.3.
+    Source: own derivation.
     """
     return Problem(
         _triple_integrator,
@@ -162,14 +162,14 @@ def triple_integrator_time(
 
 
 def bryson_denham(limit: ArrayLike = 1 / 9) -> Problem:
-    """Turn a moving mass round in one second before a wall, least integral of u^2 / 2; x <= limit.
+    """Reverse a moving mass in one second before a wall, least integral of u^2 / 2; x <= limit.
 
-    x'' = u from (0, 1) to (0, -1). The wall is not reached from `limit` 1/4, touched from 1/6 on,
-    and followed below. The constraint is of order two. Also known as Breakwell's problem.
+    x'' = u from (0, 1) to (0, -1). The wall is not reached for `limit` above 1/4, touched above
+    1/6, and followed below. The constraint is of order two. Also known as Breakwell's problem.
 
     **Arguments:** `limit` [m].
 
-    Source: Bryson, Denham, Dreyfus 1963; reference-problems.md 3.3.
+    Source: Bryson 1963.
     """
     return Problem(
         _double_integrator,
@@ -213,7 +213,7 @@ def goddard(
     **Arguments:** `speed_limit`, none when None; `thrust`, largest; `drag`, `drag_decay`,
     `consumption`; `empty_mass` at the end; `final_time`, default `Free(0.2)`.
 
-    Source: Goddard 1919; CTProblems.jl; reference-problems.md 3.3.
+    Source: Goddard 1919; CTProblems.jl.
     """
     return Problem(
         _with(_rocket, thrust, drag, drag_decay, consumption),
@@ -236,14 +236,14 @@ def nonsmooth_turnpike(
     final_time: ArrayLike = 2.0,
     bound: ArrayLike = 1.0,
 ) -> Problem:
-    """Least integral of x^2 along x' = u, |u| <= bound: straight to zero, stay, straight away.
+    """Least integral of x^2 along x' = u, |u| <= bound: to zero, stay, and away.
 
     The middle is a singular arc of order one.
 
     **Arguments:** `start`, `end`, scalars, None leaves the end free; `final_time` [s]; `bound`
     [1/s].
 
-    Source: reference-problems.md 3.3; CTProblems.jl.
+    Source: CTProblems.jl.
     """
     return Problem(
         _integrator,
@@ -265,7 +265,7 @@ def redundant_actuators(
     weak: ArrayLike = 1.0,
     final_time: Free | None = None,
 ) -> Problem:
-    """Move a mass the distance one in minimum time by a fast weak and a slow strong force.
+    """Move a mass by 1 m in minimum time with a fast weak and a slow strong force.
 
     x'' = u1 + u2 from rest to rest, |u1| <= weak, |u2'| <= rate, |u2| <= level, and u2 begins and
     ends at zero. The slow force is a state, its rate the second control.
@@ -273,7 +273,7 @@ def redundant_actuators(
     **Arguments:** `level` [m/s^2], none when None; `rate` [m/s^3]; `weak` [m/s^2]; `final_time`,
     default `Free(2.0)`.
 
-    Source: reference-problems.md 3.3.
+    Source: own derivation.
     """
     bounds = None if level is None else _one_sided(3, {2: -level}, {2: level})
     return Problem(
@@ -314,14 +314,14 @@ def redundant_actuators_time(
 
 
 def redundant_actuators_energy(rate: ArrayLike = 4.0, final_time: ArrayLike = 1.0) -> Problem:
-    """Move a mass the distance one by two forces, the second with a bounded rate; least energy.
+    """Move a mass by 1 m with two forces, the second with a bounded rate; least energy.
 
     x'' = u1 + u2 from rest to rest, |u2'| <= rate, least integral of (u1^2 + u2^2) / 2. A rate
-    below six times the distance over the third power of the time binds all along.
+    below six times the distance over the third power of the time is at its bound throughout.
 
     **Arguments:** `rate` [m/s^3]; `final_time` [s].
 
-    Source: specs/000b section 4.4, in small.
+    Source: own derivation, after Schanzer 2007, section 6.2, in small.
     """
     return Problem(
         _two_forces,
@@ -340,15 +340,15 @@ def fuller(
     final_time: ArrayLike = 3.5,
     bound: ArrayLike = 1.0,
 ) -> Problem:
-    """Least integral of the squared place of a mass: x'' = u, |u| <= bound.
+    """Least integral of the squared position of a mass: x'' = u, |u| <= bound.
 
-    The optimum chatters: it has infinitely many switches before it rests in the origin, where a
+    The optimum chatters: it has infinitely many switches before it rests at the origin, where a
     singular arc of order two begins.
 
-    **Arguments:** `start`, `end` `(2,)`, place [m] and velocity [m/s]; `final_time` [s]; `bound`
+    **Arguments:** `start`, `end` `(2,)`, position [m] and velocity [m/s]; `final_time` [s]; `bound`
     [m/s^2].
 
-    Source: Fuller 1963; CTDirect.jl, test/problems/fuller.jl; reference-problems.md 3.3.
+    Source: Fuller 1963; CTDirect.jl.
     """
     return Problem(
         _double_integrator,
@@ -388,7 +388,7 @@ def two_link_arm(
     `(3,)` [kg m^2], about the shoulder with the links at a right angle, about the elbow, and of the
     coupling; `final_time`, default `Free(1.0)`.
 
-    Source: van Willigenburg 1991; PROPT, problem 121; reference-problems.md 3.3.
+    Source: Willigenburg 1991; PROPT, problem 121.
     """
     return Problem(
         _with(_two_link, inertia),
@@ -413,13 +413,13 @@ def cops_robot_arm(
     bound: ArrayLike = 1.0,
     final_time: Free | None = None,
 ) -> Problem:
-    """Move a sliding and turning bar in minimum time, dimensionless.
+    """Move a sliding and rotating bar in minimum time, dimensionless.
 
     **Arguments:** `start`, `end` `(6,)`, length rho in front of the pivot, angles theta and phi
     [rad], and their rates, None in `end` leaves one free; `length` of the bar; `bound` of the three
     controls; `final_time`, default `Free(9.0)`.
 
-    Source: COPS 3.0, problem "robot arm"; reference-problems.md 3.3.
+    Source: Dolan 2004, problem "robot arm".
     """
     return Problem(
         _with(_cops_robot, length),
@@ -443,10 +443,10 @@ def harmonic_oscillator_time(
 ) -> Problem:
     """Bring an oscillator to rest in minimum time: x'' + frequency^2 x = u, |u| <= bound.
 
-    **Arguments:** `start`, `end` `(2,)`, place [m] and velocity [m/s], None in `end` leaves one
+    **Arguments:** `start`, `end` `(2,)`, position [m] and velocity [m/s], None in `end` leaves one
     free; `bound` [m/s^2]; `frequency` [rad/s]; `final_time`, default `Free(5.0)`.
 
-    Source: Pontryagin et al. 1962, chapter 1, example 2.
+    Source: Pontryagin 1962, chapter 1, example 2.
     """
     return Problem(
         _with(_oscillator, frequency),
@@ -491,7 +491,8 @@ def _pendulum(x, u):
 def pendulum_swing_up(torque: ArrayLike = 0.6, final_time: Free | None = None) -> Problem:
     """Swing a pendulum up to its upper rest in minimum time: q'' + sin q = u, |u| <= torque.
 
-    Time is counted in square roots of length over gravity. There are optima with more swings.
+    Time is counted in square roots of length over gravity. There are further optima with more
+    swings.
 
     **Arguments:** `torque` over weight times length; `final_time`, default `Free(5.0)`.
     """
@@ -514,15 +515,15 @@ def brachistochrone(
     gravity: ArrayLike = 9.81,
     final_time: Free | None = None,
 ) -> Problem:
-    """Slide without friction to another place in minimum time.
+    """Slide without friction to a given point in minimum time.
 
-    States are the distance gone sideways and downwards and the speed, from rest; the control is the
+    States are the horizontal and the downward distance and the speed, from rest; the control is the
     angle between the path and the vertical [rad].
 
-    **Arguments:** `end` `(2,)`, sideways and down [m]; `gravity` [m/s^2]; `final_time`, default
+    **Arguments:** `end` `(2,)`, horizontal and down [m]; `gravity` [m/s^2]; `final_time`, default
     `Free(1.0)`.
 
-    Source: Johann Bernoulli 1696.
+    Source: Bernoulli 1696.
     """
     return Problem(
         _with(_brachistochrone, gravity),
@@ -551,7 +552,7 @@ def zermelo(
     **Arguments:** `start`, `end` `(2,)` [m], None in `end` leaves one free; `speed` through the
     water [m/s]; `shear` of the current [1/s]; `final_time`, default `Free(5.0)`.
 
-    Source: Zermelo 1931; Bryson and Ho, Applied Optimal Control, section 2.7.
+    Source: Zermelo 1931; Bryson 1975, section 2.7.
     """
     return Problem(
         _with(_boat, speed, shear),
@@ -576,13 +577,13 @@ def van_der_pol(
     final_time: ArrayLike = 10.0,
     bound: ArrayLike = 1.0,
 ) -> Problem:
-    """Calm a van der Pol oscillator, least integral of x1^2 + x2^2 + u^2.
+    """Damp a van der Pol oscillator, least integral of x1^2 + x2^2 + u^2.
 
     x1' = (1 - x2^2) x1 - x2 + u, x2' = x1, |u| <= bound, x1 >= lowest, any end.
 
     **Arguments:** `lowest`, none when None; `start` `(2,)`; `final_time` [s]; `bound`.
 
-    Source: CasADi, docs/examples/python/vdp_collocation.py.
+    Source: CasADi, vdp_collocation.py.
     """
     return Problem(
         _van_der_pol,
@@ -610,15 +611,14 @@ def rayleigh(
     bound: ArrayLike = 1.0,
     damping: ArrayLike = 0.14,
 ) -> Problem:
-    """Calm a tunnel-diode oscillator, least integral of u^2 + x1^2.
+    """Damp a tunnel-diode oscillator, least integral of u^2 + x1^2.
 
     x1' = x2, x2' = -x1 + x2 (1.4 - damping x2^2) + 4 u, |u| <= bound.
 
     **Arguments:** `start`, `end` `(2,)`, None in `end` leaves one free; `final_time` [s]; `bound`;
     `damping`.
 
-    Source: Maurer and Augustin, in Groetschel et al., Online Optimization of Large Scale Systems,
-    2001.
+    Source: Maurer 2001.
     """
     return Problem(
         _with(_rayleigh, damping),
@@ -670,14 +670,14 @@ def _left_over(time, x):
 
 
 def catalyst_mixing(final_time: ArrayLike = 1.0) -> Problem:
-    """Mix two catalysts along a reactor so that the most of the third substance comes out.
+    """Mix two catalysts along a reactor for the largest yield of the third substance.
 
-    x1' = u (10 x2 - x1), x2' = u (x1 - 10 x2) - (1 - u) x2 from (1, 0), 0 <= u <= 1; minimised is
-    x1 + x2 - 1 at the end. One catalyst alone, a singular mixture, then the other alone.
+    x1' = u (10 x2 - x1), x2' = u (x1 - 10 x2) - (1 - u) x2 from (1, 0), 0 <= u <= 1; x1 + x2 - 1 at
+    the end is minimised. One catalyst alone, a singular mixture, then the other alone.
 
     **Arguments:** `final_time`, length of the reactor.
 
-    Source: Gunn and Thomas 1965; COPS 3.0, problem "catalyst mixing".
+    Source: Gunn 1965; Dolan 2004, problem "catalyst mixing".
     """
     return Problem(
         _catalyst,

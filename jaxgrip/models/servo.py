@@ -1,4 +1,4 @@
-"""The servo Dynamixel AX-12 as identified by the source, SI units (004)."""
+"""The servo Dynamixel AX-12 as identified by Kubisch 2008, SI units."""
 
 from jaxgrip.actuators.friction import LuGre
 from jaxgrip.actuators.rigs import Pendulum, cuboid_pendulum
@@ -18,7 +18,7 @@ INERTIA = 0.0180259
 STALL_TORQUE = 1.8081276
 # Table 3.1.
 GEAR = {"spring": 6.352, "springs": (16.561, 1.072), "dampers": (1.341, 32.598)}
-# Section 1.2: an aluminium cuboid of 350 mm x 40 mm x 20 mm, the axis 20 mm from its end.
+# Own choice: an aluminium cuboid of 350 mm x 40 mm x 20 mm, the axis 20 mm from its end.
 ARM = {"length": 0.35, "width": 0.04, "thickness": 0.02, "density": 2700.0, "pivot": 0.02}
 
 
@@ -36,7 +36,7 @@ def servo_ax12(*, inertia=INERTIA, stall_torque=STALL_TORQUE, gear=None, **frict
 
     **Raises:** `ValueError` for impossible numbers.
 
-    Source: 004 tables 3.1 and 4.1.
+    Source: Kubisch 2008, tables 3.1 and 4.1, pp. 27, 35.
     """
     gear = GeneralizedMaxwell(**GEAR) if gear is None else gear
     lugre = LuGre.from_inertia(inertia=inertia, **{**FRICTION, **friction})
@@ -46,8 +46,8 @@ def servo_ax12(*, inertia=INERTIA, stall_torque=STALL_TORQUE, gear=None, **frict
 def servo_ax12_arm(**numbers) -> Pendulum:
     """The arm that the servo AX-12 swings; numbers of `cuboid_pendulum` may be replaced by name.
 
-    The source does not give its arm: this one takes 64 % of the stall torque when level.
+    Kubisch 2008 does not give its arm: this one takes 64 % of the stall torque when level.
 
-    Source: 004 section 1.2.
+    Source: own choice.
     """
     return cuboid_pendulum(**{**ARM, **numbers})

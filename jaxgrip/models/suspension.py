@@ -13,10 +13,10 @@ from jaxgrip.mechanisms.planar import FourBar, joints
 
 
 class Wishbone(eqx.Module):
-    """A wheel carrier on two arms with a spring-damper strut to the lower one; one freedom.
+    """A wheel carrier on two arms with a spring-damper strut to the lower one.
 
-    Lies in a plane with x lateral and z up. Its coordinate is the angle of the lower arm [rad],
-    zero in the position it was built in, where the strut is unstressed.
+    It lies in a plane with x lateral and z up and has one degree of freedom, the angle of the lower
+    arm [rad], zero in the position as built, where the strut is unstressed.
 
     **Fields:** `linkage`, a four-bar of lower arm, carrier, upper arm and the chassis between
     their joints, with the load point as its coupler point; `branch` of it; `masses` (3,) [kg] and
@@ -25,7 +25,7 @@ class Wishbone(eqx.Module):
     [N/m]; `damping` [N s/m]; `free_length` [m]; `start`: angle of the lower arm from x at
     coordinate zero [rad]; `gravity` (2,) [m/s^2].
 
-    Source: 003 sections P1.2 and P1.7.
+    Source: own derivation, for the suspension of Kracht 2017.
     """
 
     linkage: FourBar
@@ -41,7 +41,7 @@ class Wishbone(eqx.Module):
     gravity: Float[Array, "2"]
 
     def layout(self, angle: ArrayLike) -> "Layout":
-        """Where everything is at an angle of the lower arm [rad]."""
+        """Positions of all parts at an angle of the lower arm [rad]."""
         phi = angle + self.start - self.linkage.direction
         at = joints(self.linkage, phi, self.branch)
         arm = at.A - at.A0
@@ -54,13 +54,13 @@ class Wishbone(eqx.Module):
         )
 
     def inertia(self, angle: ArrayLike) -> Float[Array, ""]:
-        """Inertia that the coordinate moves, J of J a'' + J' a'^2 / 2 = Q [kg m^2]."""
+        """Inertia of the coordinate, J of J a'' + J' a'^2 / 2 = Q [kg m^2]."""
         at, per_angle = _derivatives(self.layout, angle, 1)
         turn = _turning(at.links, per_angle.links)
         return self.masses @ jnp.sum(per_angle.centres**2, axis=1) + self.inertias @ turn**2
 
     def energy(self, state: Float[Array, "2"]) -> Float[Array, ""]:
-        """Energy of motion, spring and weight in a state: angle [rad] and rate [rad/s]; [J]."""
+        """Kinetic and potential energy [J] in a state: angle [rad] and rate [rad/s]."""
         at = self.layout(state[0])
         kinetic = self.inertia(state[0]) * state[1] ** 2 / 2
         spring = self.stiffness * (at.strut - self.free_length) ** 2 / 2
@@ -104,7 +104,7 @@ def _derivatives(f: Callable[[Array], Layout], x: ArrayLike, order: int) -> tupl
 
 
 def _turning(links: Array, slopes: Array) -> Array:
-    """Angle by which links of constant length turn."""
+    """Angle of rotation of links of constant length."""
     across = links[:, 0] * slopes[:, 1] - links[:, 1] * slopes[:, 0]
     return across / jnp.sum(links**2, axis=1)
 
@@ -122,7 +122,7 @@ def double_wishbone(
     damping: ArrayLike = 1500.0,
     gravity: ArrayLike | Sequence = (0.0, 0.0),
 ) -> Wishbone:
-    """Double wishbone of the hard points given, with uniform arms; all numbers may be traced.
+    """Double wishbone with given hard points and uniform arms; all numbers may be traced.
 
     **Arguments:**
 
@@ -139,7 +139,7 @@ def double_wishbone(
 
     **Raises:** `ValueError` for wrong shapes and impossible numbers.
 
-    Source: 003 section P1.7.
+    Source: Kracht 2017 for the topology; own choice of the numbers, of which it prints none.
     """
     lower = numbers("lower arm of the suspension", lower, (2, 2))
     upper = numbers("upper arm of the suspension", upper, (2, 2))

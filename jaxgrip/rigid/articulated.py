@@ -66,7 +66,7 @@ class Articulated(NamedTuple):
 
 
 class Drive(NamedTuple):
-    """What the outward sweep needs of one joint: loads of unit acceleration, 1/D and rest."""
+    """One joint in the outward sweep: loads of unit acceleration, 1/D and the remainder."""
 
     moment: Vector
     force: Vector
@@ -151,7 +151,7 @@ def aba(
 ) -> Float[Array, " n"]:
     """Joint accelerations by the articulated-body algorithm.
 
-    The same as `forward_dynamics` without a mass matrix and without an implicit derivative.
+    As `forward_dynamics`, but without a mass matrix and without an implicit derivative.
 
     **Arguments:**
 
@@ -163,8 +163,8 @@ def aba(
 
     **Raises:** `ValueError` for another shape.
 
-    Source: Featherstone, Rigid Body Dynamics Algorithms, table 7.1, for the difference to the
-    motion at zero joint acceleration.
+    Source: Featherstone 2008, table 7.1, for the difference to the motion at zero joint
+    acceleration.
     """
     q, qd, tau = given(tree, q=q, qd=qd, tau=tau)
     body, joint = bodies(tree), joints(tree, q, qd)

@@ -23,10 +23,10 @@ class DHRow(NamedTuple):
     `d` are the values at joint coordinate zero. `parent` is the name of an earlier row or None for
     the base. `mass` [kg]; `com` (3,) [m] and `inertia` [kg m^2], (3, 3) about the centre of mass
     or its three principal values, are in the body frame. `joint` is "revolute", "prismatic" or
-    "fixed". Mass and inertia may both be zero, as of the cross of a universal joint, where the body
+    "fixed". Mass and inertia may both be zero, as for the cross of a universal joint, if the body
     is fixed or carries one with a mass.
 
-    Source: 000a section 2.2.
+    Source: Schanzer 2007, eq. 2.2, pp. 16-18.
     """
 
     name: str
@@ -49,8 +49,8 @@ class Placement(NamedTuple):
     `parent` is the name of an earlier body or None for the base. `mass` [kg]; `com` (3,) [m] and
     `inertia` [kg m^2], (3, 3) about the centre of mass or its three principal values, are in the
     body frame. `joint` is "revolute", "prismatic" or "fixed". Mass and inertia may
-    both be zero, as of the cross of a universal joint, where the body is fixed or carries one with
-    a mass.
+    both be zero, as for the cross of a universal joint, if the body is fixed or carries one with a
+    mass.
     """
 
     name: str
@@ -77,7 +77,7 @@ def from_dh(rows: Sequence[DHRow], gravity: ArrayLike | Sequence[float] = GRAVIT
     **Raises:** `ValueError` naming the body when a number is missing, ill-shaped, not finite or
     impossible, and when the bodies do not make a tree.
 
-    Source: 000a section 2.2.
+    Source: Schanzer 2007, eq. 2.2, pp. 16-18.
     """
     rotation, translation = [], []
     for row in rows:
@@ -93,8 +93,8 @@ def from_placements(
 ) -> Tree:
     """Tree from general joint placements, re-expressed so that joint axes are z axes.
 
-    A body whose axis is not z gets a turned frame: R Q instead of R with Q e_z = axis, Q the
-    shortest turn; its centre of mass, its inertia and the placements of its children follow.
+    A body whose axis is not z gets a rotated frame: R Q instead of R with Q e_z = axis, Q the
+    shortest rotation; its centre of mass, its inertia and the placements of its children follow.
 
     **Arguments:**
 
@@ -115,7 +115,7 @@ def from_placements(
         axes.append(axis)
         rotation.append(rotation_matrix(f"rotation of body {body.name!r}", body.rotation))
         translation.append(_numbers(body, "translation", (3,)))
-        # A parent that comes later is refused with the tree.
+        # A parent that comes later is an error of the tree.
         parent = place.get(body.parent, -1)
         above.append(parent if parent < i else -1)
     if not bodies:
@@ -170,9 +170,9 @@ def _places(bodies: Sequence[DHRow] | Sequence[Placement]) -> dict[str, int]:
 
 
 def _stack(arrays: list[jax.Array]) -> jax.Array:
-    """Arrays on top of each other: by NumPy where it can, as JAX compiles for every count."""
+    """Stacked arrays, by NumPy where possible: JAX compiles for every count."""
     if all(map(concrete, arrays)):
-        # That there is none, `check_topology` says.
+        # `check_topology` reports that there is none.
         return jnp.asarray(np.stack(arrays) if arrays else ())
     return jnp.stack(arrays)
 
@@ -201,8 +201,8 @@ def _check_carried(
     for name, kind, enough in zip(names, kinds, carries, strict=True):
         if kind != "fixed" and not enough:
             raise ValueError(
-                f"mass of body {name!r} is 0 kg, and so is that of what it carries; a body that "
-                "moves needs a mass to move."
+                f"mass of body {name!r} is 0 kg, and so is that of all it carries; a body that "
+                "moves needs a mass."
             )
 
 

@@ -1,4 +1,4 @@
-"""Velocity terms in Christoffel form (001 eqs. 13 and 15)."""
+"""Velocity terms in Christoffel form."""
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +20,7 @@ def christoffel(tree: Tree, q: Float[Array, " n"]) -> Float[Array, "n n n"]:
 
     **Raises:** `ValueError` for another shape.
 
-    Source: 001 eq. 13.
+    Source: Beiblatt 9, eq. 13; Spong 2006, chapter 7.
     """
     (q,) = given(tree, q=q)
     dm = jax.jacfwd(crba, argnums=1)(tree, q)
@@ -39,7 +39,7 @@ def coriolis_matrix(
 
     **Raises:** `ValueError` for another shape.
 
-    Source: 001 eq. 15.
+    Source: Beiblatt 9, eq. 15; Spong 2006, chapter 7.
     """
     q, qd = given(tree, q=q, qd=qd)
     return jnp.einsum("ijk,i->kj", christoffel(tree, q), qd)

@@ -103,7 +103,7 @@ def solve_mass(tree: Tree, q: Float[Array, " n"], tau: Float[Array, " n"]) -> Fl
 
     **Raises:** `ValueError` for another shape.
 
-    Source: 000a section 2.5.
+    Source: Schanzer 2007, section 2.8, pp. 23-24.
     """
     q, tau = given(tree, q=q, tau=tau)
     if not unrolled(tree):
@@ -168,7 +168,7 @@ def forward_dynamics(
 
     **Raises:** `ValueError` for another shape.
 
-    Source: 000a section 2.5, 001 eq. 17.
+    Source: Schanzer 2007, section 2.8, pp. 23-24; Beiblatt 9, eq. 17.
     """
     q, qd, tau = given(tree, q=q, qd=qd, tau=tau)
     return _accelerations(tree, q, qd, tau)
@@ -184,8 +184,8 @@ def forward_dynamics_derivatives(
     """Jacobians of forward dynamics at many states.
 
     The numbers of `jax.jacfwd(forward_dynamics, (1, 2, 3))`, in the layout that is fastest on a
-    CPU: directions outside, the batch inside, and one direction for joints that do not
-    influence each other.
+    CPU: directions in the outer, the batch in the inner loop, and one direction for all joints
+    that do not influence each other.
 
     **Arguments:**
 
@@ -198,7 +198,7 @@ def forward_dynamics_derivatives(
 
     **Raises:** `ValueError` for another shape.
 
-    Source: implicit differentiation of 001 eq. 17.
+    Source: own derivation: implicit differentiation of Beiblatt 9, eq. 17.
     """
     q, qd, tau = _columns(tree, q=q, qd=qd, tau=tau)
     branch, place = _branches(tree)
@@ -236,7 +236,7 @@ def _columns(tree: Tree, **values: Array) -> list[Array]:
 
 
 def _branches(tree: Tree) -> tuple[list[int], list[int]]:
-    """For each joint the body at the base that carries it, and its place among its fellows."""
+    """For each joint its branch, by the body at the base, and its index within the branch."""
     roots: list[int] = []
     for i, parent in enumerate(tree.parents):
         roots.append(i if parent < 0 else roots[parent])

@@ -1,4 +1,4 @@
-"""Kinetic and potential energy (001 eqs. 1 and 3)."""
+"""Kinetic and potential energy."""
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +20,7 @@ def kinetic_energy(tree: Tree, q: Float[Array, " n"], qd: Float[Array, " n"]) ->
 
     **Raises:** `ValueError` for another shape.
 
-    Source: 001 eq. 1.
+    Source: Beiblatt 9, eq. 1.
     """
     q, qd = given(tree, q=q, qd=qd)
     return 0.5 * jnp.dot(qd, crba(tree, q) @ qd)
@@ -28,7 +28,7 @@ def kinetic_energy(tree: Tree, q: Float[Array, " n"], qd: Float[Array, " n"]) ->
 
 @jax.jit
 def potential_energy(tree: Tree, q: Float[Array, " n"]) -> Float[Array, ""]:
-    """Energy in the field of gravity, zero with all mass in the origin of the base frame.
+    """Energy in the field of gravity, zero with all mass at the origin of the base frame.
 
     **Arguments:** `tree`; `q`: (n,) joint coordinates [rad or m].
 
@@ -36,7 +36,7 @@ def potential_energy(tree: Tree, q: Float[Array, " n"]) -> Float[Array, ""]:
 
     **Raises:** `ValueError` for another shape.
 
-    Source: 001 eq. 3.
+    Source: Beiblatt 9, eq. 3.
     """
     rotation, translation = forward_kinematics(tree, q)
     centre = jnp.einsum("bij,bj->bi", rotation, tree.com) + translation

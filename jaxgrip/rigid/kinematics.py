@@ -1,4 +1,4 @@
-"""Where the bodies are and how they move (000a section 2.2)."""
+"""Positions of the bodies, and their Jacobians."""
 
 from typing import NamedTuple
 
@@ -33,7 +33,7 @@ def forward_kinematics(tree: Tree, q: Float[Array, " n"]) -> Poses:
 
     **Raises:** `ValueError` for another shape.
 
-    Source: 000a eq. 2.2.
+    Source: Schanzer 2007, eq. 2.2, pp. 16-18.
     """
     (q,) = given(tree, q=q)
     table = gather(tree, poses(tree, bodies(tree), joints(tree, q)))
@@ -52,7 +52,7 @@ def body_point(
 
     **Raises:** `ValueError` when there is no such body or for another shape.
 
-    Source: 000a eq. 2.2.
+    Source: Schanzer 2007, eq. 2.2, pp. 16-18.
     """
     i = tree.body(body)
     point = real("point", point, precision(tree), (3,))
@@ -71,13 +71,13 @@ def body_jacobians(tree: Tree, q: Float[Array, " n"]) -> Float[Array, "bodies 6 
 
     **Raises:** `ValueError` for another shape.
 
-    Source: by definition; of a turning joint (z, z x arm), of a sliding one (0, z).
+    Source: own derivation: (z, z x arm) for a revolute joint, (0, z) for a prismatic one.
     """
     return jacobians_at(tree, forward_kinematics(tree, q))
 
 
 def jacobians_at(tree: Tree, pose: Poses) -> Float[Array, "bodies 6 n"]:
-    """`body_jacobians` where the bodies are known."""
+    """`body_jacobians` from known placements of the bodies."""
     rotation, position = pose
     moving = np.array(tree.moving, dtype=int)
     related = np.zeros((len(tree.parents),) * 2)

@@ -1,4 +1,4 @@
-"""Joint-space mass matrix by composite rigid bodies (000a section 2.4)."""
+"""Joint-space mass matrix by composite rigid bodies."""
 
 from typing import Any, NamedTuple
 
@@ -120,7 +120,7 @@ def unit_load(mass: Mass, pose: Pose, joint: Joint) -> tuple[Vector, Vector]:
 
 
 def along(joint: Joint, axis: Vector, force: Vector, moment: Vector) -> Scalar:
-    """What a load asks of a joint: its moment about the axis or its force along it."""
+    """Generalised force of a load on a joint: its moment about the axis or force along it."""
     return add(mul(joint.turns, dot(axis, moment)), mul(joint.slides, dot(axis, force)))
 
 
@@ -177,7 +177,8 @@ def crba(tree: Tree, q: Float[Array, " n"]) -> Float[Array, "n n"]:
 
     **Raises:** `ValueError` for another shape.
 
-    Source: 000a section 2.4, with vectors in base axes and moments about the joints.
+    Source: Schanzer 2007, section 2.7, pp. 20-23, with vectors in base axes and
+    moments about the joints.
     """
     (q,) = given(tree, q=q)
     body, joint = bodies(tree), joints(tree, q)

@@ -1,4 +1,4 @@
-"""Inverse dynamics by the recursive Newton-Euler method (000a section 2.3)."""
+"""Inverse dynamics by the recursive Newton-Euler method."""
 
 from typing import NamedTuple
 
@@ -161,7 +161,7 @@ def rnea(
 
     **Raises:** `ValueError` for another shape.
 
-    Source: 000a section 2.3.
+    Source: Schanzer 2007, section 2.6, pp. 18-20.
     """
     q, qd, qdd = given(tree, q=q, qd=qd, qdd=qdd)
     return _torques(tree, joints(tree, q, qd, qdd), external)
@@ -183,7 +183,7 @@ def rnea_bodies(
 
     **Raises:** `ValueError` for another shape.
 
-    Source: 000a section 2.3.
+    Source: Schanzer 2007, section 2.6, pp. 18-20.
     """
     q, qd, qdd = given(tree, q=q, qd=qd, qdd=qdd)
     motion, load = _newton_euler(tree, joints(tree, q, qd, qdd), external)
@@ -201,7 +201,7 @@ def bias_forces(tree: Tree, q: Float[Array, " n"], qd: Float[Array, " n"]) -> Fl
 
     **Raises:** `ValueError` for another shape.
 
-    Source: 000a section 2.3, h = RNEA(q, qd, 0).
+    Source: Schanzer 2007, section 2.6, pp. 18-20, h = RNEA(q, qd, 0).
     """
     q, qd = given(tree, q=q, qd=qd)
     return _torques(tree, joints(tree, q, qd))
@@ -217,7 +217,7 @@ def gravity_forces(tree: Tree, q: Float[Array, " n"]) -> Float[Array, " n"]:
 
     **Raises:** `ValueError` for another shape.
 
-    Source: 001 eq. 16.
+    Source: Beiblatt 9, eq. 16.
     """
     (q,) = given(tree, q=q)
     return _torques(tree, joints(tree, q))
@@ -243,7 +243,7 @@ def point_load(
 
     **Raises:** `ValueError` when there is no such body or a vector has another shape.
 
-    Source: 000a remark 2.2.
+    Source: Schanzer 2007, remark 2.2, pp. 18-20.
     """
     dtype = precision(tree)
     force = real("force", force, dtype, (3,))

@@ -3,7 +3,7 @@
 A step is a function of scalars (`spatial.components`). Small trees are unrolled: each body's step
 is traced once with its own joint type, and under `vmap` everything becomes elementwise operations
 on the batch. Large trees are scanned: one step for all bodies, joint types as data, so that the
-program does not grow with the tree. `unrolled` is the one place that chooses.
+program does not grow with the tree. `unrolled` alone decides which.
 """
 
 from collections.abc import Callable
@@ -55,7 +55,7 @@ class Joint(NamedTuple):
 
 
 def given(tree: Tree, **values: Any) -> tuple[Array, ...]:
-    """Arguments (n,) of a public function, in the tree's precision, or a sentence on one of them.
+    """Arguments (n,) of a public function, in the tree's precision; `ValueError` for a wrong one.
 
     Every public function begins with it.
     """
@@ -70,7 +70,7 @@ def precision(tree: Tree) -> np.dtype:
 
 
 def one_of(q: Array) -> Scalar:
-    """A one the compiler cannot see through, of the type and batch of the coordinates `q`."""
+    """A one that is opaque to the compiler, with the type and batch of the coordinates `q`."""
     return opaque_one(lax.index_in_dim(q, 0, keepdims=False)) if len(q) else 1.0
 
 
@@ -101,7 +101,7 @@ def joints(
     qd: Float[Array, " n"] | None = None,
     qdd: Float[Array, " n"] | None = None,
 ) -> PerBody:
-    """`Joint` states of all joints; rates that are None are known to be zero."""
+    """`Joint` states of all joints; rates that are None are zero."""
     if not unrolled(tree):
         return _joint_arrays(tree, q, qd, qdd)
     coordinates = [unstack(x) if x is not None else (0.0,) * tree.n for x in (q, qd, qdd)]

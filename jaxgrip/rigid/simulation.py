@@ -22,7 +22,7 @@ class Motion(NamedTuple):
 
 
 def _rate(t: Array, x: Array, args: tuple) -> Array:
-    # The model travels as an argument: in a closure its numbers would be compiled in.
+    # The model is an argument: in a closure its numbers would be compiled in.
     space, torque = args
     q, qd = x[: space.tree.n], x[space.tree.n :]
     tau = jnp.zeros_like(q) if torque is None else jnp.asarray(torque(t, q, qd), q.dtype)
@@ -61,7 +61,7 @@ def simulate(
     for a torque that is no such function; `RuntimeError` when the step limit is reached or the
     motion stops being finite.
 
-    Source: 001 eq. 17, integrated by Dopri8 with error control.
+    Source: Beiblatt 9, eq. 17, integrated by Dopri8 with error control.
     """
     q0, qd0 = numbers("q0", q0, (tree.n,)), numbers("qd0", qd0, (tree.n,))
     times = check_times(times)

@@ -1,4 +1,7 @@
-"""Solve with the mass matrix in scalars, without fill-in on trees (000a section 2.5)."""
+"""Solve with the mass matrix in scalars, without fill-in on trees.
+
+Source: Featherstone 2008, chapter 6.
+"""
 
 from jaxgrip.solve.fusion import kept
 from jaxgrip.spatial.components import Scalar, mul, sub

@@ -15,13 +15,13 @@ from jaxgrip.rigid.tree import Tree
 class StateSpace(eqx.Module):
     """Rate of change of the state x = (q, qd) under the torques u of the drives.
 
-    **Fields:** `tree`, the model; `drives` (n, m), how much each drive adds to each joint's torque:
-    several drives a joint, none, or gears; when None, one drive a joint. Calling it with `x` (2n,)
-    [rad or m, and per s] and `u` (m,) [N m or N] gives the rate (2n,) [per s].
+    **Fields:** `tree`, the model; `drives` (n, m), the torque of each joint per torque of each
+    drive: several drives for a joint, none, or gears; when None, one drive for each joint. Calling
+    it with `x` (2n,) [rad or m, and per s] and `u` (m,) [N m or N] gives the rate (2n,) [per s].
 
     **Raises:** `ValueError` for another shape.
 
-    Source: 001 eq. 17 in state form.
+    Source: Beiblatt 9, section 2, state form.
     """
 
     tree: Tree
@@ -64,7 +64,7 @@ class StateSpace(eqx.Module):
 
         **Raises:** `ValueError` for another shape.
 
-        Source: 000b section 3.
+        Source: Schanzer 2007, section 5.5.2, pp. 76-79.
         """
         n = self.tree.n
         x = real("x", x, precision(self.tree), (2 * n,))

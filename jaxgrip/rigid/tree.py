@@ -11,15 +11,15 @@ JOINT_TYPES = ("revolute", "prismatic", "fixed")
 class Tree(eqx.Module):
     """Rigid bodies joined to a fixed base by revolute, prismatic and fixed joints.
 
-    Topology is static, every number is a traced leaf. The frame of body i sits on joint i with
-    the joint axis along its z axis (Craig); make one with `from_dh` or `from_placements`, which
-    check their input.
+    Topology is static, every number is a traced leaf. The frame of body i has its origin at
+    joint i and its z axis along the joint axis (Craig); make a tree with `from_dh` or
+    `from_placements`, which check their input.
 
     **Fields:**
 
     - `parents`: index of the parent of each body, -1 for the base; smaller than the body's own.
     - `joint_types`: `"revolute"`, `"prismatic"` or `"fixed"` for each body.
-    - `names`: one name a body.
+    - `names`: one name for each body.
     - `rotation`: (bodies, 3, 3), axes of the joint frame in the parent frame at coordinate zero.
     - `translation`: (bodies, 3), origin of the joint frame in the parent frame [m].
     - `mass`: (bodies,) [kg].
@@ -30,7 +30,7 @@ class Tree(eqx.Module):
     **Raises:** `ValueError` when parents, joint types and names do not describe a tree, or
     an array has another shape.
 
-    Source: 000a sections 1.1 and 2.2.
+    Source: Schanzer 2007, sections 1.1 and 2.5, pp. 5-7, 16-18.
     """
 
     rotation: Float[Array, "bodies 3 3"]

@@ -1,4 +1,4 @@
-"""Trees from URDF files, with everything that is not used named."""
+"""Trees from URDF files, with a list of everything in them that is not used."""
 
 import difflib
 from collections.abc import Iterable, Sequence
@@ -46,10 +46,10 @@ READ = {
     },
 }
 UNUSED = {
-    "visual": "how a link looks",
+    "visual": "the appearance of a link",
     "collision": "the shape of a link for contact",
     "material": "a colour",
-    "transmission": "how a motor drives a joint",
+    "transmission": "the gear between a motor and a joint",
     "gazebo": "settings of another simulator",
     "safety_controller": "limits of a controller",
     "calibration": "a reference position of a sensor",
@@ -73,16 +73,17 @@ class Import(eqx.Module):
 
     **Fields:**
 
-    - `tree`: a body for every link but the base, which stands on the ground; names are the links'.
+    - `tree`: a body for every link but the base, which is fixed to the ground; names are the
+      links'.
     - `joints`: names of the joints that have a coordinate, in the order of the coordinates.
     - `lower`, `upper`: limits [rad or m], `velocity` [per s] and `effort` [N m or N]; infinite
       where the file has none.
-    - `damping` [N m s or N s/m]; `friction` [N m or N]: like the limits they are for the torques
-      that go into the dynamics of the tree, which have none of them.
-    - `mimics`: joints that follow others; `mechanisms.read_urdf` couples them, the tree alone
-      leaves them free.
+    - `damping` [N m s or N s/m]; `friction` [N m or N]: like the limits they are no part of
+      the tree's dynamics and must be added to its torques.
+    - `mimics`: joints that follow others; `mechanisms.read_urdf` couples them, in the tree
+      they are independent.
     - `axes` (bodies, 3, 3): axes of each body's frame in the frame of its link, and `origin`
-      (bodies, 3), where it is [m]; see `in_body`.
+      (bodies, 3), its position there [m]; see `in_body`.
     - `base`: name of the base link.
     - `ignored`: a sentence for everything in the file that is not used.
     """
@@ -134,7 +135,7 @@ def read_urdf(path: str | Path, *, gravity: ArrayLike | Sequence[float] = GRAVIT
     ill-formed or impossible, joints that are floating, planar or ball, links that make no tree,
     more than 10,000 joints, and macros that are not expanded.
 
-    Source: https://wiki.ros.org/urdf/XML.
+    Source: URDF.
     """
     path = Path(path)
     reader = _Reader(path)
@@ -149,7 +150,7 @@ def read_urdf(path: str | Path, *, gravity: ArrayLike | Sequence[float] = GRAVIT
     masses = {name: _inertial(reader, name, link) for name, link in links.items()}
     if any(np.any(number) for number in (masses[base][0], masses[base][2])):
         reader.ignored.append(
-            f"The inertia of the base link {base!r} is not used: it stands on the ground."
+            f"The inertia of the base link {base!r} is not used: it is fixed to the ground."
         )
     bodies, moving = [], []
     for name in order:
@@ -205,20 +206,20 @@ def read_urdf(path: str | Path, *, gravity: ArrayLike | Sequence[float] = GRAVIT
 def without_losses(
     names: Sequence[str], damping: Float[np.ndarray, " n"], friction: Float[np.ndarray, " n"]
 ) -> list[str]:
-    """Sentences on joints whose damping and friction a file has and the dynamics do not."""
+    """Sentences on joints with damping or friction in the file, which the dynamics do not have."""
     found = []
     for what, values in (("Damping", damping), ("Friction", friction)):
         lossy = [name for name, value in zip(names, values, strict=True) if value]
         if lossy:
             found.append(
-                f"{what} of joints is read, but not part of the dynamics, whose torques must have "
-                f"it: {', '.join(lossy)}."
+                f"{what} of joints is read, but not part of the dynamics; add it to the torques: "
+                f"{', '.join(lossy)}."
             )
     return found
 
 
 class _Reader:
-    """Numbers of elements with sentences for what is wrong, and a list of what is not used."""
+    """Reads numbers of elements, reports errors in them, and lists what is not used."""
 
     def __init__(self, path: Path):
         self.path = path
@@ -342,7 +343,7 @@ def _root(path: Path) -> Element:
 def _order(
     path: Path, links: dict[str, Element], joints: dict[str, Element]
 ) -> tuple[list[str], str]:
-    """Joints from the base outwards, a branch after the other as in the file; and the base."""
+    """Joints from the base outwards, one branch after the other as in the file; and the base."""
     above: dict[str, str] = {}
     below: dict[str, list[str]] = {name: [] for name in links}
     for name, joint in joints.items():
@@ -357,9 +358,9 @@ def _order(
             ends[end] = link
         if ends["child"] in above:
             raise ValueError(
-                f"{path}: link {ends['child']!r} hangs on joint {above[ends['child']]!r} and on "
-                f"joint {name!r}; URDF describes trees. Close a loop by a [[loop]] in a TOML file "
-                "beside it, see mechanisms.read_urdf."
+                f"{path}: link {ends['child']!r} is the child of joint "
+                f"{above[ends['child']]!r} and of joint {name!r}; URDF describes trees. Close "
+                "a loop by a [[loop]] in a TOML file beside it, see mechanisms.read_urdf."
             )
         above[ends["child"]] = name
         below[ends["parent"]].append(name)
@@ -375,11 +376,9 @@ def _order(
         waiting.extend(reversed(below[joints[name].find("child").get("link")]))
     lost = joints.keys() - set(order)
     if lost:
-        raise ValueError(
-            f"{path}: the joints {listed(sorted(lost))} hang on each other, not on a base."
-        )
+        raise ValueError(f"{path}: the joints {listed(sorted(lost))} form a ring without a base.")
     if not order:
-        raise ValueError(f"{path}: has no joint; the base {bases[0]!r} stands on the ground.")
+        raise ValueError(f"{path}: has no joint; the base {bases[0]!r} is fixed to the ground.")
     return order, bases[0]
 
 
@@ -416,7 +415,7 @@ def _limits(reader: _Reader, joint: Element, where: str) -> tuple[float, ...]:
     turns = joint.get("type") == "continuous"
     lower, upper, velocity, effort = -infinite, infinite, infinite, infinite
     if limit is None and not turns:
-        raise reader.fail(where, "needs <limit>; a joint that turns without limit is continuous.")
+        raise reader.fail(where, "needs <limit>; a joint that rotates without limit is continuous.")
     if limit is not None:
         if turns and {"lower", "upper"} & set(limit.attrib):
             reader.note("Limits of a continuous joint are not used: ", where)
@@ -472,8 +471,8 @@ def _check_circles(path: Path, leaders: dict[str, str]) -> None:
 def _kind_words(kind: Any) -> str:
     if kind in ("floating", "planar"):
         return (
-            f"{kind}; trees stand on the ground and have revolute, prismatic and fixed joints. "
-            "Make a floating or planar one of these, with links without mass between them."
+            f"{kind}; allowed are {', '.join(KINDS)}. "
+            "Make a floating or planar joint of these, with massless links between them."
         )
     return f"of the unknown type {kind!r}; allowed are {', '.join(KINDS)}."
 
@@ -483,7 +482,7 @@ def _unknown(what: str, name: str, known: Iterable[str]) -> str:
 
 
 def _roll_pitch_yaw(angles: tuple) -> np.ndarray:
-    """Turns about the fixed axes x, then y, then z."""
+    """Rotation matrix of rotations about the fixed axes x, then y, then z."""
     (sr, sp, sy), (cr, cp, cy) = np.sin(angles), np.cos(angles)
     return np.array(
         [

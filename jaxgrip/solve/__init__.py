@@ -1,3 +1,3 @@
-"""Solvers that know nothing of mechanisms: small dense systems in batches."""
+"""Solvers that are independent of mechanisms: small dense systems in batches."""
 
 from jaxgrip.solve import dense as dense

@@ -1,12 +1,12 @@
 """Dense matrices in batches: factors, solutions, eigenvalues; the batch may come from `jax.vmap`.
 
-Why not `jax.numpy.linalg`: jaxlib 0.10 and 0.11 share a batched LAPACK call among the threads of a
-pool, and the call waits for its shares on one of these threads. Two such calls at a time, of one
+Why not `jax.numpy.linalg`: jaxlib 0.10 and 0.11 divide a batched LAPACK call among the threads of a
+pool, and the call waits for its parts on one of these threads. Two such calls at a time, of one
 program or of two, can wait for each other for ever. No call from here waits: on a CPU, a batch of
-matrices up to the size of `SMALL` is worked on in elementwise operations with the batch in the last
-axis, and larger matrices go through LAPACK a few at a time, so few that the call has nothing to
-share. Both are faster than LAPACK on the whole batch (`jaxgrip bench`), the second because the
-matrices stay in the cache. A single matrix, and any on another device, is left to JAX.
+matrices up to the size of `SMALL` is processed in elementwise operations with the batch in the last
+axis, and larger matrices go through LAPACK a few at a time, too few to be divided. Both are faster
+than LAPACK on the whole batch (`jaxgrip bench`), the second because the matrices stay in the cache.
+A single matrix, and any on another device, is left to JAX.
 
 Every function takes arrays with any leading axes, works under `jit`, `vmap` and differentiation
 of any order, and gives NaN or infinity, not an exception, where a matrix is singular.
@@ -26,7 +26,7 @@ from jaxtyping import Array, Float, Int
 
 from jaxgrip.solve.fusion import kept, opaque_one
 
-# Up to here a batch is faster in elementwise operations than in LAPACK.
+# Up to this size a batch is faster in elementwise operations than in LAPACK.
 SMALL = {
     "cholesky": 6,
     "solve_triangular": 8,
@@ -37,12 +37,12 @@ SMALL = {
     "eigh": 3,
     "svd": 0,
 }
-# Beyond this a matrix is worth keeping factors of, at the cost of a larger program.
+# Beyond this size factors are kept, at the cost of a larger program.
 _LARGE = 64
 # Fewer matrices than this are as fast in LAPACK, whose programs compile faster.
 _FEW = 16
-# The jaxlibs that share calls do one themselves up to 200 000 operations, counted by them as here
-# or lower, of a matrix with n rows or columns and k right sides.
+# These jaxlibs divide no call of up to 200 000 operations by their own count. The counts here, for
+# a matrix with n rows or columns and k right sides, are not lower.
 _ALONE = 180_000
 _OPERATIONS: dict[str, Callable[[int, int], float]] = {
     "cholesky": lambda n, _: n**3 / 3,
@@ -85,8 +85,8 @@ def solve_triangular(
 ) -> Float[Array, "*batch n k"] | Float[Array, "*batch n"]:
     """x of A x = b, of Aᵀ x = b with `trans`, for the lower or upper triangle of `a`.
 
-    **Arguments:** `a`; `b`, a vector where it has one axis less than `a`; `unit`: the diagonal is
-    one whatever stands there.
+    **Arguments:** `a`; `b`, a vector where it has one axis less than `a`; `unit`: the diagonal
+    counts as one.
     """
     a, b, restore = _matched(a, b)
     return restore(_solve_triangular.bind(a, b, lower=lower, trans=trans, unit=unit)[0])
@@ -164,7 +164,7 @@ def eigh(
 ) -> tuple[Float[Array, "*batch n"], Float[Array, "*batch n n"]]:
     """Eigenvalues, ascending, and orthonormal eigenvectors as columns, of a symmetric matrix.
 
-    Derivatives of eigenvectors take equal eigenvalues as if they stayed equal.
+    Derivatives of eigenvectors assume that equal eigenvalues stay equal.
     """
     values, vectors = _eigh.bind(_symmetric(a))
     return values, vectors
@@ -180,7 +180,7 @@ def svd(
 ) -> tuple[Float[Array, "*batch m k"], Float[Array, "*batch k"], Float[Array, "*batch k n"]]:
     """U, s and Vᵀ of A = U diag(s) Vᵀ, k = min(m, n), s descending.
 
-    Derivatives of vectors take equal singular values as if they stayed equal.
+    Derivatives of vectors assume that equal singular values stay equal.
     """
     u, s, vt = _svd.bind(a)
     return u, s, vt
@@ -195,7 +195,7 @@ def singular_values(a: Float[Array, "*batch m n"]) -> Float[Array, "*batch k"]:
 def pinv(a: Float[Array, "*batch m n"], rtol: float) -> Float[Array, "*batch n m"]:
     """Pseudoinverse; singular values up to `rtol` times the largest count as zero.
 
-    Its derivative is that at constant rank (Golub and Pereyra 1973, eq. 4.12).
+    Its derivative is that at constant rank (Golub 1973, eq. 4.12).
     """
     u, s, vt = svd(a)
     keep = s > rtol * jnp.max(s, axis=-1, keepdims=True, initial=0.0)
@@ -234,7 +234,7 @@ def _symmetric(a: Array) -> Array:
 
 
 def _matched(a: Array, b: Array) -> tuple[Array, Array, Callable[[Array], Array]]:
-    """Matrix and right sides with the same leading axes, and how the solution gets its shape."""
+    """Matrix and right sides with the same leading axes, and a function to restore the shape."""
     if b.ndim == a.ndim - 1:
         a, b, restore = _matched(a, b[..., None])
         return a, b, lambda x: restore(x)[..., 0]
@@ -322,7 +322,7 @@ def _factor_rows(a: Array) -> list[Array]:
 
 def _lanes_cholesky(a: Array) -> tuple[Array]:
     rows = _factor_rows(a)
-    # As from LAPACK, nothing of a factor is left where a part of it fails.
+    # As with LAPACK, the whole factor is NaN where a part of it fails.
     zero = jnp.where(rows[-1] > 0, 0.0, jnp.nan).astype(a.dtype)
     full = [jnp.concatenate([jnp.zeros_like(a[:j, 0]), row + zero]) for j, row in enumerate(rows)]
     return (jnp.stack(full, axis=1),)
@@ -391,7 +391,7 @@ def _lanes_lu(a: Array) -> tuple[Array, Array]:
 
 
 def _lane_entry(x: Array, place: Array) -> Array:
-    """Of every lane the entry along the first axis, `place` `(1, ..., lanes)`."""
+    """For every lane the entry `place` `(1, ..., lanes)` along the first axis."""
     place = jnp.broadcast_to(place, (1, *x.shape[1:]))
     return jnp.take_along_axis(x, place, axis=0, mode="promise_in_bounds")
 
@@ -407,7 +407,7 @@ def _lanes_eigh(a: Array) -> tuple[Array, Array]:
     pairs = [(p, q) for p in range(n) for q in range(p + 1, n)]
 
     def sweep(_: Array, state: tuple) -> tuple:
-        # Both as rows, so that one rotation turns them alike.
+        # Both as rows, so that one rotation applies to both.
         m, v = ([[x[i, j] for j in range(n)] for i in range(n)] for x in state)
         for p, q in pairs:
             off = m[p][q]
@@ -457,7 +457,7 @@ def _few_at_a_time(name: str, call: Callable, args: Sequence[Array]) -> Sequence
 
 
 def _on_cpu(name: str, jax_version: Callable, lanes: Callable | None) -> Callable:
-    """What a primitive does on a CPU with arrays of the same leading axes."""
+    """Implementation of a primitive on a CPU, for arrays of the same leading axes."""
 
     def run(*args: Array, **params: Any) -> list[Array]:
         batch = args[0].shape[:-2]
@@ -515,7 +515,7 @@ def _solution(
     change: Callable[..., Array],
     transposed: Callable[..., tuple[Array, dict]],
 ) -> Primitive:
-    """x of A x = b: `change(da, a, x)` is the change of A times x, `transposed(a)` gives Aᵀ."""
+    """x of A x = b: `change(da, a, x)` is dA x, `transposed(a)` gives Aᵀ."""
     primitive = _primitive(name, jax_version, lanes)
 
     def derivative(primals: tuple, tangents: tuple, **params: Any) -> tuple:
@@ -587,7 +587,7 @@ def _svd_jvp(primals: tuple, tangents: tuple) -> tuple:
     u, s, vt = _svd.bind(*primals)
     da, v = ad.instantiate_zeros(tangents[0]), vt.mT
     inner = u.mT @ da @ v
-    # Every pair of singular values has two equations for the turns of its vectors.
+    # Every pair of singular values has two equations for the rotations of its vectors.
     row, column = s[..., None, :], s[..., :, None]
     apart = _reciprocal(row * row - column * column)
     du = u @ (apart * (inner * row + column * inner.mT))
@@ -601,7 +601,7 @@ def _svd_jvp(primals: tuple, tangents: tuple) -> tuple:
 
 
 def _outside(basis: Array, x: Array) -> Array:
-    """What of columns the columns of an orthonormal basis do not span."""
+    """The part of columns outside the span of an orthonormal basis."""
     return x - basis @ (basis.mT @ x)
 
 

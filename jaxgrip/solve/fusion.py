@@ -1,4 +1,4 @@
-"""How to keep XLA's CPU compiler from fusing what it had better leave apart."""
+"""How to keep XLA's CPU compiler from fusing too much."""
 
 import functools
 from collections.abc import Callable
@@ -11,25 +11,25 @@ from jaxtyping import Array, Float
 
 
 def opaque_one(x: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
-    """A one of the shape of `x` that the compiler cannot see through; NaN where x is not finite."""
+    """A one of the shape of `x` that is opaque to the compiler; NaN where x is not finite."""
     return lax.stop_gradient(1.0 + 0.0 * x)
 
 
 def kept(values: Any, one: Float[Array, "*shape"]) -> Any:
-    """The same numbers, each computed once. Python floats stay what they are.
+    """The same numbers, each computed once. Python floats are returned as they are.
 
     The CPU compiler copies a chain of cheap operations into every user of its end, which makes
     work and compile time explode with the depth of a recursion. It never copies a quotient, so
-    a division by a one it cannot see through ends the chain.
+    a division by an opaque one ends the chain.
     """
     return jax.tree.map(lambda x: x if type(x) is float else lax.div(x, one), values)
 
 
 @functools.cache
 def plain_emitters() -> dict[str, bool]:
-    """Options of `jax.jit` for large programs that run once; none where this jaxlib knows none.
+    """Options of `jax.jit` for large programs that run once; none if this jaxlib has none.
 
-    Fusing as the CPU compiler of jaxlib 0.10 and 0.11 does by default costs it minutes on them.
+    The default fusion of the CPU compiler of jaxlib 0.10 and 0.11 takes minutes for these.
     """
     options = {"xla_cpu_use_fusion_emitters": False}
     try:

@@ -1,4 +1,4 @@
-"""Initial value problems through diffrax, whose failures are one sentence or flagged results."""
+"""Initial value problems by diffrax; a failure is one sentence or a flagged result."""
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
@@ -15,7 +15,7 @@ from jaxgrip.checks import brief, check_times, concrete, non_negative, positive
 
 
 class Solution(NamedTuple):
-    """States at given times, and how far the integration came.
+    """States at given times, and the end of the integration.
 
     `ts` (k,) [s]; `ys`: the states, with a leading axis (k,), not finite from where the integration
     stopped; `t` [s] and `y`, the last time and state reached; `result` and `stats` of diffrax;
@@ -31,27 +31,27 @@ class Solution(NamedTuple):
     solver_state: Any
 
     def stopped(self) -> str:
-        """Where it stopped, as the begin of a sentence."""
+        """Time and step at which it stopped, as the beginning of a sentence."""
         # While derivatives are taken, times are traced.
         place = f" at t = {float(self.t):g} s" if concrete(self.t) else ""
         return f"The motion stopped{place} after {int(self.stats['num_steps'])} steps"
 
 
 class Controller(diffrax.PIDController):
-    """Error control that gives up where no step, however short, is good enough.
+    """Error control that stops where no step, however short, is accurate enough.
 
-    Where rates are not finite, every step is refused and the next one is shorter, until it does
-    not change the time any more; diffrax would go on with steps of no length to its step limit.
+    Where rates are not finite, every step is rejected and the next one is shorter, until it does
+    not change the time any more; diffrax would continue with steps of length zero to its limit.
     """
 
     def init(self, terms, t0, t1, y0, dt0, args, func, error_order):
-        """First step; one of no length, because rates are not finite near the start, is refused."""
+        """First step; length zero, where rates are not finite near the start, is an error."""
         end, state = super().init(terms, t0, t1, y0, dt0, args, func, error_order)
         return jnp.where(end > t0, end, jnp.nan), state
 
     def adapt_step_size(self, t0, t1, y0, y1, args, error, error_order, state):
         """Next step, or the end."""
-        # After a step to infinity diffrax would take one of no number.
+        # After a step to infinity diffrax would take a step of NaN.
         error = jax.tree.map(lambda e, y: jnp.where(jnp.isfinite(y), e, jnp.inf), error, y1)
         y1 = jax.tree.map(lambda y: jnp.where(jnp.isfinite(y), y, jnp.nan), y1)
         is_kept, t0, t1, *rest, result = super().adapt_step_size(
@@ -79,24 +79,23 @@ def integrate(
 ) -> Solution:
     """States at the times of y' = rate(t, y, args), with error control.
 
-    Where it stops before its end, and numbers can be looked at, a sentence says why. Where they
-    cannot, within `jit` and `vmap`, and with `throw=False`, states are not finite from there on,
-    nor are their derivatives.
+    If it stops early, a sentence says why. Within `jit` and `vmap`, and with `throw=False`, states
+    and their derivatives are not finite from there on instead.
 
     **Arguments:** `rate`, `solver`; `times` (k,) increasing; `start`, the state at the first of
-    them; `args` of the rate; `rtol`, `atol`, tolerances of a step; `max_steps`; `jumps` (j,),
-    times at which the rate jumps; `adjoint`: how derivatives are taken, in reverse when None, for
-    which `diffrax.ForwardMode()` is the other way; `event` that ends the integration as it should;
-    `throw`: whether to raise.
+    them; `args` of the rate; `rtol`, `atol`, tolerances of a step; `max_steps`; `jumps` (j,), times
+    at which the rate jumps; `adjoint`: how derivatives are taken, in reverse when None, forward
+    with `diffrax.ForwardMode()`; `event` that ends the integration as intended; `throw`: whether to
+    raise.
 
     **Raises:** `ValueError` for times not finite or not increasing and for bad tolerances, jumps or
     limits; `RuntimeError` when the step limit is reached or rates stop being finite; `TypeError`
-    for forward derivatives in the reverse way.
+    for forward derivatives in reverse mode.
     """
     times = check_times(times)
     rtol, atol = positive("rtol", rtol, ()), non_negative("atol", atol, ())
     if not isinstance(max_steps, int | np.integer) or max_steps < 1:
-        raise ValueError(f"max_steps is {brief(max_steps)}; it must be a whole number from 1 on.")
+        raise ValueError(f"max_steps is {brief(max_steps)}; it must be a whole number, at least 1.")
     controller = Controller(rtol=rtol, atol=atol)
     if jumps is not None and np.size(jumps):
         controller = diffrax.ClipStepSizeController(controller, jump_ts=check_times(jumps, "jumps"))
@@ -154,9 +153,9 @@ def forward_mode_explained() -> Iterator[None]:
 
 
 def _marked(ys: PyTree, is_okay: Array, inputs: PyTree) -> PyTree:
-    """The states, and those not reached with derivatives that are not finite either.
+    """The states, those not reached with derivatives that are not finite either.
 
-    They are constants to diffrax, so their derivatives would be zero.
+    diffrax treats them as constants, so their derivatives would be zero.
     """
     factor = jnp.where(is_okay, 1.0, jnp.nan)
     floats = jax.tree.leaves(eqx.filter(inputs, eqx.is_inexact_array))

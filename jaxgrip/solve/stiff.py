@@ -67,7 +67,7 @@ class Kvaerno5(diffrax.Kvaerno5):
 
     def step(self, terms, t0, t1, y0, args, solver_state, made_jump):
         """A step of diffrax's method."""
-        # What the rate closes over may have derivatives too.
+        # Variables that the rate closes over may have derivatives too.
         rate = eqx.filter_closure_convert(lambda t, y: terms.vf(t, y, args), t0, y0)
         return _step(self, rate, t0, t1, y0, solver_state, made_jump)
 
@@ -90,7 +90,7 @@ def _step_jvp(primals: tuple, tangents: tuple) -> tuple[tuple, tuple]:
     out = _step(*primals)
     newton = _newton(out[2]["k"], *primals[1:5])
     _, change = eqx.filter_jvp(newton, primals[1:5], tangents[1:5])
-    # The rate kept for the next step is that of its start, whose derivative is taken there.
+    # The rate saved for the next step is that at its start, where its derivative is taken.
     state = jax.tree.map(lambda x: jnp.zeros_like(x) if eqx.is_inexact_array(x) else None, out[3])
     return out, (*change, state, jax.tree.map(lambda _: None, out[4]))
 

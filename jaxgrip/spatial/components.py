@@ -152,7 +152,7 @@ def parallel_axis(a: Vector, b: Vector) -> Symmetric:
 
 
 def steiner(m: Scalar, a: Vector) -> Symmetric:
-    """m ((a.a) E - a a^T), the inertia of a mass m at a (000a eq. 2.3)."""
+    """m ((a.a) E - a a^T), the inertia of a mass m at a (Schanzer 2007, eq. 2.3)."""
     b = scale(m, a)
     xx, yy, zz = mul(a[0], b[0]), mul(a[1], b[1]), mul(a[2], b[2])
     return (

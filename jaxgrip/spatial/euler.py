@@ -1,4 +1,4 @@
-"""Unit quaternions of three angles, for input: unknowns of their own they would be singular."""
+"""Unit quaternions from three angles, for input only: as unknowns the angles are singular."""
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -7,17 +7,17 @@ from jaxgrip.spatial import quaternions
 
 
 def from_euler(angles: Float[Array, "3"]) -> Float[Array, "4"]:
-    """Turns [rad] about z, then the new x, then the new z, (3,) to (4,).
+    """Quaternion (4,) of rotations (3,) [rad] about z, then the new x, then the new z.
 
-    Source: 002 section 2.2.
+    Source: Webhofer 2005, section 3.1.3, pp. 18-22.
     """
     return _turns(angles, (2, 0, 2))
 
 
 def from_cardan(angles: Float[Array, "3"]) -> Float[Array, "4"]:
-    """Turns [rad] about the fixed axes x, then y, then z, (3,) to (4,): T_γ T_β T_α.
+    """Quaternion (4,) of rotations (3,) [rad] about the fixed axes x, then y, then z: T_γ T_β T_α.
 
-    Source: 002 section 2.2.
+    Source: Webhofer 2005, section 3.1.3, pp. 18-22.
     """
     return _turns(angles[::-1], (2, 1, 0))
 

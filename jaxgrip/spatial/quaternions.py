@@ -1,4 +1,8 @@
-"""Unit quaternions, scalar first, Hamilton's product (002 section 2.2, with its erratum)."""
+"""Unit quaternions, scalar first, Hamilton's product.
+
+Source: Webhofer 2005, eq. 3.9-3.10, p. 21, with sine and cosine of the half angle exchanged, for
+as printed they do not fit its rotation matrix.
+"""
 
 import jax.numpy as jnp
 import numpy as np
@@ -36,9 +40,9 @@ def conjugate(q: Float[Array, "4"]) -> Float[Array, "4"]:
 
 
 def to_matrix(q: Float[Array, "4"]) -> Float[Array, "3 3"]:
-    """Rotation matrix of a unit quaternion; of another one the matrix (3.10), no rotation.
+    """Rotation matrix of a unit quaternion; of any other the matrix of eq. 3.10, no rotation.
 
-    Source: 002 eq. 3.10.
+    Source: Webhofer 2005, eq. 3.10, p. 21.
     """
     w, v = q[0], q[1:]
     return (2 * w * w - 1) * jnp.eye(3, dtype=q.dtype) + 2 * jnp.outer(v, v) + 2 * w * skew(v)
@@ -69,7 +73,7 @@ def exponential(turn: Float[Array, "3"]) -> Float[Array, "4"]:
 
 
 def rotation_vector(q: Float[Array, "4"]) -> Float[Array, "3"]:
-    """Rotation vector (3,) of a unit quaternion, of length up to π; smooth at no rotation."""
+    """Rotation vector (3,) of a unit quaternion, of length up to π; smooth at zero."""
     q = jnp.where(q[0] < 0, -q, q)
     square = q[1:] @ q[1:]
     small = square < 1e-6

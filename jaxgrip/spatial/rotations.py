@@ -5,14 +5,14 @@ from jaxtyping import Array, Float
 
 
 def skew(v: Float[Array, "3"]) -> Float[Array, "3 3"]:
-    """Cross-product matrix of v: skew(v) w = v x w; (3,) to (3, 3). Source: 000a, head."""
+    """Cross-product matrix of v: skew(v) w = v x w; (3,) to (3, 3)."""
     x, y, z = v
     zero = jnp.zeros_like(x)
     return jnp.stack([jnp.stack([zero, -z, y]), jnp.stack([z, zero, -x]), jnp.stack([-y, x, zero])])
 
 
 def rotation_x(angle: Float[Array, ""]) -> Float[Array, "3 3"]:
-    """Rot(x, angle) of an angle [rad], (3, 3). Source: 000a eq. 2.2."""
+    """Rot(x, angle) of an angle [rad], (3, 3). Source: Schanzer 2007, eq. 2.2."""
     c, s, zero, one = jnp.cos(angle), jnp.sin(angle), jnp.zeros_like(angle), jnp.ones_like(angle)
     return jnp.stack(
         [jnp.stack([one, zero, zero]), jnp.stack([zero, c, -s]), jnp.stack([zero, s, c])]
@@ -20,7 +20,7 @@ def rotation_x(angle: Float[Array, ""]) -> Float[Array, "3 3"]:
 
 
 def rotation_z(angle: Float[Array, ""]) -> Float[Array, "3 3"]:
-    """Rot(z, angle) of an angle [rad], (3, 3). Source: 000a eq. 2.2."""
+    """Rot(z, angle) of an angle [rad], (3, 3). Source: Schanzer 2007, eq. 2.2."""
     c, s, zero, one = jnp.cos(angle), jnp.sin(angle), jnp.zeros_like(angle), jnp.ones_like(angle)
     return jnp.stack(
         [jnp.stack([c, -s, zero]), jnp.stack([s, c, zero]), jnp.stack([zero, zero, one])]
@@ -36,9 +36,9 @@ def axis_angle(axis: Float[Array, "3"], angle: Float[Array, ""]) -> Float[Array,
 def aligning_z(axis: Float[Array, "3"]) -> Float[Array, "3 3"]:
     """Rotation Q with Q e_z along the axis.
 
-    The shortest turn from e_z in the upper half space and the shortest turn from -e_z after
-    a half turn about x in the lower one, so it has a derivative away from the horizontal plane
-    between them and is the identity for e_z itself.
+    In the upper half space the shortest rotation from e_z; in the lower one half a turn about x and
+    then the shortest rotation from -e_z. It is the identity for e_z, and has a derivative except in
+    the horizontal plane.
 
     **Arguments:** `axis`, (3,), of any length but zero.
 

@@ -49,7 +49,7 @@ def solve(
     set of taut ropes is consistent; `ValueError` naming the connection when nodes to be joined
     are apart, or a load acts where there is nothing.
 
-    Source: 002 section 6.4.
+    Source: Webhofer 2005, section 4.1, pp. 27-29; own derivation.
     """
     loads = as_loads(loads)
     whole = structure.structure if isinstance(structure, Condensed) else structure

@@ -186,7 +186,7 @@ def balance(
     `stresses` of the elements, from which the tangent has its geometric stiffness where they are
     not yet those of the deformation.
 
-    Source: D. Magisano, L. Leonetti, G. Garcea, Int. J. Numer. Methods Eng. 109 (2017), 1237-1262.
+    Source: Magisano 2017.
     """
     n, rows = problem.freedoms + problem.loose, problem.rows
     total, missed = jnp.zeros(n), jnp.zeros(rows)

@@ -4,8 +4,7 @@ Pure functions of one element. Strains are small: a frame goes along with a beam
 turn and move from it is the deformation. Forces are those on the ends that the element needs to
 stay there, moments are about the axes of the ground, so tangents are symmetric in equilibrium only.
 
-Source: M. A. Crisfield, Non-linear Finite Element Analysis of Solids and Structures 2 (1997),
-chapters 16 and 17; J.-M. Battini, Co-rotational Beam Elements in Instability Problems (2002).
+Source: Crisfield 1997, chapters 16 and 17; Battini 2002.
 """
 
 from typing import NamedTuple

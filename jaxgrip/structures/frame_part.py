@@ -33,7 +33,7 @@ class FramePart(eqx.Module):
     element coincide, a node belongs to no element or follows two rigid links, or a section has no
     orientation across a beam.
 
-    Source: 002 sections 2.3 and 6.4.
+    Source: Webhofer 2005, sections 4.2 and 7.2, pp. 29-32, 109-110.
     """
 
     nodes: Float[Array, "k 3"]

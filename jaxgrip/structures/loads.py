@@ -39,7 +39,7 @@ class Inertia(eqx.Module):
 
     **Raises:** `ValueError` for an axis of zeros, or numbers of another shape or not finite.
 
-    Source: 002 section 6.4.
+    Source: Webhofer 2005, section 7.3, pp. 113-115, for the kinds of loads.
     """
 
     gravity: Float[Array, "3"]

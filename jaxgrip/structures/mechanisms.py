@@ -37,7 +37,7 @@ def zero_modes(structure: Structure, poses: Poses, taut: Array | None = None) ->
 
     **Returns:** `ZeroModes`; displacements [m] and rotations of all nodes, in axes of the ground.
 
-    Source: 002 section 6.4.
+    Source: own derivation.
     """
     check_whole(structure)
     structure.check(poses)

@@ -4,8 +4,7 @@ Steps are along the path, so limit points are passed. A step is accepted only if
 strains are near what the tangent says, so that nothing in between is jumped. A structure that is a
 mechanism before it is loaded first settles under a small part of the loads.
 
-Source: E. Riks, Int. J. Solids Struct. 15 (1979), 529-551; M. A. Crisfield, Comput. Struct. 13
-(1981), 55-62.
+Source: Riks 1979; Crisfield 1981.
 """
 
 from typing import NamedTuple

@@ -66,7 +66,7 @@ def buckling(
     0.9 times the lowest factor, where `throw`; `ValueError` for a `count` that is no whole number
     from 1 to that of the freedoms.
 
-    Source: 002 section 6.4.
+    Source: own derivation: buckling about the loaded position, K + factor K_g singular.
     """
     check_whole(structure)
     if (

@@ -73,7 +73,7 @@ class Structure(eqx.Module):
     **Raises:** `ValueError` of one sentence that names part, connection and point when an
     attachment point is no node, a part has no model, or a transfer does not fit its joint.
 
-    Source: 002 section 6.4.
+    Source: Webhofer 2005, sections 4.1 and 7.2, pp. 27-29, 110; own derivation of the ties.
     """
 
     system: System

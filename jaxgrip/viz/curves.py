@@ -28,9 +28,9 @@ class Curve(NamedTuple):
 class Panel(NamedTuple):
     """One pair of axes.
 
-    `x`, `y`: what is on the axes, with units; `curves`; `title`; `log`: which axes are logarithmic,
-    "", "x", "y" or "xy"; `bands`: ranges of x to shade, each with the first and last x and what it
-    means; `levels`: values of y to mark, each with what it means; `ticks`: names of the whole
+    `x`, `y`: labels of the axes, with units; `curves`; `title`; `log`: which axes are logarithmic,
+    "", "x", "y" or "xy"; `bands`: ranges of x to shade, each with the first and last x and its
+    meaning; `levels`: values of y to mark, each with its meaning; `ticks`: names of the whole
     numbers 0, 1, ... on the x axis.
     """
 
@@ -48,14 +48,14 @@ class Panel(NamedTuple):
 def curves(panels: Sequence[Panel], title: str, *, columns: int = 1) -> Figure:
     """Panels of curves; a label has one colour and one dash in all of them.
 
-    **Arguments:** `panels`; `title` of the figure; `columns` that the panels stand in.
+    **Arguments:** `panels`; `title` of the figure; `columns` of panels.
 
     **Raises:** `ValueError` for a band or level without a meaning.
     """
     for panel in panels:
         for *place, meaning in (*panel.bands, *panel.levels):
             if not meaning:
-                raise ValueError(f"What is marked at {place[0]:g} has no meaning; say what it is.")
+                raise ValueError(f"The mark at {place[0]:g} has no meaning; give one.")
     rows = -(-len(panels) // columns)
     width = 8.0 if columns == 1 else 10.0
     figure = Figure(figsize=(width, 1.1 + 2.7 * rows), layout="constrained")
@@ -96,11 +96,11 @@ def curves(panels: Sequence[Panel], title: str, *, columns: int = 1) -> Figure:
                 textcoords="offset points",
                 ha="right",
                 fontsize=9,
-                # A rim tells it from curves and hides less of them than a box.
+                # An outline distinguishes it from curves and hides less of them than a box.
                 path_effects=[withStroke(linewidth=2.5, foreground="white")],
             )
         if panel.levels:
-            # So that a level at the rim is seen, with its meaning above it.
+            # So that a level at the edge is visible, with its meaning above it.
             axis.margins(y=0.1)
         if panel.ticks:
             axis.set_xticks(range(len(panel.ticks)), panel.ticks)
@@ -121,7 +121,7 @@ def curves(panels: Sequence[Panel], title: str, *, columns: int = 1) -> Figure:
 
 
 def _dashes(panels: Sequence[Panel], labels: Sequence[str]) -> dict[str, int]:
-    """The first dash for each label that no other has in the same panel or the same colour."""
+    """For each label the first dash that no other of its panel or colour has."""
     lines = [{curve.label for curve in panel.curves if not curve.points} for panel in panels]
     found: dict[str, int] = {}
     for index, label in enumerate(labels):

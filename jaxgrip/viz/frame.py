@@ -23,7 +23,7 @@ from jaxgrip.viz.style import GREY, readable, styled
 if TYPE_CHECKING:
     from jaxgrip.structures.results import Solution
 
-# Compression, nothing, tension: the middle must be seen on white.
+# Compression, zero, tension: the middle must be visible on white.
 _SIGNED = LinearSegmentedColormap.from_list("signed", ["#0072B2", "#B5B5B5", "#D55E00"])
 _POINTS = 13
 
@@ -39,9 +39,9 @@ def frame(
 ) -> Figure:
     """A structure deformed and coloured, over its undeformed shape.
 
-    **Arguments:** `solution`; `title`; `quantity`, `"force"`, the normal force, or `"stress"`, of
-    N/A ± M/W what is largest in size; `scale`, by how much displacements are enlarged: when not
-    given, a round number that makes them visible; `loads`, whose forces are drawn as arrows.
+    **Arguments:** `solution`; `title`; `quantity`, `"force"`, the normal force, or `"stress"`, the
+    largest of N/A ± M/W in magnitude; `scale`, the enlargement of displacements: when not given, a
+    round number that makes them visible; `loads`, whose forces are drawn as arrows.
     """
     drawing = _Drawing.of(solution, quantity)
     scale = _round_scale(drawing) if scale is None else scale
@@ -71,10 +71,10 @@ def animate_frame(
     scale: float | None = None,
     seconds: float = 4.0,
 ) -> Animation:
-    """A structure through positions, deformed and in one scale of colours.
+    """A structure in successive positions, deformed, in one colour scale.
 
     **Arguments:** `solutions` with their `labels`, such as angles; `title`; `quantity` and `scale`
-    as in `frame`; `seconds` that it takes.
+    as in `frame`; `seconds`, its duration.
     """
     drawings = [_Drawing.of(solution, quantity) for solution in solutions]
     scale = min(map(_round_scale, drawings)) if scale is None else scale
@@ -95,9 +95,9 @@ def animate_frame(
 
 
 class _Drawing(NamedTuple):
-    """Lines (l, p, 3) undeformed and by how much they move, and values (l, p) [N or Pa].
+    """Lines (l, p, 3) undeformed, their displacements, and values (l, p) [N or Pa].
 
-    `slack` and `rigid` are lines (l, 2, 3) and how they move; `held` places of supports.
+    `slack` and `rigid` are lines (l, 2, 3) with displacements; `held`, positions of supports.
     """
 
     lines: np.ndarray
@@ -179,7 +179,7 @@ def _pair(found: list) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _larger(stress: np.ndarray) -> np.ndarray:
-    """Of least and greatest (m, 2, 2) that which is larger in size."""
+    """The larger in magnitude of least and greatest (m, 2, 2)."""
     low, high = stress[..., 0], stress[..., 1]
     return np.where(np.abs(low) > np.abs(high), low, high)
 

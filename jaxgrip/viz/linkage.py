@@ -13,7 +13,7 @@ from jaxgrip.viz.mechanism import Animation, as_animation
 from jaxgrip.viz.style import GREY, PALETTE, readable, settle, styled
 
 _AXES = "xyz"
-# Of thin lines beside the parts, in colours that no part has but the sixth.
+# Of cables, in colours that no part but the sixth has.
 _PATHS = ("#000000", "#882255", "#332288")
 _MARKERS = "osDv^"
 
@@ -34,9 +34,9 @@ def linkage(
     **Arguments:**
 
     - `parts`, by name: positions (step, point, axis) [m].
-    - `title`; `plane` of two axes that is looked at.
+    - `title`; `plane`, the two axes shown.
     - `cables`: names of parts drawn as thin lines.
-    - `step`: the one in full colour; `shadows`: how many others, evenly chosen.
+    - `step`: the one in full colour; `shadows`: number of others, evenly chosen.
     - `paths`, by name: positions (step, axis) [m] of points whose whole path is drawn.
     """
     paths = paths or {}
@@ -56,7 +56,7 @@ def linkage(
             axes.plot(*p[other].T, label="other positions", zorder=1, **look)
     for name, style in _styles(lines, cables).items():
         axes.plot(*lines[name][step].T, label=name, **style)
-    # Not dashed: where a point goes back on its way, dashes fill each other's gaps.
+    # Not dashed: where a path returns on itself, dashes fill each other's gaps.
     for index, (name, p) in enumerate(zip(paths, seen[len(parts) :], strict=True)):
         look = {"color": _PATHS[index % len(_PATHS)], "linewidth": 1.2}
         axes.plot(*p.T, label=name, zorder=2, **look)
@@ -83,8 +83,8 @@ def animate_linkage(
 ) -> Animation:
     """Parts as lines through their points, a frame for every step.
 
-    **Arguments:** as of `linkage`; `captions`: one for every step, shown below; `seconds` that
-    all steps take.
+    **Arguments:** as for `linkage`; `captions`: one for every step, shown below; `seconds`, the
+    duration of all steps.
     """
     points, unit = _seen([*parts.values()], plane)
     seen = dict(zip(parts, points, strict=True))
@@ -95,9 +95,9 @@ def animate_linkage(
     axes.set_position((0.14, 0.25, 0.83, 0.66))
     styles = _styles(seen, cables)
     lines = {name: axes.plot([], [], label=name, animated=True, **styles[name])[0] for name in seen}
-    # Those below first.
+    # The lower ones first.
     order = sorted(lines, key=lambda name: styles[name]["zorder"])
-    # Below the axes, where nothing moves across it.
+    # Below the axes, where nothing covers it.
     figure.legend(loc="lower center", bbox_to_anchor=(0.5, 0.05), ncols=4, fontsize=9)
     caption = figure.text(0.02, 0.015, "", animated=True)
     canvas.draw()
@@ -123,9 +123,9 @@ def _seen(lines: Sequence[xarray.DataArray], plane: str) -> tuple[list[np.ndarra
 
 
 def _styles(lines: Mapping[str, np.ndarray], cables: Sequence[str]) -> dict[str, dict]:
-    """A look for each part: the longer, the wider and the farther below.
+    """A style for each part: longer parts are wider and farther below.
 
-    So a part that lies upon another one hides nothing of it but what it covers.
+    So a part on top of another hides only what it covers.
     """
     length = {
         name: np.linalg.norm(np.diff(p[0], axis=0), axis=1).sum() for name, p in lines.items()

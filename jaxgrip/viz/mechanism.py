@@ -24,7 +24,7 @@ class Animation:
 
     frames: tuple[Image.Image, ...]
     durations: tuple[int, ...]
-    """Milliseconds that each frame stays."""
+    """Milliseconds per frame."""
 
     def save(self, path: Path) -> None:
         """Write an endless GIF."""
@@ -65,16 +65,16 @@ def stroboscope(chains: Mapping[str, xarray.DataArray], title: str, *, poses: in
                 linewidth=4.0 if outer else 1.6,
                 markersize=6.0 if outer else 2.5,
                 solid_capstyle="round",
-                label={times[0]: "start", times[-1]: "end"}.get(time, "on the way"),
+                label={times[0]: "start", times[-1]: "end"}.get(time, "in between"),
             )
         path = shown * _at(chain, np.linspace(0.0, times[-1], 200))[:, -1]
-        # Not dashed: where a tip goes back on its way, dashes fill each other's gaps.
+        # Not dashed: where a path returns on itself, dashes fill each other's gaps.
         axes.plot(*path.T, color="black", linewidth=1.2, label="path of tip")
         outward = 0.12 * (path[0] - shown * chain.values[0, 0]) * (1.0, 1.0, 0.0)
         above = 0.03 * max(np.ptp(limits) for limits in (axes.get_xlim(), axes.get_ylim()))
         axes.text(*path[0] + outward + (0.0, 0.0, above), name, ha="center", fontweight="bold")
     handles = {handle.get_label(): handle for handle in axes.lines}
-    legend = [handles[label] for label in ("start", "on the way", "end", "path of tip")]
+    legend = [handles[label] for label in ("start", "in between", "end", "path of tip")]
     figure.legend(handles=legend, loc="upper right", bbox_to_anchor=(0.99, 0.95), ncols=4)
     scale = matplotlib.cm.ScalarMappable(norm, colours)
     figure.colorbar(scale, cax=figure.add_axes((0.91, 0.2, 0.02, 0.55)), label=f"time [{unit}]")
@@ -92,8 +92,8 @@ def animate(
     """Chains of links in slow motion, all on one clock, each drawing the path of its tip.
 
     **Arguments:** `chains`, by name: positions (time, point, axis) in m from the base to the tip,
-    with a coordinate `time` in s; `title`; number of `frames`; `seconds` that the motion takes on
-    the screen. The last picture stays for a second.
+    with a coordinate `time` in s; `title`; number of `frames`; `seconds`, its duration on the
+    screen. The last picture is shown for a second.
     """
     figure = Figure(figsize=(6.4, 5.4), dpi=100)
     canvas = FigureCanvasAgg(figure)
@@ -126,7 +126,7 @@ def animate(
     clock = figure.text(0.02, 0.03, "")
     for artist in [*moving, clock]:
         artist.set_animated(True)
-    # Axes, labels and shadows are drawn once; a frame costs only what moves.
+    # Axes, labels and shadows are drawn once, the rest for every frame.
     canvas.draw()
     background = canvas.copy_from_bbox(figure.bbox)
     pictures = []
@@ -145,7 +145,7 @@ def animate(
 def as_animation(
     pictures: Sequence[Image.Image], seconds: float, *, colours: int = 128
 ) -> Animation:
-    """Pictures that together take some seconds, the last of them a second, in one palette."""
+    """Pictures shown in `seconds`, the last of them for a second, in one palette."""
     palette = pictures[-1].quantize(colours, method=Image.Quantize.MAXCOVERAGE)
     still = Image.Dither.NONE
     return Animation(
@@ -155,10 +155,7 @@ def as_animation(
 
 
 def _space(figure: Figure, chains: Mapping[str, xarray.DataArray]) -> tuple[Axes3D, float]:
-    """Axes with one scale in all directions, around everything that the chains reach.
-
-    Also the factor from m to the unit on them.
-    """
+    """Axes of equal scale around all positions, and the factor from m to their unit."""
     axes = figure.add_subplot(projection="3d")
     points = np.concatenate([chain.values.reshape(-1, 3) for chain in chains.values()])
     factor, unit = readable(float(np.ptp(points, axis=0).max()), "m")
@@ -179,7 +176,7 @@ def _space(figure: Figure, chains: Mapping[str, xarray.DataArray]) -> tuple[Axes
 
 
 def _at(chain: xarray.DataArray, times: np.ndarray) -> np.ndarray:
-    """Positions (len(times), point, axis) at given times; after its end a chain stays there."""
+    """Positions (len(times), point, axis) at given times; after the end the last ones."""
     flat = chain.values.reshape(len(chain), -1)
     columns = [np.interp(times, chain["time"].values, column) for column in flat.T]
     return np.stack(columns, axis=-1).reshape(len(times), *chain.shape[1:])

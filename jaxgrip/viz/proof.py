@@ -1,4 +1,4 @@
-"""What proves a solution of an optimal control problem, in pictures."""
+"""Pictures of the certificate of an optimal control solution."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -35,12 +35,12 @@ def certificate(
 
     **Returns:** by name
 
-    - `controls`: each control with its switching function, shaded by what it does;
+    - `controls`: each control with its switching function, shaded by its kind of arc;
     - `multipliers`: the multiplier of each constraint that is active or touched, with the jumps of
       the costate;
     - `rate_costates`: the costate of each control whose rate is at a bound;
     - `hamiltonian`: its deviation from a constant;
-    - `checks`: how much of each tolerance is used.
+    - `checks`: used share of each tolerance.
 
     Figures that would be empty are left out.
 
@@ -104,7 +104,7 @@ def certificate(
 
 @styled
 def checks(proof: "Certificate", title: str) -> Figure:
-    """How much of its tolerance each check of a certificate uses, one bar a check.
+    """Used share of the tolerance of each check of a certificate, one bar per check.
 
     **Arguments:** `proof`, a certificate; `title` of the figure.
     """
@@ -185,7 +185,7 @@ def _arrays(
 
 
 def _kinds(solution: "Solution") -> np.ndarray:
-    """Kinds of the controls, with those told apart that an active constraint determines."""
+    """Kinds of the controls, including those that an active constraint determines."""
     structure = solution.structure
     kinds = np.array(structure.kinds)
     padded = np.pad(kinds, ((1, 1), (0, 0)), constant_values=-9)
@@ -200,9 +200,9 @@ def _kinds(solution: "Solution") -> np.ndarray:
 
 
 def _jumps(solution: "Solution", c: int) -> list[list[tuple[float, str]]]:
-    """For each constraint, when the costate jumps and by what."""
+    """For each constraint, times and sizes of the jumps of the costate."""
     found: list[list[tuple[float, str]]] = [[] for _ in range(c)]
-    # Where there is none, the solver leaves what rounding makes of zero.
+    # Without a jump the solver leaves rounding error.
     least = 1e-12 * np.max(np.abs(np.asarray(solution.jumps)), initial=0.0)
     for time, constraint, jump in zip(
         np.asarray(solution.switching_times),

@@ -6,13 +6,13 @@ from scipy.interpolate import CubicSpline
 
 
 def refine(arrays: xarray.Dataset, *, points: int = 600) -> xarray.Dataset:
-    """More points between those of a result, by a cubic spline on each arc.
+    """Additional points between those of a result, by a cubic spline on each arc.
 
-    **Arguments:** `arrays`, every variable with `time` [s] as its first dimension; a time that
-    stands twice ends one arc and begins the next, and values may jump there. `points`, about how
-    many in all.
+    **Arguments:** `arrays`, every variable with `time` [s] as its first dimension; a repeated
+    time ends one arc and begins the next, and values may jump there. `points`, approximate
+    total number.
 
-    **Returns:** the same variables at more times; times that stood twice still do.
+    **Returns:** the same variables at more times; repeated times stay repeated.
     """
     time = arrays["time"].values
     arcs = np.split(np.arange(len(time)), np.flatnonzero(np.diff(time) == 0.0) + 1)

@@ -19,8 +19,8 @@ HELD = 5
 _AT_BOUND = ("at a bound", "#EAEAEA", "")
 _RATE_AT_BOUND = ("rate at a bound", "#BFE3D6", "//")
 _ACTIVE = ("constraint active", "#FBE6BF", "")
-# What each kind of a control, numbered as in `ocp.Structure`, is called and shaded with; 0, inside
-# the bounds, stays white, and 5 is a control that an active constraint determines.
+# Name and shading of each kind of a control, numbered as in `ocp.Structure`; 0, inside the bounds,
+# is white, and 5 is a control determined by an active constraint.
 _SHADES = {
     -1: _AT_BOUND,
     1: _AT_BOUND,
@@ -41,7 +41,7 @@ def controls(
     *,
     least: float = 0.0,
 ) -> Figure:
-    """One panel a control: its course, its switching function, what it does and where it switches.
+    """One panel per control: its values, its switching function, its kind and its switching times.
 
     **Arguments:** `control` and `switching_function`, both (time, component) with a coordinate
     `time` in s and the attributes `long_name` and `units`; `edges` of the arcs [s], start and end
@@ -54,7 +54,7 @@ def controls(
     t, factor, unit = _times(control)
     places = factor * np.asarray(edges)
     handles: dict[str, Any] = {}
-    # Of a switching function that is zero all along there is nothing but rounding to see.
+    # A switching function that is zero throughout shows nothing but rounding.
     least = max(least, 1e-3 * float(np.max(np.abs(switching_function.values))))
     for index, (axes, label) in enumerate(zip(panels, labels, strict=True)):
         u, s = control.values[:, index], switching_function.values[:, index]
@@ -99,7 +99,7 @@ def multipliers(
     *,
     meaning: str = "constraint active",
 ) -> Figure:
-    """One panel a component: its course, where it is active, and where something jumps.
+    """One panel per component: its values, where it is active, and where something jumps.
 
     **Arguments:** `multiplier` (time, component) with a coordinate `time` in s and the attributes
     `long_name` and `units`; `edges` of the arcs [s], start and end included; for each component
@@ -153,12 +153,12 @@ def lines(
     switching_times: Float[np.ndarray, " switches"] = _NEVER,
     limits: Mapping[str, tuple[float, float, str]] | None = None,
 ) -> Figure:
-    """One panel a signal, one line a component.
+    """One panel per signal, one line per component.
 
     **Arguments:** `signals`, each (time, component) with a coordinate `time` in s and the
-    attributes `long_name` and `units`, of which m and Pa get a prefix that fits; `title` of the
+    attributes `long_name` and `units`, of which m and Pa get a suitable prefix; `title` of the
     figure; `switching_times` [s], marked in all panels; `limits`, by name of a signal: lower and
-    upper value and what they mean.
+    upper value and their meaning.
     """
     figure, panels = _panels(title, len(signals), 2.5)
     for axes, signal in zip(panels, signals, strict=True):
@@ -211,11 +211,11 @@ def hamiltonian(
     largest: float | None = None,
     switching_times: Float[np.ndarray, " switches"] = _NEVER,
 ) -> Figure:
-    """How far the Hamiltonian is from its mean, over the largest of the terms in it.
+    """Deviation of the Hamiltonian from its mean, relative to its largest term.
 
     **Arguments:** `deviation`, (time,) with a coordinate `time` in s; `scale`, the largest term
     |λᵀf| that cancels in it, in the same unit; `tolerance` of the ratio; `title` of the figure;
-    `largest`, the ratio that a certificate states, whose constant need not be the mean; when not
+    `largest`, the ratio stated by a certificate, whose constant need not be the mean; when not
     given, the largest drawn; `switching_times` [s], marked.
     """
     figure, (axes,) = _panels(title, 1, 2.4)
@@ -275,9 +275,9 @@ def _shade(
 
 
 def _name_times(axes: Axes, places: np.ndarray, t: np.ndarray, unit: str) -> None:
-    """A dotted line and the time at each of some places."""
+    """A dotted line and the time at each of the given times."""
     room = 0.13 * (t[-1] - t[0])
-    # A label stands to the left of its line, unless that is beyond the axes.
+    # A label is left of its line, unless that is beyond the axes.
     begins = np.where(places - t[0] < room, places, places - room)
     for place, begin, row in zip(places, begins, _stagger(begins, room), strict=True):
         axes.axvline(place, color="black", linewidth=0.8, linestyle=":")
@@ -296,7 +296,7 @@ def _name_times(axes: Axes, places: np.ndarray, t: np.ndarray, unit: str) -> Non
 
 
 def _stagger(begins: np.ndarray, room: float) -> list[int]:
-    """A row for each label that is `room` wide, so that those in one row do not meet."""
+    """A row for each label of width `room`, so that labels in one row do not overlap."""
     rows: list[int] = []
     ends: list[float] = []
     for begin in begins:
@@ -319,7 +319,7 @@ def _times(signal: xarray.DataArray) -> tuple[np.ndarray, float, str]:
 
 
 def _zero_line(axes: Axes) -> None:
-    """An axis at zero, in the look of the others."""
+    """An axis at zero, in the style of the others."""
     axes.axhline(0.0, color=matplotlib.rcParams["axes.edgecolor"], linewidth=0.8)
 
 
@@ -328,13 +328,13 @@ def _name(signal: xarray.DataArray) -> str:
 
 
 def _unit(signal: xarray.DataArray) -> str:
-    """The unit on a line of its own; nothing where it is not known."""
+    """The unit on a line of its own; nothing if unknown."""
     units = signal.attrs["units"]
     return f"\n[{units.replace('^2', '²')}]" if units else ""
 
 
 def _symmetric(axes: Axes, values: np.ndarray, least: float = 0.0) -> None:
-    """Zero in the middle of both scales, so that a sign change is seen at the control's step."""
+    """Zero in the middle of both scales, so that a sign change lines up with the control's step."""
     reach = 1.75 * max(float(np.max(np.abs(values))), least) or 1.0
     axes.set_ylim(-reach, reach)
 

@@ -58,8 +58,8 @@ def solid(
     """A deformed body, coloured by a field, with the outline of the undeformed one.
 
     **Arguments:** `body`; `u` (n, 3), displacements [m]; `field` (node,) with the attributes
-    `long_name` and `units`; `title` of the figure; `scale`, by how much displacements are
-    enlarged: when not given, a round number that makes them visible.
+    `long_name` and `units`; `title` of the figure; `scale`, the enlargement of
+    displacements: when not given, a round number that makes them visible.
     """
     u = np.asarray(u)[None]
     scale = _scale(body, u) if scale is None else scale
@@ -84,7 +84,7 @@ def solid_components(
     *,
     scale: float | None = None,
 ) -> Figure:
-    """One panel a component of a strain or stress, in one unit, each with its own range of colours.
+    """One panel per component of a strain or stress, in one unit, each with its own colour range.
 
     **Arguments:** `body`; `u` (n, 3), displacements [m]; `field` (node, component) with the names
     of the components as a coordinate and the attributes `long_name` and `units`; `title`;
@@ -127,7 +127,7 @@ def solid_series(
     *,
     scale: float | None = None,
 ) -> Figure:
-    """A moving body at some times, one panel a time, all with one scale and one range of colours.
+    """A moving body at some times, one panel per time, all with one scale and one colour range.
 
     **Arguments:** `body`; `u` (time, node, axis), displacements [m], with a coordinate `time` in
     s; `field` (time, node) with the attributes `long_name` and `units`; `title`; `scale`, as for
@@ -167,12 +167,12 @@ def animate_solid(
     frames: int = 75,
     seconds: float = 4.0,
 ) -> Animation:
-    """A vibrating body in slow motion, with one scale and one range of colours.
+    """A vibrating body in slow motion, with one scale and one colour range.
 
     **Arguments:** `body`; `u` (time, node, axis), displacements [m], with a coordinate `time` in
     s; `field` (time, node) with the attributes `long_name` and `units`; `title`; `scale`, as for
-    [`solid`][]; number of `frames`; `seconds` that the motion takes on the screen. The last
-    picture stays for a second.
+    [`solid`][]; number of `frames`; `seconds`, its duration on the screen. The last
+    picture is shown for a second.
     """
     scale = _scale(body, u.values) if scale is None else scale
     figure = Figure(figsize=(7.2, 4.0), dpi=100)
@@ -188,7 +188,7 @@ def animate_solid(
     moving = [*drawing.moving, clock]
     for artist in moving:
         artist.set_animated(True)
-    # Axes, labels and colour bar are drawn once; a frame costs only what moves.
+    # Axes, labels and colour bar are drawn once, the rest for every frame.
     canvas.draw()
     background = canvas.copy_from_bbox(figure.bbox)
     begin, end = float(u["time"][0]), float(u["time"][-1])
@@ -283,7 +283,7 @@ class _Drawing:
         self._norm, self._colours = norm, colours
         self._polygons = PolyCollection([], zorder=2, rasterized=True)
         self._edges = LineCollection([], colors="black", linewidths=0.9, zorder=3)
-        # At rest the body does not move, but it must be drawn over the one that does.
+        # The undeformed outline does not move, but is drawn above the moving body.
         rest = LineCollection(
             _outline(self._surface, 1e3 * self._surface.at_points(self._nodes) @ _VIEW.T),
             zorder=4,
@@ -332,7 +332,7 @@ def _areas(polygons: np.ndarray) -> np.ndarray:
 def _outline(surface: _Surface, places: np.ndarray) -> np.ndarray:
     """Edges (lines, points, 2) where visible faces meet at an angle, or hidden ones.
 
-    `places` (faces, points, 3) as the eye sees them.
+    `places` (faces, points, 3) in view axes.
     """
     corner = places[:, surface.sides[:, 0]]
     normal = np.cross(corner[:, 2] - corner[:, 0], corner[:, -1] - corner[:, 1])
@@ -347,7 +347,7 @@ def _outline(surface: _Surface, places: np.ndarray) -> np.ndarray:
 
 
 def _draw_held(axes: Axes, body: "Body") -> None:
-    """A wall behind a flat clamped face, dots on nodes that are held otherwise."""
+    """A wall behind a flat clamped face, dots on nodes that are fixed otherwise."""
     nodes = np.asarray(body.mesh.nodes)
     wall = _wall(body)
     if wall is not None:
@@ -360,7 +360,7 @@ def _draw_held(axes: Axes, body: "Body") -> None:
 
 
 def _wall(body: "Body") -> tuple[np.ndarray, bool] | None:
-    """Corners (4, 3) in mm, as the eye sees them, of a wall at the clamped face, if it is flat."""
+    """Corners (4, 3) in mm, in view axes, of a wall at the clamped face, if it is flat."""
     surface, nodes = _surface(body.mesh.topology), np.asarray(body.mesh.nodes)
     held = ~body.free.any(axis=1)
     clamped = held[surface.corners].all(axis=1)
@@ -431,7 +431,7 @@ def _panel(figure: Figure, place: Sequence[float], window: np.ndarray) -> Axes:
 
 
 def _cell(figure: Figure, row: int, column: int, rows: int, columns: int) -> tuple:
-    """Left, bottom and top of a place in a table of panels, title and legend left out."""
+    """Left, bottom and top of a cell in a table of panels, title and legend left out."""
     inch = 1.0 / figure.get_figheight()
     top, bottom = 1.0 - 0.45 * inch, 0.42 * inch
     height = (top - bottom) / rows
@@ -440,7 +440,7 @@ def _cell(figure: Figure, row: int, column: int, rows: int, columns: int) -> tup
 
 
 def _window(body: "Body", u: Iterable[np.ndarray], scale: float) -> np.ndarray:
-    """Lower and upper corner in mm around all that a body reaches, with room for the rulers."""
+    """Lower and upper corner in mm around all positions of a body, with room for the rulers."""
     nodes = np.asarray(body.mesh.nodes)
     shown = np.unique(_surface(body.mesh.topology).corners)
     points = [nodes[shown], *((nodes + scale * now)[shown] for now in u)]
@@ -514,7 +514,7 @@ def _colour_bar(
         matplotlib.cm.ScalarMappable(scaled, colours),
         cax=figure.add_axes(place),
         ticks=MaxNLocator(6 if named else 4, steps=[1, 2, 4, 5, 10]),
-        # Without a power of ten of its own, which would stand where the unit does.
+        # Without a power of ten of its own, which would cover the unit.
         format=FuncFormatter(lambda value, _: _minus(f"{value:g}")),
     )
     bar.outline.set_linewidth(0.5)
@@ -529,7 +529,7 @@ def _colour_bar(
 
 
 def _legend(figure: Figure, body: "Body", scale: float) -> None:
-    """How much displacements are enlarged, and what line and wall mean."""
+    """Enlargement of displacements, and the meaning of line and wall."""
     handles = [Line2D([], [], color="#808080", linewidth=0.9, linestyle=(0, (4, 3)))]
     words = [f"undeformed; displacements enlarged {scale:g} times"]
     if _wall(body) is not None:
@@ -542,7 +542,7 @@ def _legend(figure: Figure, body: "Body", scale: float) -> None:
 
 
 def _at(array: xarray.DataArray, time: float) -> np.ndarray:
-    """Values at a time, linear between those that are there."""
+    """Values at a time, linear between the given ones."""
     times = array["time"].values
     right = int(np.clip(np.searchsorted(times, time), 1, len(times) - 1))
     share = (time - times[right - 1]) / (times[right] - times[right - 1])

@@ -1,4 +1,4 @@
-"""The look shared by all pictures: size, type, colours that colour-blind readers tell apart."""
+"""The style of all pictures: size, type, colours that colour-blind readers can distinguish."""
 
 import functools
 from collections.abc import Callable
@@ -42,11 +42,11 @@ _POWERS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 def readable(largest: float, units: str) -> tuple[float, str]:
     """The unit for everything of one kind in a figure, and the factor from `units` to it.
 
-    **Arguments:** `largest`, the largest size shown, which gets few digits; `units` of it, without
+    **Arguments:** `largest`, the largest size shown, which gets few digits; its `units`, without
     a prefix; `"1"` gives a power of ten, `""` where that is one.
     """
     power = 3 * int(np.floor(np.log10(largest) / 3 + 1e-9)) if 0.0 < largest < np.inf else 0
-    # Nobody reads kiloseconds.
+    # Kiloseconds are unusual.
     power = int(np.clip(power, -12, 0 if units == "s" else 9))
     if units == "1":
         return 10.0**-power, "" if power == 0 else "10" + str(power).translate(_POWERS)
@@ -54,12 +54,12 @@ def readable(largest: float, units: str) -> tuple[float, str]:
 
 
 def pace(seconds: float, duration: float) -> str:
-    """How fast a motion of some duration [s] is shown that takes some `seconds` on the screen."""
+    """In words, the speed of a motion of a duration [s] shown in `seconds`."""
     if not duration:
         return "shown at rest"
     slower = seconds / duration
     if round(slower, 1) == 1.0:
-        return "shown as fast as it is"
+        return "shown in real time"
     return f"shown {max(slower, 1 / slower):.3g} times {'slower' if slower > 1.0 else 'faster'}"
 
 

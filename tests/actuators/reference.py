@@ -1,6 +1,6 @@
 """Published numbers of the servo AX-12 and of the LuGre benchmark, SI units."""
 
-# 004 table 4.1; σ1 = 2 √(σ0 J).
+# Kubisch 2008, table 4.1; σ1 = 2 √(σ0 J).
 FRICTION = {
     "coulomb": 0.0771550,
     "stiction": 0.4318759,
@@ -12,10 +12,10 @@ FRICTION = {
 INERTIA = 0.0180259
 STALL_TORQUE = 1.8081276
 
-# 004 table 3.1.
+# Kubisch 2008, table 3.1.
 GEAR = {"spring": 6.352, "springs": (16.561, 1.072), "dampers": (1.341, 32.598)}
 
-# Canudas de Wit, Olsson, Åström, Lischinsky 1995, table I.
+# Canudas 1995, table I.
 BENCHMARK = {
     "coulomb": 1.0,
     "stiction": 1.5,
@@ -25,7 +25,7 @@ BENCHMARK = {
     "stribeck_velocity": 1e-3,
 }
 
-# 004 section 9: derived by the specification, none of it measured. The back-EMF constant is the
-# upper bound F_v/k_V.
+# Derived from data sheet and friction, none of it measured. The back-EMF constant is the upper
+# bound F_v/k_V.
 MOTOR = {"torque_per_volt": 0.1507, "back_emf": 1.9, "resistance": 16.0, "idle_current": 0.05}
 SUPPLY = {"voltage": 11.1, "resistance": 0.27}

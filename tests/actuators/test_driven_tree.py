@@ -104,7 +104,7 @@ def test_a_tree_of_one_pendulum():
     duties = 0.6 * np.sin(np.pi * 0.01 * np.arange(500))[:, None]
     q, same = (simulate_fixed(p, servo, duties, 0.01).q for p in (driven(tree), arm))
     np.testing.assert_allclose(q, same, rtol=0, atol=1e-10)
-    # 004 section 8.5 G.
+    # Independent values (SciPy's Radau).
     command, times = Partial(swing, jnp.array([1 / 1.8081276])), [0.0, 0.5, 1.0, 2.0, 5.0]
     q = simulate(driven(tree), servo, command, times).q[1:, 0]
     published = [0.42859645, 0.66067554, -0.67450136, 0.67543609]

@@ -443,7 +443,7 @@ def test_lanes_of_parameters(servo_friction):
         ({"damping_velocity": -np.inf}, "The damping velocity v_d is not finite: -inf."),
         ({"viscous_exponent": 2.5}, "The viscous exponent δ is 2.5; it must lie between 1 and 2."),
         ({"coulomb": [0.1, 0.2, 0.3]}, r"has the shape \(3,\); it must be \(\) or \(2,\)"),
-        ({"stiffness": "stiff"}, "The bristle stiffness σ0 is no number"),
+        ({"stiffness": "stiff"}, "The bristle stiffness σ0 is 'stiff'; it must be a number"),
         ({"coulomb_per_load": 0.1}, "stiction_per_load is 0.0 and coulomb_per_load is 0.1;"),
     ],
 )

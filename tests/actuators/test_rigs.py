@@ -20,7 +20,7 @@ def bare(servo):
 
 
 def test_break_away_falls_with_the_rate(servo):
-    """004 section 8.5 D: torque at which the flywheel first exceeds v_S."""
+    """Independent values (SciPy): torque at which the flywheel first exceeds v_S."""
     velocity = servo.friction.stribeck_velocity
     found = []
     for rate in (0.01, 0.05, 0.1, 0.5, 1.0, 2.0):
@@ -32,7 +32,7 @@ def test_break_away_falls_with_the_rate(servo):
 
 
 def test_stick_slip_of_a_pulled_body():
-    """004 section 8.5 E i, after Canudas de Wit et al. 1995."""
+    """Independent values (SciPy) of the benchmark of Canudas 1995."""
     times = jnp.linspace(0.0, 18.0, 36001)
     body = rigs.slide(LuGre(**BENCHMARK), 1.0, rigs.pull(2.0, 0.1), times)
     above = np.asarray(body.speed) > 0.01
@@ -51,7 +51,7 @@ def test_stick_slip_of_a_pulled_body():
 
 
 def test_stick_slip_of_a_turned_servo(servo):
-    """004 section 8.5 E ii: ranges of the flywheel's speed."""
+    """Independent values (SciPy): ranges of the flywheel's speed."""
     published = {
         0.02: (0.0198, 0.0199),
         0.05: (-0.038, 0.566),
@@ -67,7 +67,7 @@ def test_stick_slip_of_a_turned_servo(servo):
 
 
 def test_run_up(servo, bare):
-    """004 section 8.5 H; the steady speed is (M_max - F_C)/F_v."""
+    """Independent values (SciPy); the steady speed is (M_max - F_C)/F_v."""
     np.testing.assert_allclose(bare.servo.speed[-1, 0], 6.0302, rtol=0, atol=5e-5)
     motion = rigs.run_up(servo, 1e-3, bare.t)
     at = np.array([50, 100, 200])
@@ -76,7 +76,7 @@ def test_run_up(servo, bare):
 
 
 def test_inertia_from_run_ups(servo, bare):
-    """004 section 8.5 I: off by -6.5 to 2.1 %, for the gear gives and the torques differ."""
+    """Independent values (SciPy): -6.5 to 2.1 % off, for gear and torques are not ideal."""
     bare_time = rigs.run_up_time(bare)
     np.testing.assert_allclose(bare_time, 0.1904, rtol=0, atol=1e-4)
     for flywheel, time, estimate in (
@@ -115,7 +115,7 @@ def test_exact_estimate_of_a_rigid_constant_torque():
 
 @pytest.mark.parametrize(("stiction", "limit"), [(0.4318759, 22.07), (0.09, 4.49)])
 def test_static_hold(stiction, limit):
-    """Loaded bristles hold the arm up to arcsin(F_S/(m g l_c)) (004, 8.5 H)."""
+    """Loaded bristles hold the arm up to arcsin(F_S/(m g l_c))."""
     servo = jg.models.servo_ax12(stiction=stiction)
     arm = jg.models.servo_ax12_arm()
     np.testing.assert_allclose(np.rad2deg(np.arcsin(stiction / arm.weight)), limit, atol=5e-3)
@@ -140,7 +140,7 @@ def test_static_hold(stiction, limit):
 
 
 def test_creep_on_a_lever(servo):
-    """004 section 8.5 A: the lever after 1, 10, 60 and 180 s, in degrees."""
+    """Independent values (NumPy): the lever after 1, 10, 60 and 180 s, in degrees."""
     for h, scheme, published in (
         (1e-2, "source", (3.3831, 3.5205, 3.8063, 3.8928)),
         (1e-3, "source", (3.7566, 3.9566, 4.3209, 4.4347)),

@@ -24,7 +24,7 @@ def bar(name, length, foot, degrees):
 
 
 def four_bar(kinds="HHBS", drive=60.0, *, driven="crank", lengths=(CRANK, COUPLER, ROCKER)):
-    """Four-bar of 002 section 6.5 near its open branch at 60°; joints at A, B, C, D by letter."""
+    """Four-bar of 1, 3, 2.5 and 3.5 m near its open branch at 60°; `kinds`: joints at A to D."""
     make = {"H": Hinge, "B": Ball, "S": Sleeve}
     a, b, c, d = (make[kind]() for kind in kinds)
     crank, coupler, rocker = lengths
@@ -49,7 +49,7 @@ def four_bar(kinds="HHBS", drive=60.0, *, driven="crank", lengths=(CRANK, COUPLE
 
 
 def slider_crank(theta=0.5):
-    """Slider-crank of 002 section 6.5: radius 1, rod 3, slider along x."""
+    """Slider-crank: radius 1, rod 3, slider along x."""
     along = np.array([[0.0, 0, 0], [1, 0, 0], [0, 0, 1]])
     parts = [
         bar("crank", 1.0, (0, 0, 0), 30.0),
@@ -67,7 +67,7 @@ def slider_crank(theta=0.5):
 
 
 def superlift(low, high, *, angles=1):
-    """Closed chain of 002 section 5.2; `high` None leaves the rods' upper end open."""
+    """Closed chain of Webhofer 2005, fig. 7.5; `high` None leaves the rods' upper end open."""
     crane = jg.models.reference_crane()
     parts = [
         Part("superstructure", crane.parts[1].attachments, crane.parts[1].position),

@@ -13,7 +13,7 @@ MAST_FOOT, BOOM_FOOT, FRAME_FOOT = (np.array(x) for x in ([0.5, 1.0], [1.5, 1.0]
 
 
 def boom_angle(frame_angle, rope):
-    """Closed form of 002 section 5.3."""
+    """Closed form by the intersection of circles."""
     tip = FRAME_FOOT + 7.0 * jnp.stack([jnp.cos(frame_angle), jnp.sin(frame_angle)])
     way = tip - MAST_FOOT
     far = jnp.sqrt(way @ way)
@@ -36,7 +36,7 @@ def boom_angle(frame_angle, rope):
     ],
 )
 def test_crane_takes_the_angles_of_the_table(crane, rope, boom):
-    """002 section 5.3."""
+    """Independent values (NumPy) of the closed form."""
     there = assemble(crane.system, {"luffing rope": rope}, start=crane)
     assert np.rad2deg(there.coordinate("boom hinge")) == pytest.approx(boom, abs=1e-8)
     assert np.rad2deg(there.coordinate("mast hinge")) == pytest.approx(120.0, abs=1e-8)
@@ -48,7 +48,7 @@ def test_crane_takes_the_angles_of_the_table(crane, rope, boom):
 
 
 def test_crane_moves_to_other_angles(crane):
-    """002 section 5.3: slew 40°, A-frame 140°, boom 35°."""
+    """Independent values (NumPy): slew 40°, A-frame 140°, boom 35°."""
     drives = {
         "slew": np.deg2rad(40),
         "a-frame angle": np.deg2rad(140),
@@ -137,7 +137,7 @@ def bars(assembly):
 
 @pytest.mark.parametrize(("theta", "coupler", "rocker"), OPEN)
 def test_four_bar_of_the_table(linkage, theta, coupler, rocker):
-    """002 section 6.5."""
+    """Independent values (NumPy) of the closed form."""
     there = move(linkage, {"drive": np.deg2rad(theta)})
     np.testing.assert_allclose(bars(there), [coupler, rocker], atol=1e-8)
 
@@ -157,7 +157,7 @@ def test_redundant_four_bar_agrees():
 
 
 def test_slider_crank_of_the_table():
-    """002 section 6.5, ways and their derivatives."""
+    """The closed form s = r cos θ + √(l² - r² sin² θ) and its derivative."""
     start = assemble(slider_crank())
     angles = jnp.deg2rad(jnp.array([0.0, 30, 60, 90, 120, 180]))
     ways = [4, 3.824065295, 3.372281323, 2.828427125, 2.372281323, 2]
@@ -203,7 +203,7 @@ def test_order_of_parts_and_connections_does_not_matter(linkage):
 
 
 def test_start_ten_degrees_off_takes_few_iterations():
-    """002 section 6.5: four iterations from random starts 10° off."""
+    """As an independent program (NumPy): four iterations from random starts 10° off."""
     system = four_bar()
     at = assemble(system).poses
     rng = np.random.default_rng(3)

@@ -19,7 +19,7 @@ from .conftest import four_bar, slider_crank, superlift, upright
     ],
 )
 def test_closed_chain_of_the_superlift(low, high, angles, equations, rank):
-    """Table of 002 section 5.2."""
+    """The chain of Webhofer 2005, fig. 7.5; independent ranks (NumPy)."""
     system = superlift(low, high, angles=angles)
     found = mobility(system)
     assert found.miss < 1e-12
@@ -63,7 +63,7 @@ def test_right_count_is_not_enough():
     ],
 )
 def test_four_bar_by_count_and_by_rank(linkage, kinds, drive, equations, rank):
-    """002 section 6.5."""
+    """Independent ranks (NumPy)."""
     system = four_bar(kinds, drive)
     found = mobility(system, linkage.poses)
     assert (found.equations, found.rank) == (equations, rank)

@@ -23,7 +23,7 @@ def along_z(x=0.0, y=0.0, z=0.0):
 
 
 def four_bar(angle=60.0, coupler=32.046511404, rocker=100.536323137):
-    """Four-bar of 002 section 6.5 with the closure it has there at 60°."""
+    """Four-bar of 1, 3, 2.5 and 3.5 m with the closure it has there at 60°."""
     theta = np.deg2rad(angle)
     parts = [
         Part("crank", {"in": along_z(), "out": along_z(1.0)}, quaternion=turned([0, 0, 1], angle)),
@@ -68,7 +68,7 @@ def pin(x=0.0, z=0.0):
 
 
 def crane(rope, closure=("Ball", "Sleeve"), boom=60.0):
-    """Crane of 002 section 5.3 at the A-frame's 150° and some angle of the boom."""
+    """The reference crane at the A-frame's 150° and some angle of the boom."""
     ring, up = along_z(), np.array([0, 0, 1.5])
     feet = {"boom": [1.5, 1.0], "mast": [0.5, 1.0], "aframe": [-3.0, 1.0]}
     tip = np.array([-3 + 7 * np.cos(np.deg2rad(150)), 0, 1 + 7 * np.sin(np.deg2rad(150))])
@@ -105,7 +105,7 @@ def crane(rope, closure=("Ball", "Sleeve"), boom=60.0):
 
 
 def superlift(closure):
-    """Closed chain of 002 section 5.2: the crane without undercarriage and boom."""
+    """Closed chain of Webhofer 2005, fig. 7.5: the crane without undercarriage and boom."""
     whole = crane(1.0, closure)
     clamp = Connection("clamp", jg.joints.Clamp(), "superstructure")
     names = ("aframe", "angle", "mast", "low", "high")
@@ -374,7 +374,7 @@ def test_steps_from_ten_degrees_off_as_in_the_table_of_forms(form, counts):
 
 
 def test_curvature_of_the_cross_form_at_no_angle():
-    # 002 section 3.6, |a||b| = 5.
+    # Webhofer 2005, eq. 5.96, p. 86, for |a||b| = 5.
     printed = {0: 0, 10: -0.0068, 30: -0.0285, 60: -0.2218, 90: -5.0}
     a = jnp.array([2.0, 0, 0])
 

@@ -1,4 +1,4 @@
-"""Elastic links along the optimal motion: numbers of an independent program (000a section 7.5)."""
+"""Elastic links along the optimal motion: numbers of an independent program."""
 
 import json
 

@@ -31,7 +31,7 @@ def test_clean_twin_is_found(duties, clean):
 
 
 def test_noise_is_reflected_in_the_deviations(duties, clean):
-    """Standard deviations of independent noise: 004 section 8.4."""
+    """Standard deviations of independent noise, as an independent program (NumPy) has them."""
     rng = np.random.default_rng(1)
     sd = np.deg2rad(0.35) / np.sqrt(12)
     measured = clean + sd * rng.standard_normal(clean.shape)

@@ -40,7 +40,7 @@ def test_derivatives_of_every_element(element):
 
 
 def test_derivatives_of_the_source():
-    """Own weight of link 2, 000a section 8."""
+    """Own weight of link 2; independent values (JAX and differences)."""
 
     @eqx.filter_jit
     def tip(length, side, rho, young, nu):

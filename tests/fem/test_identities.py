@@ -1,4 +1,4 @@
-"""The identities and the static rows of the tables in 000a section 7."""
+"""Identities of the matrices, and static values of an independent program (NumPy)."""
 
 import itertools
 

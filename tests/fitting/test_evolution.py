@@ -50,7 +50,7 @@ def test_the_budget_is_kept_however_fast_the_machine_is():
 @pytest.mark.parametrize(
     ("kwargs", "sentence"),
     [
-        ({"evaluations": 63}, "evaluations is 63; it must be a whole number from 64 on"),
+        ({"evaluations": 63}, "evaluations is 63; it must be a whole number, at least 64"),
         ({"evaluations": 1000, "population": 4}, "population is 4; .* at least 5"),
     ],
 )

@@ -80,7 +80,7 @@ def test_the_optimum_on_a_bound_is_that_of_scipy(points):
     other = scipy.optimize.lsq_linear(design, y, ([-10.0, -2.5], [10.0, 10.0]), tol=1e-14)
     np.testing.assert_allclose([found.parameters[k] for k in narrow], other.x, rtol=1e-9)
     assert found.at_bound == ("slope",)
-    assert "slope sits on a bound" in found.report()
+    assert "slope is at its bound" in found.report()
     assert np.isfinite(found.standard_deviation["slope"])
 
 
@@ -196,7 +196,7 @@ def test_noise_that_the_residuals_exceed_is_named(points):
     found = fitting.fit(line, LINE, x, y + x**2 * 4, noise=0.1)
     report = found.report()
     assert "times the noise as given" in report
-    assert "the noise as given takes them for independent" in report
+    assert "the given noise assumes independent ones" in report
 
 
 def test_descents_leave_saddles_and_stop_at_faces():

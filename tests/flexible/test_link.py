@@ -24,7 +24,7 @@ def test_moments_of_a_box():
 
 
 def test_published_frequencies():
-    """Link 2 of the source on its mesh (000a section 7.4)."""
+    """Link 2 of the gripper on the mesh of Schanzer 2007, section 7.3."""
     link = elastic_link(elastic_body(0.06, cells=(13, 6, 6)), 6)
     found = np.sqrt(np.diagonal(link.stiffness))
     wanted = [13346.541, 13346.541, 77106.76, 77106.76, 77243.02, 137024.1]

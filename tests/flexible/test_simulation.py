@@ -95,7 +95,7 @@ def test_stiff_links_follow_the_rigid_motion(gripper, finger, follow, gauss):
 
 
 def test_one_way_loads(gripper, finger):
-    """The loads on undeformed links are those of the rigid recursion (000a section 6)."""
+    """The loads on undeformed links are those of the rigid recursion."""
     tree = finger.tree
     q, qd, qdd = path(finger, jnp.asarray(0.03))
     found = jg.flexible.quasi_static(gripper, q, qd, qdd)
@@ -197,7 +197,7 @@ def test_faster_than_the_first_vibration():
         return motion.eta[1:, 0] / 1e-4
 
     np.testing.assert_allclose(bend(), [0.0, -1.0], atol=0.01)
-    with pytest.warns(UserWarning, match=r"'beam' turned at up to .* faster than.*stiffening=True"):
+    with pytest.warns(UserWarning, match=r"'beam' rotated at up to .* faster.*stiffening=True"):
         soft = bend(stiffening=False)
     grown = np.cosh(np.sqrt(1.5**2 - 1) * w1 * half * np.array([0.5, 1.0]))
     np.testing.assert_allclose(soft, grown, rtol=0.01)
@@ -272,7 +272,7 @@ def test_bad_input(gripper, finger):
         ({"torque": lambda *_: jnp.zeros(2)}, r"torque has the shape \(2,\); it must be \(3,\)"),
         (
             {"torque": lambda *_: None},
-            "result of the torque is no number or array of numbers: None",
+            "result of the torque is None; it must be a number",
         ),
         ({"torque": lambda t: rest}, r"of \(t\); it must be a function of \(t, q, eta, qd, etad\)"),
     ):

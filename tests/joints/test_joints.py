@@ -81,7 +81,7 @@ def test_equations_are_independent_and_free_motions_keep_them(name):
 
 
 def test_freedoms_are_those_of_the_catalogue():
-    """002 section 2.4."""
+    """Webhofer 2005, table 4.1, p. 33."""
     left = {name: joint.freedoms for name, joint in JOINTS.items()}
     expected = {"clamp": 0, "fixed": 0, "hinge": 1, "guide": 1, "screw": 1, "sleeve": 2}
     expected |= {"ball": 3, "distance": 5, "angle": 5}
@@ -111,7 +111,7 @@ def test_sleeve_slides_and_spins_and_ball_turns_freely():
 
 
 def test_signed_angle_is_the_sine_of_what_is_missing():
-    """002 section 3.6: no switching, unique but for half a turn, which is no success."""
+    """No switching, unique but for half a turn, which is no success."""
     for asked in np.deg2rad([0, 40, 90, 135, 180, -120]):
         joint = joints.Angle(asked)
         for off in np.deg2rad([-50, -10, 0, 10, 50]):
@@ -185,7 +185,7 @@ def test_frame_of_three_points():
         (lambda: joints.Rope(-1.0), "must be at least"),
         (lambda: joints.Screw(0.0), "use a hinge"),
         (lambda: joints.Angle(1.0, "sharp"), "must be one of"),
-        (lambda: joints.Angle("wide"), "no number"),
+        (lambda: joints.Angle("wide"), "must be a number"),
         (lambda: joints.Gear(float("inf")), "not finite"),
         (lambda: joints.Ball().coordinate(Frame(jnp.zeros(3), jnp.eye(3))), "no single coord"),
     ],

@@ -152,7 +152,7 @@ def test_the_same_finger_from_files(tmp_path):
         ("second_points", "second_point", "loop 'left_pin': needs 'second_points'"),
         ('"hinge"', '"hinge"\nlength = 1', "there is no key 'length'; allowed are name, joint"),
         ('"hinge"', '"distance"', "a distance needs length"),
-        ('"hinge"', '"angle"\nangle_deg = "a"', "angle_deg is no number"),
+        ('"hinge"', '"angle"\nangle_deg = "a"', "angle_deg is 'a'; it must be a number"),
         ("[[loop]]", "[[loops]]", "there is no table 'loops'; perhaps 'loop'"),
         ("[[0.058, 0, 0], [0.058, 0, 1]]", "[[0.058, 0, 0]]", r"has 1 point\(s\); a Hinge needs 2"),
         ("[[0.058, 0, 0], [0.058, 0, 1]]", "[1, 2]", r"have the shape \(2,\), not \(k, 3\)"),

@@ -118,9 +118,8 @@ def test_numbers_and_what_is_not_used(robot):
         "The file's actuators (1) are not used.",
         "Inertia of motors (armature) is not used: roll.",
         "The equality 'off' is not active and not used.",
-        "Damping of joints is read, but not part of the dynamics, whose torques must have it: yaw.",
-        "Friction of joints is read, but not part of the dynamics, whose torques must have it: "
-        "lift.",
+        "Damping of joints is read, but not part of the dynamics; add it to the torques: yaw.",
+        "Friction of joints is read, but not part of the dynamics; add it to the torques: lift.",
     }
 
 

@@ -1,4 +1,4 @@
-"""003 P16.4: values from the closed forms, computed independently of this package."""
+"""The closed forms of Gössner 2017, computed independently of this package."""
 
 import jax
 import jax.numpy as jnp

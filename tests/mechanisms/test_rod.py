@@ -1,4 +1,4 @@
-"""Rods, strut and double wishbone: 003 P1, numbers of P1.2 and P1.7."""
+"""Rods, strut and double wishbone of Kracht 2017; independent values (SciPy)."""
 
 import diffrax
 import equinox as eqx

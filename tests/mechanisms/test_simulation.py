@@ -225,7 +225,7 @@ def parallel_cranks(count):
 def test_singular_positions_are_passed_at_any_tolerance(count):
     """Cranks that stay parallel are one pendulum; where all is flat they could also fold.
 
-    Three are the double four-bar of Gonzalez et al. (2006), at 1 m/s over the top.
+    Three are the double four-bar of González 2006, at 1 m/s over the top.
     """
     mechanism = parallel_cranks(count)
     coordinates = mechanism.coordinates

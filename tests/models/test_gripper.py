@@ -10,7 +10,7 @@ import jaxgrip as jg
 from jaxgrip import config
 
 CONFIG = Path(__file__).parents[2] / "configs" / "gripper_time_optimal.toml"
-# 000a section 7.2, angles in degrees.
+# Independent values (NumPy), angles in degrees.
 POSES = [
     ((0, 0, 0), (3.1880833333e-3, 2.0809166667e-3, 7.4791666667e-4), (-0.2334780, -0.0686700)),
     (
@@ -32,7 +32,7 @@ POSES = [
 
 
 def closed_form(q, qd):
-    """Mass matrix and bias of one finger, 000a section 2.6."""
+    """Mass matrix and bias of one finger, own derivation."""
     m1, m2, m3 = 0.08, 0.16, 0.20
     l1, l2, l3 = 0.02, 0.06, 0.07
     z1, z2, z3 = 19 / 6 * 1e-6, 4.9e-5, 995 / 12 * 1e-6
@@ -110,8 +110,7 @@ def test_reference_motion(finger):
 @pytest.mark.parametrize(
     ("name", "start", "end"),
     [
-        # The height 0.0944144320 printed in 000a section 7.2 contradicts its own angles:
-        # 0.02 + 0.06 sin 20 deg + 0.07 sin 50 deg is the value here.
+        # The height of A at the start is 0.02 + 0.06 sin 20 deg + 0.07 sin 50 deg.
         ("A", (0.1213766899, 0, 0.0941443196), (0.0009041418, 0.0051276430, 0.1317191103)),
         ("B", (-0.1041491227, 0, 0.1150363645), (-0.0009041418, -0.0051276430, 0.1317191103)),
     ],
@@ -127,7 +126,7 @@ def test_tips(name, start, end):
 
 @pytest.mark.parametrize("name", ["A", "B"])
 def test_published_bang_bang_controls_reach_the_end(name):
-    """000a section 7.1, started with the signs +, -, -."""
+    """Schanzer 2007, appendix A, started with the signs +, -, -."""
     f = jg.models.gripper_finger(name)
     _, experiment = config.load(CONFIG)
     published, joints = experiment.PUBLISHED[name], experiment.JOINTS[name]
@@ -205,7 +204,7 @@ def test_bad_input():
         jg.models.gripper_finger("C")
     with pytest.raises(ValueError, match="link_lengths of the gripper has the shape"):
         jg.models.gripper_finger("A", link_lengths=(0.1, 0.2))
-    with pytest.raises(ValueError, match="link_lengths of the gripper is no number"):
+    with pytest.raises(ValueError, match=r"link_lengths of the gripper is .*; it must be a number"):
         jg.models.gripper_finger("A", link_lengths=((0.1,), (0.2, 0.3)))
     with pytest.raises(ValueError, match=r"masses of the gripper is .*-0\.1.*must be positive"):
         jg.models.gripper_finger("A", masses=(0.08, -0.1, 0.2))

@@ -52,7 +52,7 @@ def finger_motion(name, start=None, end=None, guess=0.13, upper=np.inf, **model)
 
 
 def finger_rate(x, u):
-    """Rate of the state of a finger in closed form, specs/000a 2.6: a model of its own."""
+    """Rate of the state of a finger in closed form: a model of its own."""
     m1, m2, m3 = 0.08, 0.16, 0.20
     l1, l2, l3 = 0.02, 0.06, 0.07
     z1, z2, z3 = 19 / 6 * 1e-6, 4.9e-5, 995 / 12 * 1e-6

@@ -205,7 +205,7 @@ def arcs(solution):
 
 
 def test_two_link_arm(arm):
-    """Van Willigenburg 1991, also PROPT problem 121.
+    """Willigenburg 1991, also PROPT, problem 121.
 
     Run backwards and reflected, a motion is one from the same start to the same end: there are two
     optima, of which one is published.

@@ -1,4 +1,4 @@
-"""The published minimum-time motions of the gripper, specs/000b 4.1."""
+"""The published minimum-time motions of the gripper (Schanzer 2007, appendix A)."""
 
 from itertools import pairwise
 

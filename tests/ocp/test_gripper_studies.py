@@ -1,4 +1,7 @@
-"""The gripper's motions with state constraints and competing drives, specs/000b 4.2 to 4.4."""
+"""The gripper's motions with state constraints and competing drives.
+
+Published in Schanzer 2007, appendices A and B.
+"""
 
 import jax.numpy as jnp
 import numpy as np
@@ -136,7 +139,7 @@ def test_drives_told_apart_by_rates_finger_a():
 
 
 def test_drives_told_apart_by_rates_finger_b_is_better_than_published():
-    """The published structure, saturated from the start, costs 0.02025696 at best (000b 4.4)."""
+    """The published structure, saturated from the start, costs 0.02025696 at best."""
     sol = jg.ocp.solve(competing_drives("B", bounded_rates=True), solver=jg.ocp.Solver(starts=1))
     assert sol.certificate.passed, str(sol.certificate)
     assert max(check.value for check in sol.certificate.checks) < 1e-9

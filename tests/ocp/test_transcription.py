@@ -343,7 +343,7 @@ def energy(x, u):
     ],
 )
 def test_competing_drives(fingers, name, torque, slow_rate, objective):
-    """Source: specs/000b 4.4."""
+    """Schanzer 2007, section 6.2.4; objectives of an independent program (CasADi and IPOPT)."""
     torque, rate = jnp.array(torque), jnp.array([100.0, 100.0, 100.0, slow_rate])
     got = transcribe(
         jg.ocp.Problem(

@@ -87,16 +87,15 @@ def test_everything_that_is_not_used_is_named():
         "<material> (a colour) is not used: the robot 'arm'.",
         "<gazebo> (settings of another simulator) is not used: the robot 'arm'.",
         "<axis> (the joint is fixed) is not used: joint 'flange'.",
-        "<visual> (how a link looks) is not used: link 'stand', link 'upper'.",
+        "<visual> (the appearance of a link) is not used: link 'stand', link 'upper'.",
         "<collision> (the shape of a link for contact) is not used: link 'upper'.",
         "<sensor> (unknown) is not used: link 'slide'.",
         "The attribute 'stiffness' of <dynamics> is not used: joint 'shoulder'.",
         "<safety_controller> (limits of a controller) is not used: joint 'elbow_pitch'.",
         "<dinamics> (unknown, perhaps <dynamics>?) is not used: joint 'tip'.",
-        "The inertia of the base link 'stand' is not used: it stands on the ground.",
-        "Damping of joints is read, but not part of the dynamics, whose torques must have it: "
-        "shoulder.",
-        "Friction of joints is read, but not part of the dynamics, whose torques must have it: "
+        "The inertia of the base link 'stand' is not used: it is fixed to the ground.",
+        "Damping of joints is read, but not part of the dynamics; add it to the torques: shoulder.",
+        "Friction of joints is read, but not part of the dynamics; add it to the torques: "
         "shoulder.",
     }
 
@@ -113,7 +112,7 @@ def test_the_inertia_of_a_base_without_mass_is_named(tmp_path):
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ('type="continuous"', 'type="floating"', "joint 'elbow_yaw' is floating; trees stand on"),
+        ('type="continuous"', 'type="floating"', "joint 'elbow_yaw' is floating; allowed are"),
         ('type="continuous"', 'type="ball"', "joint 'elbow_yaw' is of the unknown type 'ball'"),
         ('type="continuous"', 'type="revolute"', "joint 'elbow_yaw': needs <limit>"),
         ('lower="-1.2"', 'lower="3"', "joint 'shoulder': its lower limit 3 is above its upper one"),
@@ -128,8 +127,8 @@ def test_the_inertia_of_a_base_without_mass_is_named(tmp_path):
         ('ixx="0.02"', 'ixx="0.2"', "'upper' has an inertia that no body can have"),
         ('<child link="fore"/>', '<child link="four"/>', "joint 'elbow_pitch' has no link 'four'"),
         ('<child link="fore"/>', "", "joint 'elbow_pitch': needs <child link="),
-        ('<child link="fore"/>', '<child link="upper"/>', "link 'upper' hangs on joint 'shoulder'"),
-        ('parent link="stand"', 'parent link="fore"', "has the bases stand, upper|hang on each"),
+        ('<child link="fore"/>', '<child link="upper"/>', "link 'upper' is the child of joint"),
+        ('parent link="stand"', 'parent link="fore"', "has the bases stand, upper|form a ring"),
         ('mimic joint="elbow_pitch"', 'mimic joint="extend"', "joint 'extend': mimics itself"),
         ('mimic joint="elbow_pitch"', 'mimic joint="tip"', "mimics no joint that moves 'tip'"),
         ('axis xyz="0 -1 0"', 'axis xyz="0 0 0"', "Body 'cross' has a joint axis of length zero"),

@@ -109,7 +109,7 @@ def test_a_failure_is_explained_without_another_program():
         ({"rtol": jnp.nan}, "rtol is not finite"),
         ({"rtol": 0.0}, "rtol is 0; it must be positive"),
         ({"atol": -1.0}, "atol is -1; it must not be negative"),
-        ({"max_steps": 0}, "max_steps is 0; it must be a whole number from 1 on"),
+        ({"max_steps": 0}, "max_steps is 0; it must be a whole number, at least 1"),
         ({"jumps": jnp.array([jnp.inf])}, "jumps must be finite and must not decrease"),
     ],
 )

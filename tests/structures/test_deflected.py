@@ -477,7 +477,7 @@ def rod_in_plane(stretch, bend, length, turn, state, force):
 
 
 def test_williams_toggle():
-    """Limit load of the rods' equations; Williams (1964) measured about 34 lb."""
+    """Limit load of the rods' equations; Williams 1964 measured about 34 lb."""
     half, rise, stretch, bend, pieces = 12.943, 0.386, 1.885e6, 9.27e3, 8
     length, slope = np.hypot(half, rise), np.arctan2(rise, half)
 

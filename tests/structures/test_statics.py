@@ -23,7 +23,8 @@ from tests.structures.models import (
 
 js = jg.structures
 J = jg.joints
-# Rope length, then the forces of rope, rods, boom, mast [kN] under 100 kN: 002 section 5.3.
+# Rope length, then the forces of rope, rods, boom, mast [kN] under 100 kN: independent values by
+# the equilibrium of pin joints.
 FORCES = {
     30: (163.560354, 491.372295, -188.751539, -557.977913),
     45: (120.463671, 398.423329, -168.237577, -425.268517),

@@ -264,7 +264,7 @@ def test_a_unit_has_the_prefix_that_fits_the_largest_value(largest, units, shown
 
 @pytest.mark.parametrize(
     ("seconds", "duration", "words"),
-    [(3.0, 0.12, "25 times slower"), (3.0, 12.0, "4 times faster"), (4.0, 4.0, "as fast as it is")],
+    [(3.0, 0.12, "25 times slower"), (3.0, 12.0, "4 times faster"), (4.0, 4.0, "in real time")],
 )
 def test_the_pace_of_an_animation_is_never_zero(seconds, duration, words):
     assert pace(seconds, duration) == f"shown {words}"
@@ -318,7 +318,7 @@ def test_nine_curves_are_nine_looks():
 @pytest.mark.parametrize("what", [{"levels": [(0.05, "")]}, {"bands": [(0.05, 1.0, "")]}])
 def test_what_is_marked_has_a_meaning(what):
     panel = viz.Panel("t", "x", [viz.Curve("", np.arange(2.0), np.arange(2.0))], **what)
-    with pytest.raises(ValueError, match=r"marked at 0\.05 has no meaning; say what it is"):
+    with pytest.raises(ValueError, match=r"mark at 0\.05 has no meaning; give one"):
         viz.curves([panel], "Level")
 
 

@@ -22,7 +22,7 @@ class Beam(Element):
     solution of the beam without load, so displacements of the nodes under forces on nodes are
     exact for any number of elements, and nothing locks.
 
-    Source: J. S. Przemieniecki, Theory of Matrix Structural Analysis (1968), sections 5.6, 11.
+    Source: Przemieniecki 1968, section 5.6 and chapter 11.
     """
 
     dofs: ClassVar[int] = 6
@@ -92,7 +92,7 @@ class Beam(Element):
         sheared by -θ x u' + θ x (θ x e) / 2 and bent and twisted by -θ x θ' / 2; the fibres of a
         twisted beam are longer by θ_x'² (y² + z²) / 2.
 
-        Source: J. C. Simo, L. Vu-Quoc, Comput. Methods Appl. Mech. Eng. 58 (1986), 79-116.
+        Source: Simo 1986.
         """
         field = self._fields(x, section, _FOUR)
         ends = self.section_forces(x, u, section)

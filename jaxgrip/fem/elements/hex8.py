@@ -13,7 +13,7 @@ class Hex8(Solid):
 
     It is too stiff in bending ("locks") unless the mesh is fine; see `Hex8Incompatible`.
 
-    Source: 000a section 5.1; nodes in the order of VTK.
+    Source: Schanzer 2007, section 7.2, pp. 104-107; nodes in the order of VTK.
     """
 
     nodes: ClassVar[np.ndarray] = hexahedron.CORNERS

@@ -13,7 +13,7 @@ class Hex8BBar(Hex8):
 
     In bending it is as stiff as `Hex8`.
 
-    Source: T. J. R. Hughes, Int. J. Numer. Meth. Eng. 15 (1980) 1413-1418.
+    Source: Hughes 1980.
     """
 
     def stiffness(self, x: Float[Array, "8 3"], material: Isotropic) -> Float[Array, "8 3 8 3"]:

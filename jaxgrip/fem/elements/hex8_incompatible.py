@@ -16,8 +16,7 @@ class Hex8Incompatible(Hex8):
     It does not lock in bending as long as the elements are not much distorted. The derivatives
     of the modes are taken with the Jacobian matrix at the centre, so it passes the patch test.
 
-    Source: R. L. Taylor, P. J. Beresford, E. L. Wilson, Int. J. Numer. Meth. Eng. 10 (1976)
-    1211-1219.
+    Source: Taylor 1976.
     """
 
     def stiffness(self, x: Float[Array, "8 3"], material: Isotropic) -> Float[Array, "8 3 8 3"]:

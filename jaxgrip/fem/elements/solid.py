@@ -47,7 +47,7 @@ class Solid(Element):
         """Shape functions `(q, n)` and their derivatives `(q, n, 3)` at reference points."""
 
     def stiffness(self, x: Float[Array, "n 3"], material: Isotropic) -> Float[Array, "n 3 n 3"]:
-        """∫ Bᵀ H B dV [N/m], 000a (4.22)."""
+        """∫ Bᵀ H B dV [N/m]. Source: Schanzer 2007, eq. 4.24, p. 50."""
         gradient, volume = self.gradients(x, self.stiffness_rule)
         return isotropic_stiffness(gradient, volume, *material.lame)
 
@@ -58,7 +58,10 @@ class Solid(Element):
         return voigt_strain(jnp.einsum("qni,na->qai", self.gradients(x, rule)[0], u))
 
     def scalar_mass(self, x: Float[Array, "n 3"], material: Isotropic) -> Float[Array, "n n"]:
-        """∫ ρ N_i N_j dV [kg]; all inertia of a solid follows from it, 000a section 4.3."""
+        """∫ ρ N_i N_j dV [kg]; all inertia of a solid follows from it.
+
+        Source: Schanzer 2007, section 4.3.2, pp. 50-55.
+        """
         shape = self.table(self.inertia_rule)[0]
         _, volume = self.gradients(x, self.inertia_rule)
         return material.rho * jnp.einsum("q,qi,qj->ij", volume, shape, shape)

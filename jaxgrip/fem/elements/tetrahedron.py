@@ -39,7 +39,7 @@ def four_points() -> Rule:
 def eight_points() -> Rule:
     """The symmetric rule of degree 3, points inside and weights positive.
 
-    Source: C. A. Felippa, Eng. Comput. 21 (2004) 867-890.
+    Source: Felippa 2004.
     """
     root = np.sqrt(17)
     spread = np.sqrt(1022 - 134 * root)
@@ -70,7 +70,7 @@ def six_in_a_cube() -> np.ndarray:
     All share the diagonal from -1 to 1; opposite sides of the cube are cut alike, so
     neighbouring cubes match.
 
-    Source: H. Freudenthal, Ann. Math. 43 (1942) 580-582.
+    Source: Freudenthal 1942.
     """
     corners = []
     for axes in itertools.permutations(range(3)):

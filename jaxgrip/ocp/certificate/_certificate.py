@@ -163,7 +163,7 @@ def certify(extremal: Extremal, measured: Measurements | None = None) -> Certifi
 
     **Returns:** a [`Certificate`][].
 
-    Source: G. F. Schanzer, dissertation, TU München 2007, sections 5.2, 5.3 and 6.2.3.
+    Source: Schanzer 2007, sections 5.2, 5.3 and 6.2.3, pp. 62-69, 91-95.
     """
     measured = measured or _measure(extremal.bvp, extremal.shot.arcs)
     extremal, measured = jax.tree.map(

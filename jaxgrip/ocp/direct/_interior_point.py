@@ -93,7 +93,7 @@ def _longest_step(values, changes, fraction: Array) -> Array:
 
 
 def _advance(program: Program, solver: Transcription, state: _State) -> _State:
-    """One Newton step with a filter line search (Waechter and Biegler 2006, simplified)."""
+    """One Newton step with a filter line search (Wächter 2006, simplified)."""
     sizes, it = program.sizes, state.iterate
     barrier_end = solver.barrier * sizes.objective
     ex, inequalities = program.expand(it), program.inequalities(it)

@@ -73,7 +73,7 @@ def expand(
 
     **Returns:** an [`Expansion`][].
 
-    Source: G. F. Schanzer, dissertation, TU München 2007, section 5.2.
+    Source: Schanzer 2007, section 5.2, pp. 62-66.
     """
     n = problem.n
     z = jnp.concatenate([x, u])
@@ -96,7 +96,7 @@ def hamiltonian_flow(
 ) -> Float[Array, " y"]:
     """Canonical equations: rate (f, -H_x) `(2n,)` of y = (x, costate) `(2n,)` at controls `(m,)`.
 
-    Source: G. F. Schanzer, dissertation, TU München 2007, section 5.2.
+    Source: Schanzer 2007, section 5.2, pp. 62-66.
     """
     n = problem.n
 
@@ -110,7 +110,7 @@ def hamiltonian_flow(
 def switching(problem: Problem, y: Float[Array, " y"], u: Float[Array, " m"]) -> Float[Array, " m"]:
     """Switching functions H_u `(m,)` at y = (x, costate) `(2n,)` and controls `(m,)`.
 
-    Source: G. F. Schanzer, dissertation, TU München 2007, section 5.2.
+    Source: Schanzer 2007, section 5.2, pp. 62-66.
     """
     n = problem.n
     (cost, _), pullback = jax.vjp(
@@ -128,7 +128,7 @@ def switching_derivative(
 
     **Arguments:** the control `j`; `y` = (x, costate) `(2n,)`; controls `(m,)`, constant in time.
 
-    **Returns:** the derivative and its slope. Source: McDanell and Powers 1971.
+    **Returns:** the derivative and its slope. Source: McDanell 1971.
     """
 
     def derivative(function):
@@ -152,7 +152,7 @@ def switching_rate(
 
     **Arguments:** `y` = (x, costate) `(2n,)`, controls `(m,)`.
 
-    Source: G. F. Schanzer, dissertation, TU München 2007, section 5.3.
+    Source: Schanzer 2007, section 5.3, pp. 66-69.
     """
     if _expands_itself(problem.dynamics):
         # H_ux f - f_u^T H_x, without differentiating the dynamics twice.

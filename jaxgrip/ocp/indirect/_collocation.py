@@ -7,7 +7,7 @@ from scipy.special import roots_jacobi
 def radau(stages: int) -> tuple[np.ndarray, np.ndarray]:
     """Nodes `(s,)` and matrix `(s, s)` of the Radau IIA method on [0, 1]; its last row weighs.
 
-    Source: Hairer, Wanner, Solving Ordinary Differential Equations II, section IV.5.
+    Source: Hairer 1996, section IV.5.
     """
     inner = roots_jacobi(stages - 1, 1, 0)[0] if stages > 1 else np.zeros(0)
     c = np.append(0.5 * (inner + 1.0), 1.0)

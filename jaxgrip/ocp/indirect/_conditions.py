@@ -334,7 +334,7 @@ def end_gradients(
     **Arguments:** y at both ends, the final time, the multipliers of the boundary conditions, and
     the Hamiltonian's `value` at the final time.
 
-    Source: G. F. Schanzer, dissertation, TU München 2007, section 5.2.
+    Source: Schanzer 2007, section 5.2, pp. 62-66.
     """
     n = problem.n
     change = EndGradients(

@@ -62,8 +62,7 @@ def solve_nearby(
     plausible solution: converged, the arcs in order, no switching function clearly of the wrong
     sign.
 
-    Source: Walker, Ni, Anderson acceleration for fixed-point iterations, SIAM J. Numer. Anal. 49
-    (2011).
+    Source: Walker 2011.
     """
     plan, scales = like.plan, like.scales
     start, unflatten = ravel_pytree(arcs)

@@ -64,7 +64,7 @@ def solve_shooting(bvp: BoundaryValueProblem, solver: Shooting, arcs: Arcs) -> S
 
     **Returns:** a [`Shot`][].
 
-    Source: G. F. Schanzer, dissertation, TU München 2007, section 5.4.2.
+    Source: Schanzer 2007, section 5.4.2, pp. 70-72.
     """
 
     def body(state: _State) -> _State:

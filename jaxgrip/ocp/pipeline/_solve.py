@@ -124,7 +124,7 @@ def solve(
     other and a `continued_from` with other functions; `TypeError` under `jit` or `vmap`;
     [`SolveError`][] with the sentence of its `result` when `throw`.
 
-    Source: G. F. Schanzer, dissertation, TU München 2007, sections 5.1 to 5.4.2.
+    Source: Schanzer 2007, sections 5.1 to 5.4.2, pp. 59-72.
     """
     if not isinstance(problem, Problem):
         raise TypeError(f"ocp.solve takes a Problem, not {type(problem).__name__}.")

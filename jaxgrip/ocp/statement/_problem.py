@@ -62,7 +62,7 @@ class Problem(eqx.Module):
     **Raises:** `ValueError` with one sentence when shapes, bounds or times contradict each other;
     `RuntimeError` when 64-bit mode is off.
 
-    Source: G. F. Schanzer, dissertation, TU München 2007, section 5.1.
+    Source: Schanzer 2007, section 5.1, pp. 59-62.
     """
 
     dynamics: Callable

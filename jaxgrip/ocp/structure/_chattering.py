@@ -49,8 +49,7 @@ def _alternates(problem: Problem, reading: Reading) -> str:
 def _touches_without_end(problem: Problem, reading: Reading) -> str:
     """Whether a constraint of order three stays active, before which contact points accumulate.
 
-    Source: Robbins, Junction phenomena for optimal control with state-variable inequality
-    constraints of third order, J. Optim. Theory Appl. 31 (1980).
+    Source: Robbins 1980.
     """
     close = np.abs(reading.direct.constraint) / reading.sizes.constraint < CLOSE
     for index, order in reading.order.items():
@@ -69,7 +68,7 @@ def _meets_bound_from_even_order(problem: Problem, reading: Reading) -> str:
     The control would jump there, which the minimum principle rules out at the ends of a singular
     arc of even order; what remains is that switches accumulate there.
 
-    Source: Kelley, Kopp, Moyer 1967; McDanell and Powers 1971.
+    Source: Kelley 1967; McDanell 1971.
     """
     direct, sizes, labels = reading.direct, reading.sizes, reading.by_distance
     for j in np.flatnonzero(~reading.is_convex).tolist():
