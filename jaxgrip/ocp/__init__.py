@@ -16,3 +16,4 @@ from jaxgrip.ocp.pipeline import solve_batch as solve_batch
 from jaxgrip.ocp.pipeline import split as split
 from jaxgrip.ocp.statement import Free as Free
 from jaxgrip.ocp.statement import Problem as Problem
+from jaxgrip.ocp.structure import Kind as Kind

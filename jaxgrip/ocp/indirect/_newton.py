@@ -147,7 +147,7 @@ def newton_step(bvp: BoundaryValueProblem, at: Evaluation, rhs: Residual) -> Arc
         end.switching_rate,
         end.highest,
         unit[:, ny + m :],
-        constraint_rate * w_scale,
+        constraint_rate * lift(w_scale, constraint_rate),
         jax.vmap(bvp.rate_costates, in_axes=-1, out_axes=-1)(unit[:, :ny]),
     )
     row_w = apply_rules(bvp, vanishing, 0.0)
