@@ -7,7 +7,6 @@ from jaxgrip.ocp.hamiltonian import ActiveConstraint
 from jaxgrip.ocp.structure import (
     ACTIVE,
     FREE,
-    ControlValues,
     Kind,
     Rule,
     Segment,
@@ -45,9 +44,9 @@ def read(position, final_time, inside_kind):
     return read_profile(labels, position, final_time, inside_kind)
 
 
-def mend(profile, t, switching, position, tolerance):
+def mend(profile, t, switching, position):
     blank = np.zeros_like(t)
-    return mend_control(profile, t, ControlValues(switching, position, blank, blank), tolerance)
+    return mend_control(profile, t, switching, position, blank, blank)
 
 
 def kinds(profile):
@@ -200,20 +199,20 @@ T = np.linspace(0.0, 1.0, 101)
 
 def test_mend_leaves_a_correct_profile_alone():
     profile = [Segment(UPPER, 0.5), Segment(LOWER, 1.0)]
-    assert mend(profile, T, T - 0.5, np.sign(0.5 - T), 1e-8) == profile
+    assert mend(profile, T, T - 0.5, np.sign(0.5 - T)) == profile
 
 
 def test_mend_inserts_missing_segments():
     # H_u < 0 wants the upper bound except between 0.305 and 0.605.
     switching = np.where((T > 0.305) & (T < 0.605), 1.0, -1.0)
-    mended = mend([Segment(UPPER, 1.0)], T, switching, np.ones_like(T), 1e-8)
+    mended = mend([Segment(UPPER, 1.0)], T, switching, np.ones_like(T))
     assert kinds(mended) == [UPPER, LOWER, UPPER]
     np.testing.assert_allclose(ends(mended), [0.305, 0.605, 1.0])
 
 
 def test_mend_joins_what_becomes_equal():
     profile = [Segment(UPPER, 0.5), Segment(LOWER, 1.0)]
-    mended = mend(profile, T, -np.ones_like(T), np.sign(0.5 - T), 1e-8)
+    mended = mend(profile, T, -np.ones_like(T), np.sign(0.5 - T))
     assert kinds(mended) == [UPPER]
     assert mended[-1].end == 1.0
 
@@ -222,13 +221,13 @@ def test_mend_joins_what_becomes_equal():
 def test_mend_saturates_controls_outside_their_bounds(kind):
     position = 1.5 - 2.0 * T
     profile = [Segment(kind, 1.0)]
-    mended = mend(profile, T, np.zeros_like(T), position, 1e-8)
+    mended = mend(profile, T, np.zeros_like(T), position)
     assert kinds(mended) == [UPPER, kind]
     np.testing.assert_allclose(mended[0].end, 0.25, atol=0.01)
 
 
 def test_mend_overlooks_rounding():
-    mended = mend([Segment(UPPER, 1.0)], T, np.full_like(T, 1e-9), np.ones_like(T), 1e-8)
+    mended = mend([Segment(UPPER, 1.0)], T, np.full_like(T, 1e-9), np.ones_like(T))
     assert kinds(mended) == [UPPER]
 
 
@@ -336,8 +335,8 @@ def test_rate_arc_to_the_end():
 
 def mend_rate(kind, rate=0.0, rate_costate=0.0):
     blank = np.zeros_like(T)
-    measured = ControlValues(blank, blank, rate + blank, rate_costate + blank)
-    return kinds(mend_control([Segment(kind, 1.0)], T, measured, 1e-8, INTERIOR))
+    values = blank, blank, rate + blank, rate_costate + blank
+    return kinds(mend_control([Segment(kind, 1.0)], T, *values, INTERIOR))
 
 
 def test_mend_bounds_and_frees_rates():
@@ -351,7 +350,7 @@ def test_mend_bounds_and_frees_rates():
 
 def mend_free(order, value, profile=None, jumps=None):
     profile = profile or [Segment(FREE, 1.0)]
-    return mend_constraint(profile, T, value, np.zeros_like(T), jumps or {}, order, 1e-8)
+    return mend_constraint(profile, T, value, np.zeros_like(T), jumps or {}, order)
 
 
 def test_violated_constraint_of_order_one_becomes_active():
@@ -378,7 +377,7 @@ def test_contact_point_with_a_negative_jump_is_dropped():
 
 def test_active_constraint_with_a_negative_multiplier_is_released():
     profile = [Segment(FREE, 0.2), Segment(ACTIVE, 0.8), Segment(FREE, 1.0)]
-    mended = mend_constraint(profile, T, np.zeros_like(T), 0.5 - T, {}, 1, 1e-8)
+    mended = mend_constraint(profile, T, np.zeros_like(T), 0.5 - T, {}, 1)
     assert kinds(mended) == [FREE, ACTIVE, FREE]
     np.testing.assert_allclose(ends(mended), [0.2, 0.5, 1.0], atol=0.011)
 

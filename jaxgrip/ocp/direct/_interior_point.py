@@ -200,13 +200,10 @@ def solve_transcription(problem: Problem, solver: Transcription, guess: Guess) -
     sizes = guessed_sizes(problem, guess)
     program = Program(problem, sizes, solver.intervals)
     barrier = 0.1 * sizes.objective
-    slacks = program.bound_slacks(guess.x, guess.u, guess.final_time)
-    value = program.inequality_values(guess.x, guess.u, guess.final_time)
-    slack = jnp.maximum(-value, 0.1)
+    slacks = program.bound_slacks(*guess)
+    slack = jnp.maximum(-program.inequality_values(*guess), 0.1)
     iterate = Iterate(
-        guess.x,
-        guess.u,
-        guess.final_time,
+        *guess,
         jnp.zeros_like(guess.x),
         jnp.zeros(problem.n_boundary),
         program.where_bounded(jax.tree.map(lambda s: barrier / s, slacks)),

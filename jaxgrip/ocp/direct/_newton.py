@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from jaxgrip.ocp.direct._program import Bounds, Inequalities, Iterate, Program
+from jaxgrip.ocp.direct._program import Inequalities, Iterate, Program
 from jaxgrip.ocp.direct._riccati import LinearQuadratic, sweep
 from jaxgrip.ocp.hamiltonian import Expansion
 from jaxgrip.solve import dense
@@ -36,8 +36,8 @@ def primal_dual_step(
     n, m, r, intervals = problem.n, problem.m, len(program.limited), program.intervals
     weight = h * it.time
     slacks = program.bound_slacks(it.x, it.u, it.time)
-    bound_sigma = program.where_bounded(jax.tree.map(jnp.divide, it.bound_multipliers, slacks))
-    barrier_force = program.where_bounded(jax.tree.map(lambda s: barrier / s, slacks))
+    bound_sigma = program.where_bounded(jax.tree.map(jnp.divide, it.bound_multipliers, slacks)).sums
+    forces = program.where_bounded(jax.tree.map(lambda s: barrier / s, slacks)).differences
     shift = regularisation * sizes.objective
     metric = jnp.concatenate(
         [
@@ -54,15 +54,15 @@ def primal_dual_step(
     violation = inequalities.value + it.slack
     force = barrier / it.slack + sigma * violation
     sigma_jacobian = sigma[:, :, None] * jacobian
-    diagonal = shift * metric[None] + jnp.pad(bound_sigma.lower + bound_sigma.upper, of_controls)
+    diagonal = shift * metric[None] + jnp.pad(bound_sigma[0], of_controls)
     hess = h * (jax.vmap(jnp.diag)(diagonal) + jnp.einsum("kqs,kqv->ksv", sigma_jacobian, jacobian))
     hess = hess.at[:, columns[:, None], columns[None]].add(
         weight * ex.h_zz + h * inequalities.hessian
     )
     own = jnp.zeros((intervals, n + r + m)).at[:, columns].set(weight * ex.cost_z)
-    own += h * jnp.pad(barrier_force.upper - barrier_force.lower, of_controls)
+    own += h * jnp.pad(forces[0], of_controls)
     grad = own + h * jnp.einsum("kq,kqs->ks", force, jacobian)
-    # Quadratic model of a stage in those, time and 1.
+    # Quadratic model of a stage in these, time and 1.
     cross = h * jnp.einsum("kqs,kq->ks", sigma_jacobian, by_time)
     cross = cross.at[:, columns].add(h * ex.h_z)
     time_grad = (h * (ex.cost + jnp.sum(force * by_time, axis=1)))[:, None, None]
@@ -103,7 +103,7 @@ def primal_dual_step(
         jnp.zeros((n + r, 2 + more)).at[program.free, 2 + np.arange(n_free)].set(1.0),
         jnp.pad(stage, ((0, 0), (0, more), (0, more))),
         jnp.pad(move, ((0, 0), (0, 0), (0, more))),
-        _end_model(program, it, barrier_force, bound_sigma, shift, end_regularisation),
+        _end_model(program, it, forces, bound_sigma, shift, end_regularisation),
     )
     solved = sweep(lq, is_time_free=problem.is_time_free, n_multipliers=n_multipliers)
     dx, before = solved.x[:, :n], solved.x[:-1, n:]
@@ -133,9 +133,9 @@ def primal_dual_step(
     slope = (
         jnp.sum(own * change)
         - barrier * h * jnp.sum(d_slack / it.slack)
-        + dt * (h * jnp.sum(ex.cost) + barrier_force.time_upper - barrier_force.time_lower + cost_t)
+        + dt * (h * jnp.sum(ex.cost) + forces[1] + cost_t)
         + cost_x @ dx[-1]
-        + (barrier_force.start_upper - barrier_force.start_lower) @ dx[0, program.free]
+        + forces[2] @ dx[0, program.free]
     )
     step = Iterate(
         dx,
@@ -153,8 +153,8 @@ def primal_dual_step(
 def _end_model(
     program: Program,
     it: Iterate,
-    barrier_force: Bounds,
-    bound_sigma: Bounds,
+    forces: tuple[Array, Array, Array],
+    bound_sigma: tuple[Array, Array, Array],
     shift: Array,
     end_regularisation: Array,
 ) -> Array:
@@ -174,16 +174,9 @@ def _end_model(
     z = jnp.concatenate([it.x[-1], it.time[None], it.x[0, free]])
     errors = program.end_errors(*ends(z))
     errors_z = jax.jacfwd(lambda z: program.end_errors(*ends(z)))(z)
-    forces = jnp.append(
-        barrier_force.time_upper - barrier_force.time_lower,
-        barrier_force.start_upper - barrier_force.start_lower,
-    )
-    linear = jax.grad(end_cost)(z).at[n:].add(forces)
+    linear = jax.grad(end_cost)(z).at[n:].add(jnp.append(*forces[1:]))
     hess = jax.hessian(lambda z: problem.end_function(*ends(z), it.boundary_multiplier))(z)
-    diagonal = jnp.append(
-        bound_sigma.time_lower + bound_sigma.time_upper,
-        bound_sigma.start_upper + bound_sigma.start_lower,
-    )
+    diagonal = jnp.append(*bound_sigma[1:])
     diagonal += shift / jnp.append(sizes.time, sizes.state[free]) ** 2
     # A penalty on the end state changes no solution but keeps the sweep's pivots positive.
     penalty = 1e2 * sizes.objective

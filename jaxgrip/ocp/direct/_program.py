@@ -32,6 +32,16 @@ class Bounds(NamedTuple):
     start_lower: Array
     start_upper: Array
 
+    @property
+    def sums(self) -> tuple[Array, Array, Array]:
+        """Lower plus upper, of controls, time and initial state."""
+        return tuple(low + high for low, high in zip(self[::2], self[1::2], strict=True))
+
+    @property
+    def differences(self) -> tuple[Array, Array, Array]:
+        """Upper minus lower, of controls, time and initial state."""
+        return tuple(high - low for low, high in zip(self[::2], self[1::2], strict=True))
+
 
 class Iterate(NamedTuple):
     """Primal and dual variables: `boundary_multiplier` `(b,)` of the boundary conditions,

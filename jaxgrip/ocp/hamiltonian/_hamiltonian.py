@@ -1,6 +1,7 @@
 """The Hamiltonian H = L + costate . f, its derivatives and the switching functions H_u."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple, Protocol, TypeGuard
 
 import jax
@@ -99,11 +100,10 @@ def hamiltonian_flow(
     Source: Schanzer 2007, section 5.2, pp. 62-66.
     """
     n = problem.n
-
-    def hamiltonian(x, costate):
-        return problem.cost_rate(x, u) + costate @ problem.dynamics(x, u)
-
-    h_x, f = jax.grad(hamiltonian, argnums=(0, 1))(y[:n], y[n:])
+    h_x, f = jax.grad(
+        lambda x, costate: problem.cost_rate(x, u) + costate @ problem.dynamics(x, u),
+        argnums=(0, 1),
+    )(y[:n], y[n:])
     return jnp.concatenate([f, -h_x])
 
 
@@ -131,17 +131,13 @@ def switching_derivative(
     **Returns:** the derivative and its slope. Source: McDanell 1971.
     """
 
-    def derivative(function):
-        return lambda y, u: jax.jvp(
-            lambda y: function(y, u), (y,), (hamiltonian_flow(problem, y, u),)
-        )[1]
+    def derivative(order, y, u):
+        if order == 0:
+            return switching(problem, y, u)[j]
+        flow = hamiltonian_flow(problem, y, u)
+        return jax.jvp(lambda y: derivative(order - 1, y, u), (y,), (flow,))[1]
 
-    def function(y, u):
-        return switching(problem, y, u)[j]
-
-    for _ in range(2 * order):
-        function = derivative(function)
-    value, slope = jax.value_and_grad(function, argnums=1)(y, u)
+    value, slope = jax.value_and_grad(partial(derivative, 2 * order), argnums=1)(y, u)
     return value, slope[j]
 
 

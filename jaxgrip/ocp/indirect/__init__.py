@@ -18,6 +18,7 @@ from jaxgrip.ocp.indirect._extremal import Extremal as Extremal
 from jaxgrip.ocp.indirect._extremal import Output as Output
 from jaxgrip.ocp.indirect._extremal import control_rates as control_rates
 from jaxgrip.ocp.indirect._extremal import dense_output as dense_output
+from jaxgrip.ocp.indirect._extremal import tangent_output as tangent_output
 from jaxgrip.ocp.indirect._extremal import without_derivatives as without_derivatives
 from jaxgrip.ocp.indirect._nearby import corrector as corrector
 from jaxgrip.ocp.indirect._nearby import solve_nearby as solve_nearby

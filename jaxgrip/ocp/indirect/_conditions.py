@@ -14,11 +14,7 @@ from jaxgrip.ocp.hamiltonian import (
     lower_derivatives,
     switching_rate,
 )
-from jaxgrip.ocp.indirect._boundary_value_problem import (
-    Arcs,
-    BoundaryValueProblem,
-    select_bound,
-)
+from jaxgrip.ocp.indirect._boundary_value_problem import Arcs, BoundaryValueProblem, select_bound
 from jaxgrip.ocp.indirect._collocation import radau, to_monomials
 from jaxgrip.ocp.statement import Problem
 from jaxgrip.ocp.structure import Kind, Rule, at_bound, at_rate_bound

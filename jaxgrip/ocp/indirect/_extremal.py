@@ -9,12 +9,12 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from jaxgrip.ocp.indirect._boundary_value_problem import Arcs, BoundaryValueProblem
-from jaxgrip.ocp.indirect._collocation import radau, to_monomials
+from jaxgrip.ocp.indirect._collocation import radau, stage_times, to_monomials
 from jaxgrip.ocp.indirect._conditions import Evaluation, Stages, evaluate, residuals
 from jaxgrip.ocp.indirect._newton import newton_step
 from jaxgrip.ocp.indirect._shooting import Shot
 from jaxgrip.ocp.statement import Problem
-from jaxgrip.ocp.structure import Trajectory, at_bound
+from jaxgrip.ocp.structure import Rule, Trajectory, Values, at_bound
 from jaxgrip.solve.fusion import jit_plainly
 
 
@@ -97,13 +97,40 @@ class Extremal(NamedTuple):
             np.asarray(out.boundary_multiplier),
         )
 
+    def values(self) -> Values:
+        """Values at the stages, for the mending of the structure."""
+        bvp, arcs, scales = self.bvp, self.shot.arcs, self.bvp.scales
+        n, m, plan = bvp.n, bvp.m, jax.tree.map(np.asarray, bvp.plan)
+        t = stage_times(np.asarray(arcs.times), *arcs.stage.shape[1:3]).ravel()
+        y, v, switching, rate = (
+            np.asarray(each).reshape(len(t), -1)
+            for each in (
+                arcs.stage,
+                arcs.stage_v,
+                self.shot.stages.value.switching,
+                # An arc without length, where two controls switch together, has no rates.
+                np.nan_to_num(np.asarray(control_rates(arcs, m)), posinf=0.0, neginf=0.0),
+            )
+        )
+        is_touch = plan.rule[: len(plan.jumps)] == Rule.TOUCH
+        touches = [
+            np.flatnonzero(is_touch & (plan.jump_constraint == row))
+            for row in range(len(plan.constraints))
+        ]
+        return Values(
+            t,
+            y[:, :n],
+            v[:, :m],
+            switching / np.asarray(scales.switching),
+            np.asarray(bvp.rate_costates(jnp.asarray(y / np.asarray(scales.y)))),
+            rate,
+            v[:, m:] / np.asarray(scales.v)[m:],
+            [{float(arcs.times[b]): float(arcs.jump[b, 0]) for b in row} for row in touches],
+        )
+
     def evaluate(self) -> Evaluation:
         """The conditions with their Jacobian."""
         return _evaluate(self.bvp, self.shot.arcs)
-
-    def tangent_output(self, tangent: Problem) -> Output:
-        """Change of the dense output with the problem's numbers; linear in `tangent`."""
-        return _tangent_output(self.bvp, self.evaluate(), tangent)
 
 
 _evaluate = jit_plainly(evaluate)
@@ -119,8 +146,11 @@ def control_rates(arcs: Arcs, m: int) -> Float[Array, "arcs intervals s m"]:
 
 
 @eqx.filter_jit
-def _tangent_output(bvp: BoundaryValueProblem, at: Evaluation, tangent: Problem) -> Output:
-    """The implicit function theorem on the boundary-value problem: J dw = -(dR/dp) dp."""
+def tangent_output(bvp: BoundaryValueProblem, at: Evaluation, tangent: Problem) -> Output:
+    """Change of the dense output with the problem's numbers; linear in `tangent`.
+
+    The implicit function theorem on the boundary-value problem: J dw = -(dR/dp) dp.
+    """
     numbers, rest = eqx.partition(bvp.problem, eqx.is_inexact_array)
 
     def conditions(numbers, arcs):

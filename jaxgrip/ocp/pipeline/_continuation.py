@@ -11,10 +11,11 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxgrip.ocp.pipeline._outcome import UNEXPLAINED, Outcome, Search
-from jaxgrip.ocp.pipeline._refinement import constraint_values, follow
+from jaxgrip.ocp.pipeline._refinement import follow
 from jaxgrip.ocp.pipeline._results import RESULTS
 from jaxgrip.ocp.pipeline._search import run_search
 from jaxgrip.ocp.statement import Problem
+from jaxgrip.ocp.structure import constraint_values
 
 _SHORTEST_STRIDE = 1e-3
 # Budget for an easier problem that the search makes itself: shootings of a structure,

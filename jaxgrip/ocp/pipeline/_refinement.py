@@ -2,119 +2,34 @@
 
 from collections.abc import Sequence
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxgrip.ocp.certificate import certify
 from jaxgrip.ocp.direct import DirectSolution
-from jaxgrip.ocp.hamiltonian import ActiveConstraint
-from jaxgrip.ocp.indirect import (
-    Extremal,
-    control_rates,
-    end_gradients,
-    pose,
-    solve_shooting,
-    stage_times,
-    start_arcs,
-)
+from jaxgrip.ocp.indirect import Extremal, end_gradients, pose, solve_shooting, start_arcs
 from jaxgrip.ocp.pipeline._outcome import Certified, Outcome, Search
 from jaxgrip.ocp.pipeline._results import RESULTS
-from jaxgrip.ocp.statement import Problem
 from jaxgrip.ocp.structure import (
     COINCIDENT,
-    FREE,
+    TOLERANCE,
     Candidate,
-    ControlValues,
     Kind,
-    Reading,
-    Rule,
-    Segment,
-    SwitchingStructure,
     bracket_singular,
     chatters,
-    constrain_controls,
     count_arcs,
     end_bounds,
     is_undetermined,
     lay_out,
-    mend_constraint,
-    mend_control,
-    position_of,
+    mend,
     propose,
-    rate_position_of,
     read_direct,
     with_times,
 )
 from jaxgrip.solve.fusion import jit_plainly
 
 _shoot = jit_plainly(solve_shooting)
-_TOLERANCE = 1e-8
-
-
-@eqx.filter_jit
-def constraint_values(problem: Problem, x, u):
-    """Values `(K, c)` of the constraints along a motion."""
-    return jax.vmap(problem.constraints)(x, u)
-
-
-def _mend(
-    structure: SwitchingStructure, extremal: Extremal, reading: Reading
-) -> SwitchingStructure:
-    """Correct every violation of the minimum principle along an extremal."""
-    bvp, arcs = extremal.bvp, extremal.shot.arcs
-    problem, scales, n, m = bvp.problem, bvp.scales, bvp.n, bvp.m
-    t = stage_times(np.asarray(arcs.times), *arcs.stage.shape[1:3]).ravel()
-    v = np.asarray(arcs.stage_v).reshape(len(t), -1)
-    y = np.asarray(arcs.stage).reshape(len(t), -1)
-    switching = np.asarray(extremal.shot.stages.value.switching).reshape(-1, m)
-    switching = switching / np.asarray(scales.switching)
-    position = position_of(problem, v[:, :m], np.asarray(scales.v)[:m])
-    # An arc without length, where two controls switch together, has no rates.
-    rate = np.nan_to_num(np.asarray(control_rates(arcs, m)), posinf=0.0, neginf=0.0)
-    rate = rate_position_of(problem, rate.reshape(-1, m))
-    rate_costate = np.asarray(bvp.rate_costates(jnp.asarray(y / np.asarray(scales.y))))
-    controls = [
-        mend_control(
-            profile,
-            t,
-            ControlValues(switching[:, j], position[:, j], rate[:, j], rate_costate[:, j]),
-            _TOLERANCE,
-            Kind.INTERIOR if reading.is_convex[j] else None,
-        )
-        for j, profile in enumerate(structure.controls)
-    ]
-    if problem.n_constraints == 0:
-        return structure._replace(controls=controls)
-    value = np.asarray(constraint_values(problem, y[:, :n], v[:, :m])) / reading.sizes.constraint
-    active, constraints = list(structure.active), list(structure.constraints)
-    for index in np.flatnonzero(np.any(value > _TOLERANCE, axis=0)).tolist():
-        if index not in [each.index for each in active]:
-            active.append(reading.classify(problem, index, y[:, :n], v[:, :m]))
-            constraints.append([Segment(FREE, float(t[-1]))])
-    plan, jumps = jax.tree.map(np.asarray, (bvp.plan, arcs.jump))
-    mended: list[tuple[ActiveConstraint, list[Segment]]] = []
-    for row, each in enumerate(active):
-        is_known = row < len(plan.constraints)
-        multiplier = v[:, m + row] / np.asarray(scales.v)[m + row] if is_known else np.zeros_like(t)
-        size = float(scales.hamiltonian * scales.time / reading.sizes.constraint[each.index])
-        touches = np.flatnonzero(
-            (plan.rule[: len(jumps)] == Rule.TOUCH) & (plan.jump_constraint == row)
-        )
-        at = {float(arcs.times[b]): float(jumps[b, 0]) / size for b in touches}
-        along = value[:, each.index], multiplier
-        profile = mend_constraint(constraints[row], t, *along, at, each.order, _TOLERANCE)
-        if len(profile) > 1 or profile[0].kind != FREE:
-            mended.append((each, profile))
-    # A constrained segment names a row, and rows change where a constraint is no longer used.
-    structure = SwitchingStructure(
-        controls,
-        [profile for _, profile in mended],
-        tuple(each for each, _ in mended),
-        structure.ends,
-    )
-    return constrain_controls(structure, [reading.determined[each.index] for each, _ in mended])
 
 
 def _mend_ends(extremal: Extremal) -> np.ndarray:
@@ -129,7 +44,7 @@ def _mend_ends(extremal: Extremal) -> np.ndarray:
     beyond = np.where(
         values < lower, Kind.LOWER, np.where(values > upper, Kind.UPPER, Kind.INTERIOR)
     )
-    kept = np.where(slope * old > _TOLERANCE, Kind.INTERIOR, old)
+    kept = np.where(slope * old > TOLERANCE, Kind.INTERIOR, old)
     return np.where(old == Kind.INTERIOR, beyond, kept)
 
 
@@ -195,7 +110,7 @@ def _shoot_and_mend(
         timed = with_times(structure, layout, times)._replace(ends=_mend_ends(extremal))
         new = Candidate(timed, extremal.trajectory(out), reading)
         if is_ordered and timed.kinds == structure.kinds:
-            mended = _mend(timed, extremal, reading)
+            mended = mend(problem, timed, reading, extremal.values())
             new = new._replace(structure=mended)
             is_same = mended.kinds == structure.kinds and mended.active == structure.active
             if is_same and np.array_equal(mended.ends, structure.ends):
@@ -224,13 +139,10 @@ def _is_same(one: Candidate, other: Candidate) -> bool:
     """Whether two structures and their trajectories are the same, to a transcription's accuracy."""
     if one.structure.kinds != other.structure.kinds:
         return False
+    motions = ((each.t, each.x, each.u) for each in (one.trajectory, other.trajectory))
     gaps = (
         np.max(np.abs(a - b)) / max(np.max(np.abs(b)), 1e-300)
-        for a, b in (
-            (one.trajectory.t, other.trajectory.t),
-            (one.trajectory.x, other.trajectory.x),
-            (one.trajectory.u, other.trajectory.u),
-        )
+        for a, b in zip(*motions, strict=True)
     )
     return bool(max(gaps) < 1e-3)
 

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxgrip.ocp.indirect import without_derivatives
+from jaxgrip.ocp.indirect import tangent_output, without_derivatives
 from jaxgrip.ocp.pipeline._continuation import continue_from, find
 from jaxgrip.ocp.pipeline._outcome import Outcome, Search
 from jaxgrip.ocp.pipeline._results import RESULTS, SolveError
@@ -148,7 +148,8 @@ def solve(
         out = outputs(arrays)
         if out is None:
             return out, None
-        return out, kept["outcome"].certified.extremal.tangent_output(change)
+        extremal = kept["outcome"].certified.extremal
+        return out, tangent_output(extremal.bvp, extremal.evaluate(), change)
 
     out = outputs(arrays)
     search, outcome = kept["search"], kept["outcome"]

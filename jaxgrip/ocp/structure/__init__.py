@@ -13,12 +13,13 @@ from jaxgrip.ocp.structure._layout import Plan as Plan
 from jaxgrip.ocp.structure._layout import count_arcs as count_arcs
 from jaxgrip.ocp.structure._layout import lay_out as lay_out
 from jaxgrip.ocp.structure._layout import with_times as with_times
-from jaxgrip.ocp.structure._mending import ControlValues as ControlValues
-from jaxgrip.ocp.structure._mending import constrain_controls as constrain_controls
+from jaxgrip.ocp.structure._mending import TOLERANCE as TOLERANCE
+from jaxgrip.ocp.structure._mending import Values as Values
+from jaxgrip.ocp.structure._mending import constraint_values as constraint_values
+from jaxgrip.ocp.structure._mending import mend as mend
 from jaxgrip.ocp.structure._mending import mend_constraint as mend_constraint
 from jaxgrip.ocp.structure._mending import mend_control as mend_control
 from jaxgrip.ocp.structure._reading import Candidate as Candidate
-from jaxgrip.ocp.structure._reading import Reading as Reading
 from jaxgrip.ocp.structure._reading import Trajectory as Trajectory
 from jaxgrip.ocp.structure._reading import is_undetermined as is_undetermined
 from jaxgrip.ocp.structure._reading import propose as propose
@@ -29,8 +30,7 @@ from jaxgrip.ocp.structure._segments import SHORTEST as SHORTEST
 from jaxgrip.ocp.structure._segments import Segment as Segment
 from jaxgrip.ocp.structure._segments import SwitchingStructure as SwitchingStructure
 from jaxgrip.ocp.structure._segments import bracket_singular as bracket_singular
+from jaxgrip.ocp.structure._segments import constrain_controls as constrain_controls
 from jaxgrip.ocp.structure._segments import overlay as overlay
 from jaxgrip.ocp.structure._sizes import Sizes as Sizes
 from jaxgrip.ocp.structure._sizes import end_bounds as end_bounds
-from jaxgrip.ocp.structure._sizes import position_of as position_of
-from jaxgrip.ocp.structure._sizes import rate_position_of as rate_position_of

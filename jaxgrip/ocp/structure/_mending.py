@@ -3,19 +3,28 @@
 from itertools import pairwise
 from typing import NamedTuple
 
+import equinox as eqx
+import jax
 import numpy as np
 
+from jaxgrip.ocp.hamiltonian import ActiveConstraint
+from jaxgrip.ocp.statement import Problem
 from jaxgrip.ocp.structure._kinds import ACTIVE, FREE, Kind
+from jaxgrip.ocp.structure._reading import Reading
 from jaxgrip.ocp.structure._segments import (
     COINCIDENT,
     Profile,
     Segment,
     SwitchingStructure,
+    constrain_controls,
     merge,
-    overlay,
     runs,
     starts_of,
 )
+from jaxgrip.ocp.structure._sizes import position_of, rate_position_of
+
+# On scaled switching functions, constraints and multipliers.
+TOLERANCE = 1e-8
 
 
 def _relabel(profile: Profile, t: np.ndarray, label) -> Profile:
@@ -36,24 +45,81 @@ def _relabel(profile: Profile, t: np.ndarray, label) -> Profile:
     return new
 
 
-class ControlValues(NamedTuple):
-    """One control along an exact solution, `(K,)` each.
+class Values(NamedTuple):
+    """Values along an exact solution at increasing times `t` `(K,)` [s].
 
-    `switching` function, scaled to order one; `position` mapped to [-1, 1] between the bounds;
-    `rate` mapped to [-1, 1] between the rate bounds; `rate_costate` of a limited control, scaled.
+    States `x` `(K, n)` and controls `u` `(K, m)`; `switching` functions `(K, m)` and `rate_costate`
+    `(K, m)` of limited controls, scaled to order one; `rate` `(K, m)` of the controls [1/s]; for
+    the constraints that are active somewhere the `multiplier` `(K, c)`, scaled, and the `jumps`,
+    the first jump parameter at each touch point [s].
     """
 
+    t: np.ndarray
+    x: np.ndarray
+    u: np.ndarray
     switching: np.ndarray
-    position: np.ndarray
-    rate: np.ndarray
     rate_costate: np.ndarray
+    rate: np.ndarray
+    multiplier: np.ndarray
+    jumps: list[dict[float, float]]
+
+
+@eqx.filter_jit
+def constraint_values(problem: Problem, x, u):
+    """Values `(K, c)` of the constraints along a motion."""
+    return jax.vmap(problem.constraints)(x, u)
+
+
+def mend(
+    problem: Problem, structure: SwitchingStructure, reading: Reading, values: Values
+) -> SwitchingStructure:
+    """Correct a structure where its exact solution breaks the minimum principle."""
+    t, x, u, sizes = values.t, values.x, values.u, reading.sizes
+    position, rate = position_of(problem, u, sizes.control), rate_position_of(problem, values.rate)
+    controls = [
+        mend_control(
+            profile,
+            t,
+            values.switching[:, j],
+            position[:, j],
+            rate[:, j],
+            values.rate_costate[:, j],
+            Kind.INTERIOR if reading.is_convex[j] else None,
+        )
+        for j, profile in enumerate(structure.controls)
+    ]
+    if problem.n_constraints == 0:
+        return structure._replace(controls=controls)
+    value = np.asarray(constraint_values(problem, x, u)) / sizes.constraint
+    known = structure.active, structure.constraints, values.multiplier.T, values.jumps
+    rows = list(zip(*known, strict=True))
+    for index in np.flatnonzero(np.any(value > TOLERANCE, axis=0)).tolist():
+        if index not in [each.index for each in structure.active]:
+            new = reading.classify(problem, index, x, u), [Segment(FREE, float(t[-1]))]
+            rows.append((*new, np.zeros_like(t), {}))
+    used: list[tuple[ActiveConstraint, Profile]] = []
+    for (index, order), profile, multiplier, jumps in rows:
+        size = float(sizes.hamiltonian * sizes.time / sizes.constraint[index])
+        jumps = {time: jump / size for time, jump in jumps.items()}
+        profile = mend_constraint(profile, t, value[:, index], multiplier, jumps, order)
+        if len(profile) > 1 or profile[0].kind != FREE:
+            used.append((ActiveConstraint(index, order), profile))
+    # A constrained segment names a row, and rows change where a constraint is no longer used.
+    structure = structure._replace(
+        controls=controls,
+        constraints=[profile for _, profile in used],
+        active=tuple(each for each, _ in used),
+    )
+    return constrain_controls(structure, [reading.determined[each.index] for each, _ in used])
 
 
 def mend_control(
     profile: Profile,
     t: np.ndarray,
-    values: ControlValues,
-    tolerance: float,
+    switching: np.ndarray,
+    position: np.ndarray,
+    rate: np.ndarray,
+    rate_costate: np.ndarray,
     inside_kind: int | None = None,
 ) -> Profile:
     """Correct the segments of one control where an exact solution breaks the minimum principle.
@@ -64,8 +130,8 @@ def mend_control(
     where it changes too fast, its rate is set to the rate bound, and released where the costate of
     the control has the wrong sign.
 
-    **Arguments:** `t` `(K,)` increasing times [s]; `values`; `tolerance` on the scaled switching
-    function.
+    **Arguments:** at increasing times `t` `(K,)` [s] the scaled `switching` function, `position`
+    and `rate` mapped to [-1, 1] between their bounds, and the scaled `rate_costate`.
 
     **Returns:** the new segments; the same ones where nothing is wrong.
     """
@@ -75,18 +141,16 @@ def mend_control(
         kind = segment.kind
         if kind in (Kind.LOWER, Kind.UPPER):
             other = -kind if inside_kind is None else inside_kind
-            return np.where(kind * values.switching[inside] > tolerance, other, kind)
-        position, rate = values.position[inside], values.rate[inside]
+            return np.where(kind * switching[inside] > TOLERANCE, other, kind)
+        place, speed = position[inside], rate[inside]
         if kind in (Kind.FALLING, Kind.RISING):
             sign = 1.0 if kind == Kind.RISING else -1.0
-            kind = np.where(sign * values.rate_costate[inside] > tolerance, Kind.INTERIOR, kind)
-            rate = np.zeros_like(rate)
+            kind = np.where(sign * rate_costate[inside] > TOLERANCE, Kind.INTERIOR, kind)
+            speed = np.zeros_like(speed)
         elif kind == Kind.CONSTRAINED:
             return np.full(inside.size, Kind.CONSTRAINED)
-        labels = np.where(rate > slack, Kind.RISING, np.where(rate < -slack, Kind.FALLING, kind))
-        return np.where(
-            position > slack, Kind.UPPER, np.where(position < -slack, Kind.LOWER, labels)
-        )
+        labels = np.where(speed > slack, Kind.RISING, np.where(speed < -slack, Kind.FALLING, kind))
+        return np.where(place > slack, Kind.UPPER, np.where(place < -slack, Kind.LOWER, labels))
 
     return merge(_relabel(profile, t, label))
 
@@ -98,30 +162,28 @@ def mend_constraint(
     multiplier: np.ndarray,
     jumps: dict[float, float],
     order: int,
-    tolerance: float,
 ) -> Profile:
     """Correct the segments of a constraint where it is violated, or its multiplier is negative or
     grows.
 
     **Arguments:** `t` `(K,)` increasing times [s]; `value` and `multiplier` `(K,)`, scaled to order
-    one; `jumps`, the scaled jump parameter at each touch point [s]; `order` of the constraint;
-    `tolerance` on value and multiplier.
+    one; `jumps`, the scaled jump parameter at each touch point [s]; `order` of the constraint.
 
     **Returns:** the new segments. A violated constraint of second or higher order first touches,
     and if it is still violated on both sides of the point, is active on an arc; one of third order
     touches once more, since no arc of it is optimal.
     """
     touches = {b.end for b, a in pairwise(profile) if b.kind == a.kind == FREE}
-    lost = {time for time in touches if jumps.get(time, 0.0) < -tolerance}
+    lost = {time for time in touches if jumps.get(time, 0.0) < -TOLERANCE}
     profile = [s for s in profile if not (s.kind == FREE and s.end in lost)]
     touches -= lost
 
     def label(segment: Segment, inside: np.ndarray):
         if segment.kind == ACTIVE:
             along = multiplier[inside]
-            grows = (np.diff(along, prepend=along[0]) > tolerance) & (order > 0)
-            return np.where((along < -tolerance) | grows, FREE, ACTIVE)
-        return np.where(value[inside] > tolerance, ACTIVE, FREE)
+            grows = (np.diff(along, prepend=along[0]) > TOLERANCE) & (order > 0)
+            return np.where((along < -TOLERANCE) | grows, FREE, ACTIVE)
+        return np.where(value[inside] > TOLERANCE, ACTIVE, FREE)
 
     labelled = _relabel(profile, t, label)
     if order < 2:
@@ -142,34 +204,3 @@ def mend_constraint(
     if mended[-1].end < profile[-1].end:
         mended.append(Segment(FREE, profile[-1].end))
     return merge(mended, keeps_touches=True)
-
-
-def _without_constrained(profile: Profile) -> Profile:
-    """Replace constrained segments by their neighbours, each up to the middle."""
-    free: Profile = []
-    for start, segment in zip(starts_of(profile), profile, strict=True):
-        if segment.kind != Kind.CONSTRAINED:
-            free.append(segment)
-        elif free:
-            free[-1] = free[-1]._replace(end=0.5 * (start + segment.end))
-    end = profile[-1].end
-    return merge([*free[:-1], free[-1]._replace(end=end)]) if free else [Segment(Kind.UPPER, end)]
-
-
-def constrain_controls(
-    structure: SwitchingStructure, determined: list[int | None]
-) -> SwitchingStructure:
-    """Mark where an active constraint determines a control, and only there.
-
-    **Arguments:** the `structure`; `determined`, the control that each of its constraints
-    determines, None where the Hamiltonian is strictly convex in a control of the constraint.
-    """
-    controls = [_without_constrained(profile) for profile in structure.controls]
-    for i, profile in enumerate(structure.constraints):
-        j = determined[i]
-        if j is None:
-            continue
-        for start, segment in zip(starts_of(profile), profile, strict=True):
-            if segment.kind == ACTIVE:
-                controls[j] = overlay(controls[j], start, Segment(Kind.CONSTRAINED, segment.end, i))
-    return structure._replace(controls=controls)

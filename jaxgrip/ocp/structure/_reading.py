@@ -20,8 +20,14 @@ from jaxgrip.ocp.structure._active import (
     read_constraint,
 )
 from jaxgrip.ocp.structure._kinds import Kind
-from jaxgrip.ocp.structure._mending import constrain_controls
-from jaxgrip.ocp.structure._segments import Profile, Segment, SwitchingStructure, merge, runs
+from jaxgrip.ocp.structure._segments import (
+    Profile,
+    Segment,
+    SwitchingStructure,
+    constrain_controls,
+    merge,
+    runs,
+)
 from jaxgrip.ocp.structure._sizes import Sizes, end_bounds, position_of, rate_position_of, sizes_of
 from jaxgrip.solve.fusion import jit_plainly
 
@@ -122,17 +128,14 @@ def read_direct(problem: Problem, direct: DirectSolution) -> Reading:
     means = np.mean(position, axis=0, where=is_off | ~np.any(is_off, axis=0))
     is_end_free = np.zeros(m, dtype=bool)
     if np.any((labels[-1] == Kind.INTERIOR) & ~is_convex):
-        moves = np.asarray(_moves(problem, direct.x[-1], direct.u[-1]))
-        matters = problem.is_fixed_final | (problem.n_boundary > 0)
-        matters |= np.asarray(_end_slope(problem, direct.final_time, direct.x[-1])) != 0.0
-        is_end_free = ~np.any(moves[matters], axis=0)
+        end = direct.final_time, direct.x[-1], direct.u[-1]
+        is_end_free = np.asarray(_moves_free_ends(problem, *map(jnp.asarray, end)))
     lean = position[[0, -1]].T - means[:, None]
     return Reading(direct, sizes, labels, kinds, position, lean, is_end_free, is_convex)
 
 
 def _label_rates(problem: Problem, direct: DirectSolution, sizes: Sizes, labels: np.ndarray):
     """Mark the intervals over which a limited control's rate is at a bound."""
-    m = problem.m
     position = rate_position_of(problem, direct.rate)
     costate = direct.rate_costate / sizes.rate_costate
     size = np.maximum(np.max(np.abs(costate), axis=0), 1e-300)
@@ -140,8 +143,7 @@ def _label_rates(problem: Problem, direct: DirectSolution, sizes: Sizes, labels:
     fast &= size > 1e-6
     sign = np.where(fast, np.where(position > 0.0, Kind.RISING, Kind.FALLING), 0)
     # A difference quotient lies between two intervals, and marks both.
-    before = np.concatenate([np.zeros((1, m), int), sign])
-    after = np.concatenate([sign, np.zeros((1, m), int)])
+    before, after = np.pad(sign, ((1, 0), (0, 0))), np.pad(sign, ((0, 1), (0, 0)))
     both = np.where(before != 0, before, after)
     return np.where((labels == Kind.INTERIOR) & (both != 0), both, labels)
 
@@ -189,6 +191,8 @@ def propose(
         is_met = bool(abs(at_start[index]) < 1e-9 * sizes.constraint[index])
         constraints.append(as_profile(stretches, h, float(grid[-1]), is_met))
         active.append(each)
+    # Costates between the intervals as values at the midpoints.
+    rate_costate = np.pad(direct.rate_costate, ((1, 1), (0, 0)))
     trajectory = Trajectory(
         grid,
         direct.x,
@@ -196,7 +200,7 @@ def propose(
         middles,
         direct.u,
         multiplier,
-        _at_middles(direct.rate_costate, m),
+        0.5 * (rate_costate[1:] + rate_costate[:-1]),
         direct.boundary_multiplier,
     )
     if imposed is None:
@@ -312,17 +316,9 @@ def _kelley(problem: Problem, j: int, y, u):
 
 
 @eqx.filter_jit
-def _end_slope(problem: Problem, time, x):
-    return jax.grad(problem.end_cost, argnums=1)(jnp.asarray(time), jnp.asarray(x))
-
-
-@eqx.filter_jit
-def _moves(problem: Problem, x, u) -> Bool[Array, "n m"]:
-    """Which states each control moves."""
-    return jax.jacfwd(problem.dynamics, argnums=1)(x, u) != 0.0
-
-
-def _at_middles(values: np.ndarray, m: int) -> np.ndarray:
-    """Values `(N-1, m)` between neighbouring intervals as values at the intervals."""
-    padded = np.concatenate([np.zeros((1, m)), values, np.zeros((1, m))])
-    return 0.5 * (padded[1:] + padded[:-1])
+def _moves_free_ends(problem: Problem, time, x, u) -> Bool[Array, " m"]:
+    """Whether each control moves only free components of the final state that cost nothing."""
+    matters = problem.is_fixed_final | (problem.n_boundary > 0)
+    matters |= jax.grad(problem.end_cost, argnums=1)(time, x) != 0.0
+    moves = jax.jacfwd(problem.dynamics, argnums=1)(x, u) != 0.0
+    return ~jnp.any(moves & matters[:, None], axis=0)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from jaxgrip.ocp.hamiltonian import ActiveConstraint
-from jaxgrip.ocp.structure._kinds import FREE, Kind
+from jaxgrip.ocp.structure._kinds import ACTIVE, FREE, Kind
 
 # A shorter segment, as a share of the final time, is none.
 SHORTEST = 1e-6
@@ -149,3 +149,34 @@ def bracket_singular(
     if profile[-1].kind == Kind.SINGULAR and not to_the_end:
         profile = [*profile[:-1], Segment(Kind.SINGULAR, end - length), Segment(last, end)]
     return profile
+
+
+def _without_constrained(profile: Profile) -> Profile:
+    """Replace constrained segments by their neighbours, each up to the middle."""
+    free: Profile = []
+    for start, segment in zip(starts_of(profile), profile, strict=True):
+        if segment.kind != Kind.CONSTRAINED:
+            free.append(segment)
+        elif free:
+            free[-1] = free[-1]._replace(end=0.5 * (start + segment.end))
+    end = profile[-1].end
+    return merge([*free[:-1], free[-1]._replace(end=end)]) if free else [Segment(Kind.UPPER, end)]
+
+
+def constrain_controls(
+    structure: SwitchingStructure, determined: list[int | None]
+) -> SwitchingStructure:
+    """Mark where an active constraint determines a control, and only there.
+
+    **Arguments:** the `structure`; `determined`, the control that each of its constraints
+    determines, None where the Hamiltonian is strictly convex in a control of the constraint.
+    """
+    controls = [_without_constrained(profile) for profile in structure.controls]
+    for i, profile in enumerate(structure.constraints):
+        j = determined[i]
+        if j is None:
+            continue
+        for start, segment in zip(starts_of(profile), profile, strict=True):
+            if segment.kind == ACTIVE:
+                controls[j] = overlay(controls[j], start, Segment(Kind.CONSTRAINED, segment.end, i))
+    return structure._replace(controls=controls)
