@@ -86,19 +86,17 @@ class Outcome(NamedTuple):
             if place is not None:
                 result, detail = RESULTS.steep_edge, place
         if result in UNEXPLAINED:
-            kink = find_kink(problem, *self._motion())
+            if certified is None:
+                t = np.linspace(0.0, float(direct.final_time), len(direct.x))
+                t, x = (0.5 * (v[1:] + v[:-1]) for v in (t, direct.x))
+                motion = t, x, direct.u
+            else:
+                trajectory = certified.candidate.trajectory
+                motion = trajectory.t, trajectory.x, trajectory.u
+            kink = find_kink(problem, *motion)
             if kink is not None:
                 result, detail = RESULTS.not_smooth, f"at {kink:.6g} s"
         return self._replace(result=result, detail=detail)
-
-    def _motion(self):
-        """Times, states and controls."""
-        if self.certified is None:
-            direct = self.direct
-            t = np.linspace(0.0, float(direct.final_time), len(direct.x))
-            return 0.5 * (t[1:] + t[:-1]), 0.5 * (direct.x[1:] + direct.x[:-1]), direct.u
-        trajectory = self.certified.candidate.trajectory
-        return trajectory.t, trajectory.x, trajectory.u
 
     def solution(self, search: Search, out: Output | None = None) -> Solution:
         """The solution object, with the extremal's dense output if that is known already."""

@@ -204,9 +204,11 @@ class Problem(eqx.Module):
 
     def check(self):
         """Raise `ValueError` where numbers contradict each other; traced ones are not checked."""
-        if not is_concrete((self._numbers(), self.final_time)):
+        kinds = jax.Array | np.ndarray
+        numbers = {name: v for name, v in vars(self).items() if isinstance(v, kinds)}
+        if not is_concrete((numbers, self.final_time)):
             return
-        at = SimpleNamespace(**{name: np.asarray(v) for name, v in self._numbers().items()})
+        at = SimpleNamespace(**jax.tree.map(np.asarray, numbers))
         ends = (
             ("initial_state", at.initial_state, self.is_fixed_initial),
             ("final_state", at.final_state, self.is_fixed_final),
@@ -258,11 +260,6 @@ class Problem(eqx.Module):
             raise ValueError(
                 f"final_time: the guess {time} must lie between the bounds {earliest} and {latest}."
             )
-
-    def _numbers(self) -> dict:
-        """Fields that are arrays, by name."""
-        kinds = jax.Array | np.ndarray
-        return {name: value for name, value in vars(self).items() if isinstance(value, kinds)}
 
     @property
     def n(self) -> int:
