@@ -65,7 +65,7 @@ def test_every_file_is_on_the_page():
         title = section.split("\n")[0].strip("`")
         folder = title + "/" if title in ROOMS else ""
         listed |= {folder + file for file in re.findall(r"`([\w/]+\.py)`", section)}
-    files = {str(path.relative_to(PACKAGE)) for path in PACKAGE.rglob("[!_]*.py")}
-    files |= {path.name for path in PACKAGE.glob("_[a-z]*.py")}
+    every = PACKAGE.rglob("*.py")
+    files = {str(path.relative_to(PACKAGE)) for path in every if not path.name.startswith("__")}
     assert listed - files == set()
     assert files - listed == set()

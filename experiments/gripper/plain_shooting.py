@@ -20,7 +20,7 @@ from jaxtyping import Array, Bool, Float, Int
 import jaxgrip as jg
 from jaxgrip.solve import dense
 
-LOWER, INTERIOR, UPPER, FALLING, RISING = -1, 0, 1, 3, 4
+LOWER, INTERIOR, UPPER, _, FALLING, RISING, _ = jg.ocp.Kind
 ORDER_EIGHT = diffrax.Dopri8.tableau
 
 

@@ -7,14 +7,14 @@ import numpy as np
 import xarray
 from matplotlib.figure import Figure
 
+from jaxgrip.ocp import Kind
 from jaxgrip.viz.sampling import refine
-from jaxgrip.viz.signals import HELD, controls, hamiltonian, multipliers
+from jaxgrip.viz.signals import controls, hamiltonian, multipliers
 from jaxgrip.viz.style import GREY, PALETTE, settle, styled
 
 if TYPE_CHECKING:
     from jaxgrip.ocp import Certificate, Solution
 
-_FALLING = 3
 _INDICES = "₁₂₃"
 
 
@@ -78,15 +78,16 @@ def certificate(
             [jumps[i] for i in used],
             f"{title}: multipliers, at or above zero",
         )
-    limited = np.flatnonzero((structure.kinds >= _FALLING).any(axis=0))
+    at_rate_bound = np.isin(structure.kinds, (Kind.FALLING, Kind.RISING))
+    limited = np.flatnonzero(at_rate_bound.any(axis=0))
     if limited.size:
         figures["rate_costates"] = multipliers(
             arrays["rate_costate"].isel(control=limited),
             edges,
-            [(structure.kinds[:, j] >= _FALLING).tolist() for j in limited],
+            [at_rate_bound[:, j].tolist() for j in limited],
             [[] for _ in limited],
             f"{title}: costates of controls",
-            meaning="rate at a bound",
+            meaning=Kind.RISING.label,
         )
     value = _over_time(solution, "hamiltonian")
     check = next(check for check in solution.certificate.checks if check.name == "Hamiltonian")
@@ -193,9 +194,9 @@ def _kinds(solution: "Solution") -> np.ndarray:
         change = np.diff(constraint.astype(int), prepend=0, append=0)
         begins, ends = np.flatnonzero(change == 1), np.flatnonzero(change == -1)
         for begin, end in zip(begins, ends, strict=True):
-            inside = np.all(kinds[begin:end] == 0, axis=0)
-            held = inside & (padded[begin] != 0) & (padded[end + 1] != 0)
-            kinds[begin:end, held] = HELD
+            inside = np.all(kinds[begin:end] == Kind.INTERIOR, axis=0)
+            determined = inside & (padded[begin] != 0) & (padded[end + 1] != 0)
+            kinds[begin:end, determined] = Kind.CONSTRAINED
     return kinds
 
 

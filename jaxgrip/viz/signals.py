@@ -12,23 +12,19 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
+from jaxgrip.ocp import Kind
 from jaxgrip.viz.style import DASHES, GREY, PALETTE, readable, settle, styled
 
 _NEVER = np.empty(0)
-HELD = 5
-_AT_BOUND = ("at a bound", "#EAEAEA", "")
-_RATE_AT_BOUND = ("rate at a bound", "#BFE3D6", "//")
-_ACTIVE = ("constraint active", "#FBE6BF", "")
-# Name and shading of each kind of a control, numbered as in `ocp.Structure`; 0, inside the bounds,
-# is white, and 5 is a control determined by an active constraint.
-_SHADES = {
-    -1: _AT_BOUND,
-    1: _AT_BOUND,
-    2: ("singular", "#EBD3E0", ".."),
-    3: _RATE_AT_BOUND,
-    4: _RATE_AT_BOUND,
-    HELD: ("held by a constraint", *_ACTIVE[1:]),
+_ACTIVE = ("#FBE6BF", "")
+# Colour and hatch of the kinds of a control, by their labels; inside the bounds it is white.
+_LOOKS = {
+    Kind.UPPER.label: ("#EAEAEA", ""),
+    Kind.RISING.label: ("#BFE3D6", "//"),
+    Kind.SINGULAR.label: ("#EBD3E0", ".."),
+    Kind.CONSTRAINED.label: _ACTIVE,
 }
+_SHADES = {kind: (kind.label, *_LOOKS[kind.label]) for kind in Kind if kind.label}
 
 
 @styled
@@ -45,8 +41,8 @@ def controls(
 
     **Arguments:** `control` and `switching_function`, both (time, component) with a coordinate
     `time` in s and the attributes `long_name` and `units`; `edges` of the arcs [s], start and end
-    included; `kinds`, as in `ocp.Structure`, 5 where an active constraint determines the control;
-    `title` of the figure; `least`, the size of a switching function below which it is rounding.
+    included; `kinds` of the controls, numbered as in `ocp.Kind`; `title` of the figure; `least`,
+    the size of a switching function below which it is rounding.
     """
     component = control.dims[1]
     labels = control[component].values
@@ -111,7 +107,7 @@ def multipliers(
     figure, panels = _panels(title, len(labels), 2.2)
     t, factor, unit = _times(multiplier)
     places = factor * np.asarray(edges)
-    look = (_RATE_AT_BOUND if meaning == _RATE_AT_BOUND[0] else _ACTIVE)[1:]
+    look = _LOOKS.get(meaning, _ACTIVE)
     handles: dict[str, Any] = {}
     for index, (axes, label) in enumerate(zip(panels, labels, strict=True)):
         states = [(meaning, *look) if holds else None for holds in active[index]]

@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 
 import jaxgrip as jg
+from jaxgrip.ocp import Solver
 from jaxgrip.ocp.certificate import certify
-from jaxgrip.ocp.conditions import evaluate_ends, evaluate_stages, residuals
-from jaxgrip.ocp.extremals import Certified, _stage_times
-from jaxgrip.ocp.pipeline import search
-from jaxgrip.ocp.solver import Solver
+from jaxgrip.ocp.indirect import evaluate, residuals, stage_times
+from jaxgrip.ocp.pipeline import Certified, Search, run
 
 
 @pytest.fixture(scope="module")
@@ -23,26 +22,26 @@ def extremal_of():
     def find(problem):
         key = id(problem)
         if key not in known:
-            known[key] = search(problem, Solver(starts=1))[0].extremal
+            known[key] = run(Search(problem, Solver(starts=1))).certified.extremal
         return known[key]
 
     return find
 
 
 @eqx.filter_jit
-def evaluate(problem, plan, arcs, scales, features):
-    stages, _ = evaluate_stages(problem, plan, arcs, scales, features)
-    ends = evaluate_ends(problem, arcs, features)
-    return stages, residuals(problem, plan, arcs, scales, features, stages.value, ends)
+def examine(bvp, arcs):
+    at = evaluate(bvp, arcs)
+    return at.stages, residuals(bvp, at)
 
 
 def verdict(problem, extremal, **arcs):
     """Names of the checks that fail, after some of the unknowns are replaced."""
+    extremal = extremal.of(problem)
     moved = extremal.shot.arcs._replace(**arcs)
-    stages, residual = evaluate(problem, extremal.plan, moved, extremal.scales, extremal.features)
+    stages, residual = examine(extremal.bvp, moved)
     norm = max(float(jnp.max(jnp.abs(v), initial=0.0)) for v in residual)
     shot = extremal.shot._replace(arcs=moved, stages=stages, residual=jnp.asarray(norm))
-    certificate = certify(problem, extremal._replace(shot=shot))
+    certificate = certify(extremal._replace(shot=shot))
     failed = {check.name for check in certificate.checks if not check.passed}
     assert certificate.passed == (not failed)
     assert str(certificate).count("FAIL") == len(failed)
@@ -78,7 +77,7 @@ def test_every_check_explains_itself(brake):
 
 def test_wrong_switching_time(problem, extremal):
     times = np.array(extremal.shot.arcs.times)
-    times[extremal.real.argmax()] += 1e-6
+    times[extremal.bvp.plan.is_switch.argmax()] += 1e-6
     failed = verdict(problem, extremal, times=jnp.asarray(times))
     assert "end state, re-integrated" in failed
     assert "boundary-value problem" in failed
@@ -165,13 +164,12 @@ def test_constraint_that_would_have_to_pull(extremal_of):
     """
     extremal = extremal_of(jg.models.ocp_problems.bryson_denham(1 / 9))
     problem = jg.models.ocp_problems.bryson_denham(1 / 9)
-    arcs, active = extremal.shot.arcs, np.asarray(extremal.plan.active)[:, 0]
+    arcs, active = extremal.shot.arcs, np.asarray(extremal.bvp.plan.active)[:, 0]
     v = np.array(arcs.stage_v)
     first, last = np.flatnonzero(active)[[0, -1]]
     edges = np.concatenate([[0.0], np.asarray(arcs.times)])
-    share = (_stage_times(np.asarray(arcs.times), Solver().shooting) - edges[first]) / (
-        edges[last + 1] - edges[first]
-    )
+    t = stage_times(np.asarray(arcs.times), *v.shape[1:3])
+    share = (t - edges[first]) / (edges[last + 1] - edges[first])
     bulge = 0.1 * np.max(v[..., 1]) * share * (1.0 - share)
     v[..., 1] += np.where(active[:, None, None], bulge, 0.0)
     assert np.all(np.diff(v[active][..., 1].ravel()) < 0.0)

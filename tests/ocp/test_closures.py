@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import jaxgrip as jg
-from jaxgrip.ocp.closures import capture
+from jaxgrip.ocp.statement import capture
 
 GRAVITY = 1.0
 TABLE = np.array([1.0, 2.0])

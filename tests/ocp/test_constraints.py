@@ -9,8 +9,8 @@ import pytest
 import jaxgrip as jg
 from jaxgrip.models.ocp_problems import bryson_denham, double_integrator_time
 from jaxgrip.ocp import RESULTS
-from jaxgrip.ocp.constraints import find_order
-from jaxgrip.ocp.reading import Stretch, read_constraint
+from jaxgrip.ocp.hamiltonian import find_order
+from jaxgrip.ocp.structure import Stretch, read_constraint
 
 
 def speed_limited(limit):

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from jaxgrip.ocp import Free, Problem
-from jaxgrip.ocp.diagnosis import find_kink
+from jaxgrip.ocp.pipeline import find_kink
 
 
 def moving(resistance):

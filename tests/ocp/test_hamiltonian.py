@@ -9,14 +9,14 @@ from numpy.polynomial import Polynomial
 
 import jaxgrip as jg
 from jaxgrip.models import ocp_problems as problems
-from jaxgrip.ocp.arcs import radau
 from jaxgrip.ocp.hamiltonian import (
     expand,
     hamiltonian_flow,
-    switching_bend,
-    switching_share,
-    switching_slope,
+    kelley,
+    switching_derivative,
+    switching_rate,
 )
+from jaxgrip.ocp.indirect import radau
 
 
 def swing(x, u):
@@ -120,7 +120,7 @@ def switching(problem, y, u):
 
 def assert_slope(problem, y, u, h):
     """Fourth-order difference quotient of H_u along the flow."""
-    slope = switching_slope(problem, y, u)
+    slope = switching_rate(problem, y, u)
 
     @jax.jit
     def at(h):
@@ -150,15 +150,15 @@ def test_order_of_singular_arcs():
         (problems.fuller(), 1, y, (1.4, 0.0)),
         (problems.fuller(), 2, y, (0.6, 2.0)),
     ):
-        found = switching_bend(problem, 0, order, at, control)
+        found = switching_derivative(problem, 0, order, at, control)
         np.testing.assert_allclose(found, bend, atol=1e-15)
 
 
 def test_share_of_a_control_in_the_bend(swing_problem):
     """The first control enters linearly, and no first derivative contains it."""
     y, u = jnp.array([0.3, -0.7, 1.1, 1.0, -2.0, 0.5]), jnp.array([0.4, -0.2])
-    share = switching_share(swing_problem, 0, y, u)
-    _, slope = switching_bend(swing_problem, 0, 1, y, u)
+    share = kelley(swing_problem, 0, y, u)
+    _, slope = switching_derivative(swing_problem, 0, 1, y, u)
     np.testing.assert_allclose(share, slope, rtol=1e-13)
 
 
@@ -173,7 +173,7 @@ def test_a_model_that_expands_itself_is_told_the_same(finger_problem):
 
     @eqx.filter_jit
     def both(problem):
-        return switching_slope(problem, y, u), switching_share(problem, 1, y, u)
+        return switching_rate(problem, y, u), kelley(problem, 1, y, u)
 
     for one, other in zip(both(problem), both(plain), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-11)

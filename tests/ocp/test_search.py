@@ -11,7 +11,7 @@ from scipy.optimize import brentq, minimize_scalar
 import jaxgrip as jg
 from jaxgrip.models.ocp_problems import catalyst_mixing
 from jaxgrip.ocp import RESULTS, Free, Problem, Solver
-from jaxgrip.ocp.homotopy import _easier
+from jaxgrip.ocp.pipeline._continuation import _easier
 
 ONE_START = Solver(starts=1)
 INF = np.inf

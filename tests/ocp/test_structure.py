@@ -3,56 +3,40 @@
 import numpy as np
 import pytest
 
-from jaxgrip.ocp.arcs import (
-    CONTACT,
-    FALLING,
-    INTERIOR,
-    LOWER,
-    RATE,
-    RELEASE,
-    RISING,
-    SATURATION,
-    SINGULAR,
-    SUBDIVISION,
-    SWITCH,
-    TANGENCY,
-    TOUCH,
-    UPPER,
-    EndKinds,
-)
-from jaxgrip.ocp.constraints import Active
+from jaxgrip.ocp.hamiltonian import ActiveConstraint
 from jaxgrip.ocp.structure import (
     ACTIVE,
     FREE,
-    HELD,
-    Measured,
-    Profiles,
+    Kind,
+    Rule,
     Segment,
+    SwitchingStructure,
     bracket_singular,
-    collect_profiles,
+    constrain_controls,
     count_arcs,
-    describe,
     lay_out,
     mend_constraint,
     mend_control,
     overlay,
     read_profile,
-    tie,
+    with_times,
 )
 
-INSIDE = EndKinds(INTERIOR, np.zeros(0, int))
+LOWER, INTERIOR, UPPER, SINGULAR, FALLING, RISING, CONSTRAINED = Kind
+SUBDIVISION, SWITCH, SATURATION, TANGENCY, CONTACT, RELEASE, TOUCH, RATE = Rule
 
 
-def controls_only(*profiles):
-    return Profiles(list(profiles), [])
+def structure_of(controls, constraints=(), orders=()):
+    active = tuple(ActiveConstraint(i, order) for i, order in enumerate(orders))
+    return SwitchingStructure(list(controls), list(constraints), active, np.zeros(1, int))
 
 
 def lay_out_controls(profiles, n_arcs):
-    return lay_out(controls_only(*profiles), (), n_arcs, INSIDE)
+    return lay_out(structure_of(profiles), n_arcs)
 
 
 def collect_controls(profiles, layout, times):
-    return collect_profiles(controls_only(*profiles), (), layout, times).controls
+    return with_times(structure_of(profiles), layout, times).controls
 
 
 def read(position, final_time, inside_kind):
@@ -60,9 +44,9 @@ def read(position, final_time, inside_kind):
     return read_profile(labels, position, final_time, inside_kind)
 
 
-def mend(profile, t, switching, position, tolerance):
+def mend(profile, t, switching, position):
     blank = np.zeros_like(t)
-    return mend_control(profile, t, Measured(switching, position, blank, blank), tolerance)
+    return mend_control(profile, t, switching, position, blank, blank)
 
 
 def kinds(profile):
@@ -114,13 +98,13 @@ def test_lay_out_merges_controls_in_time():
         [Segment(UPPER, 0.5), Segment(LOWER, 1.0)],
         [Segment(LOWER, 0.2), Segment(UPPER, 0.8), Segment(LOWER, 1.0)],
     ]
-    assert count_arcs(controls_only(*profiles)) == 4
+    assert count_arcs(structure_of(profiles)) == 4
     layout = lay_out_controls(profiles, 4)
     assert layout.plan.kinds.tolist() == [[1, -1], [1, 1], [-1, 1], [-1, -1]]
     assert layout.plan.rule.tolist() == [SWITCH] * 3
     assert layout.plan.control.tolist() == [1, 0, 1]
     assert layout.plan.at.tolist() == [0, 1, 2]
-    assert layout.real.all()
+    assert layout.plan.is_switch.all()
     np.testing.assert_allclose(layout.times, [0.2, 0.5, 0.8, 1.0])
 
 
@@ -130,13 +114,13 @@ def test_lay_out_splits_the_longest_arcs(n_arcs):
     layout = lay_out_controls(profiles, n_arcs)
     lengths = np.diff(layout.times, prepend=0.0)
     assert len(layout.times) == n_arcs == len(layout.plan.kinds)
-    assert layout.real.sum() == 1
-    np.testing.assert_allclose(layout.times[layout.real.argmax()], 0.1)
+    assert layout.plan.is_switch.sum() == 1
+    np.testing.assert_allclose(layout.times[layout.plan.is_switch.argmax()], 0.1)
     assert np.all(lengths > 0.0)
     # Halving the longest each time leaves no arc more than twice another, short real ones apart.
     split = lengths[layout.times > 0.1 + 1e-12]
     assert split.max() <= 2.0 * split.min() + 1e-12
-    assert np.all(layout.plan.rule[~layout.real] == SUBDIVISION)
+    assert np.all(layout.plan.rule[~layout.plan.is_switch] == SUBDIVISION)
     before = layout.times <= 0.1 + 1e-12
     assert np.all(layout.plan.kinds[before, 0] == UPPER)
     assert np.all(layout.plan.kinds[~before, 0] == LOWER)
@@ -146,7 +130,7 @@ def test_lay_out_splits_the_longest_arcs(n_arcs):
 def test_singular_exit_holds_at_the_entry(n_arcs):
     profiles = [[Segment(UPPER, 0.3), Segment(SINGULAR, 0.7), Segment(LOWER, 1.0)]]
     layout = lay_out_controls(profiles, n_arcs)
-    entry, leave = np.flatnonzero(layout.real)
+    entry, leave = np.flatnonzero(layout.plan.is_switch)
     assert layout.plan.rule[[entry, leave]].tolist() == [SWITCH, TANGENCY]
     assert layout.plan.at[entry] == layout.plan.at[leave] == entry
     np.testing.assert_allclose(layout.times[[entry, leave]], [0.3, 0.7])
@@ -215,20 +199,20 @@ T = np.linspace(0.0, 1.0, 101)
 
 def test_mend_leaves_a_correct_profile_alone():
     profile = [Segment(UPPER, 0.5), Segment(LOWER, 1.0)]
-    assert mend(profile, T, T - 0.5, np.sign(0.5 - T), 1e-8) == profile
+    assert mend(profile, T, T - 0.5, np.sign(0.5 - T)) == profile
 
 
 def test_mend_inserts_missing_segments():
     # H_u < 0 wants the upper bound except between 0.305 and 0.605.
     switching = np.where((T > 0.305) & (T < 0.605), 1.0, -1.0)
-    mended = mend([Segment(UPPER, 1.0)], T, switching, np.ones_like(T), 1e-8)
+    mended = mend([Segment(UPPER, 1.0)], T, switching, np.ones_like(T))
     assert kinds(mended) == [UPPER, LOWER, UPPER]
     np.testing.assert_allclose(ends(mended), [0.305, 0.605, 1.0])
 
 
 def test_mend_joins_what_becomes_equal():
     profile = [Segment(UPPER, 0.5), Segment(LOWER, 1.0)]
-    mended = mend(profile, T, -np.ones_like(T), np.sign(0.5 - T), 1e-8)
+    mended = mend(profile, T, -np.ones_like(T), np.sign(0.5 - T))
     assert kinds(mended) == [UPPER]
     assert mended[-1].end == 1.0
 
@@ -237,13 +221,13 @@ def test_mend_joins_what_becomes_equal():
 def test_mend_saturates_controls_outside_their_bounds(kind):
     position = 1.5 - 2.0 * T
     profile = [Segment(kind, 1.0)]
-    mended = mend(profile, T, np.zeros_like(T), position, 1e-8)
+    mended = mend(profile, T, np.zeros_like(T), position)
     assert kinds(mended) == [UPPER, kind]
     np.testing.assert_allclose(mended[0].end, 0.25, atol=0.01)
 
 
 def test_mend_overlooks_rounding():
-    mended = mend([Segment(UPPER, 1.0)], T, np.full_like(T, 1e-9), np.ones_like(T), 1e-8)
+    mended = mend([Segment(UPPER, 1.0)], T, np.full_like(T, 1e-9), np.ones_like(T))
     assert kinds(mended) == [UPPER]
 
 
@@ -259,36 +243,36 @@ def test_singular_ends_are_bracketed_by_bangs():
     assert (plan.rule.tolist(), plan.at.tolist()) == ([TANGENCY], [0])
 
 
-BOUND = (Active(0, 1),)
+ON_THE_WAY = [Segment(FREE, 0.3), Segment(ACTIVE, 0.7), Segment(FREE, 1.0)]
 
 
-def held_profiles(before=UPPER, after=LOWER):
-    """A constraint of order one is active from 0.3 to 0.7 and holds the only control."""
-    control = [Segment(before, 0.3), Segment(HELD, 0.7, 0), Segment(after, 1.0)]
-    return Profiles([control], [[Segment(FREE, 0.3), Segment(ACTIVE, 0.7), Segment(FREE, 1.0)]])
+def constrained(before=UPPER, after=LOWER):
+    """A constraint of order one is active from 0.3 to 0.7 and determines the only control."""
+    control = [Segment(before, 0.3), Segment(CONSTRAINED, 0.7, 0), Segment(after, 1.0)]
+    return structure_of([control], [ON_THE_WAY], [1])
 
 
 @pytest.mark.parametrize("n_arcs", [3, 8])
-def test_active_constraint_holds_a_control(n_arcs):
-    profiles = held_profiles()
-    assert count_arcs(profiles) == 3
-    layout = lay_out(profiles, BOUND, n_arcs, INSIDE)
-    entry, leave = np.flatnonzero(layout.real)
+def test_active_constraint_determines_a_control(n_arcs):
+    structure = constrained()
+    assert count_arcs(structure) == 3
+    layout = lay_out(structure, n_arcs)
+    entry, leave = np.flatnonzero(layout.plan.is_switch)
     plan = layout.plan
     assert plan.rule[[entry, leave]].tolist() == [SWITCH, RELEASE]
     assert plan.jumps[[entry, leave]].tolist() == [1, 0]
     assert plan.kinds[[entry, leave, -1], 0].tolist() == [UPPER, INTERIOR, LOWER]
     assert plan.active[[entry, leave, -1], 0].tolist() == [False, True, False]
-    collected = collect_profiles(profiles, BOUND, layout, 2.0 * layout.times)
-    assert collected.kinds == profiles.kinds
+    collected = with_times(structure, layout, 2.0 * layout.times)
+    assert collected.kinds == structure.kinds
     for profile in (*collected.controls, *collected.constraints):
         np.testing.assert_allclose(ends(profile), [0.6, 1.4, 2.0])
 
 
 def test_singular_arc_into_an_active_constraint():
-    profiles = held_profiles(before=SINGULAR)
-    profiles.controls[0].insert(0, Segment(UPPER, 0.1))
-    plan = lay_out(profiles, BOUND, 4, INSIDE).plan
+    structure = constrained(before=SINGULAR)
+    structure.controls[0].insert(0, Segment(UPPER, 0.1))
+    plan = lay_out(structure, 4).plan
     assert plan.rule.tolist() == [SWITCH, TANGENCY, RELEASE]
     assert plan.at.tolist() == [0, 0, 2]
     assert plan.jumps.tolist() == [0, 1, 0]
@@ -296,31 +280,26 @@ def test_singular_arc_into_an_active_constraint():
 
 @pytest.mark.parametrize("order", [0, 1, 2])
 def test_smooth_control_enters_by_contact(order):
-    constraint = [Segment(FREE, 0.3), Segment(ACTIVE, 0.7), Segment(FREE, 1.0)]
-    plan = lay_out(
-        Profiles([[Segment(INTERIOR, 1.0)]], [constraint]), (Active(3, order),), 3, INSIDE
-    ).plan
+    plan = lay_out(structure_of([[Segment(INTERIOR, 1.0)]], [ON_THE_WAY], [order]), 3).plan
     assert plan.rule.tolist() == [CONTACT, RELEASE]
     assert plan.jumps.tolist() == [order, 0]
 
 
 def test_contact_point():
-    profiles = Profiles([[Segment(INTERIOR, 1.0)]], [[Segment(FREE, 0.4), Segment(FREE, 1.0)]])
-    layout = lay_out(profiles, (Active(0, 2),), 2, INSIDE)
+    touching = [Segment(FREE, 0.4), Segment(FREE, 1.0)]
+    structure = structure_of([[Segment(INTERIOR, 1.0)]], [touching], [2])
+    layout = lay_out(structure, 2)
     assert layout.plan.rule.tolist() == [TOUCH]
     assert layout.plan.jumps.tolist() == [1]
     assert not layout.plan.active.any()
-    collected = collect_profiles(profiles, (Active(0, 2),), layout, np.array([0.5, 1.0]))
+    collected = with_times(structure, layout, np.array([0.5, 1.0]))
     assert ends(collected.constraints[0]) == [0.5, 1.0]
 
 
 @pytest.mark.parametrize(("order", "left"), [(1, [FREE]), (2, [FREE, FREE])])
 def test_arc_that_lost_its_length_becomes_a_contact_point(order, left):
-    constraint = [Segment(FREE, 0.3), Segment(ACTIVE, 0.7), Segment(FREE, 1.0)]
-    profiles = Profiles([[Segment(INTERIOR, 1.0)]], [constraint])
-    active = (Active(0, order),)
-    layout = lay_out(profiles, active, 3, INSIDE)
-    collected = collect_profiles(profiles, active, layout, np.array([0.55, 0.45, 1.0]))
+    structure = structure_of([[Segment(INTERIOR, 1.0)]], [ON_THE_WAY], [order])
+    collected = with_times(structure, lay_out(structure, 3), np.array([0.55, 0.45, 1.0]))
     assert kinds(collected.constraints[0]) == left
 
 
@@ -356,8 +335,8 @@ def test_rate_arc_to_the_end():
 
 def mend_rate(kind, rate=0.0, rate_costate=0.0):
     blank = np.zeros_like(T)
-    measured = Measured(blank, blank, rate + blank, rate_costate + blank)
-    return kinds(mend_control([Segment(kind, 1.0)], T, measured, 1e-8, INTERIOR))
+    values = blank, blank, rate + blank, rate_costate + blank
+    return kinds(mend_control([Segment(kind, 1.0)], T, *values, INTERIOR))
 
 
 def test_mend_bounds_and_frees_rates():
@@ -371,7 +350,7 @@ def test_mend_bounds_and_frees_rates():
 
 def mend_free(order, value, profile=None, jumps=None):
     profile = profile or [Segment(FREE, 1.0)]
-    return mend_constraint(profile, T, value, np.zeros_like(T), jumps or {}, order, 1e-8)
+    return mend_constraint(profile, T, value, np.zeros_like(T), jumps or {}, order)
 
 
 def test_violated_constraint_of_order_one_becomes_active():
@@ -396,39 +375,38 @@ def test_contact_point_with_a_negative_jump_is_dropped():
     assert kinds(mend_free(2, -np.ones_like(T), touching, {0.5: -1.0})) == [FREE]
 
 
-def test_active_constraint_with_a_negative_multiplier_lets_go():
+def test_active_constraint_with_a_negative_multiplier_is_released():
     profile = [Segment(FREE, 0.2), Segment(ACTIVE, 0.8), Segment(FREE, 1.0)]
-    mended = mend_constraint(profile, T, np.zeros_like(T), 0.5 - T, {}, 1, 1e-8)
+    mended = mend_constraint(profile, T, np.zeros_like(T), 0.5 - T, {}, 1)
     assert kinds(mended) == [FREE, ACTIVE, FREE]
     np.testing.assert_allclose(ends(mended), [0.2, 0.5, 1.0], atol=0.011)
 
 
 def test_overlay_cuts_what_is_below():
     profile = [Segment(UPPER, 0.4), Segment(LOWER, 1.0)]
-    assert kinds(overlay(profile, 0.2, Segment(HELD, 0.6, 0))) == [UPPER, HELD, LOWER]
-    assert kinds(overlay(profile, 0.0, Segment(HELD, 0.6, 0))) == [HELD, LOWER]
-    assert kinds(overlay(profile, 0.5, Segment(HELD, 1.0, 0))) == [UPPER, LOWER, HELD]
-    assert overlay(profile, 0.0, Segment(HELD, 1.0, 0)) == [Segment(HELD, 1.0, 0)]
+    assert kinds(overlay(profile, 0.2, Segment(CONSTRAINED, 0.6, 0))) == [UPPER, CONSTRAINED, LOWER]
+    assert kinds(overlay(profile, 0.0, Segment(CONSTRAINED, 0.6, 0))) == [CONSTRAINED, LOWER]
+    assert kinds(overlay(profile, 0.5, Segment(CONSTRAINED, 1.0, 0))) == [UPPER, LOWER, CONSTRAINED]
+    assert overlay(profile, 0.0, Segment(CONSTRAINED, 1.0, 0)) == [Segment(CONSTRAINED, 1.0, 0)]
 
 
-def test_tie_moves_and_frees_held_controls():
-    profiles = held_profiles()
-    moved = Profiles(
-        profiles.controls, [[Segment(FREE, 0.35), Segment(ACTIVE, 0.6), Segment(FREE, 1.0)]]
-    )
-    tied = tie(moved, [0])
-    assert kinds(tied.controls[0]) == [UPPER, HELD, LOWER]
-    np.testing.assert_allclose(ends(tied.controls[0]), [0.35, 0.6, 1.0])
-    freed = tie(Profiles(profiles.controls, []), [])
+def test_constrained_segments_follow_their_constraint():
+    structure = constrained()
+    moved = [Segment(FREE, 0.35), Segment(ACTIVE, 0.6), Segment(FREE, 1.0)]
+    new = constrain_controls(structure._replace(constraints=[moved]), [0])
+    assert kinds(new.controls[0]) == [UPPER, CONSTRAINED, LOWER]
+    np.testing.assert_allclose(ends(new.controls[0]), [0.35, 0.6, 1.0])
+    freed = constrain_controls(structure_of(structure.controls), [])
     assert kinds(freed.controls[0]) == [UPPER, LOWER]
 
 
 def test_a_structure_in_words():
-    profiles = Profiles(
+    structure = structure_of(
         [[Segment(UPPER, 0.25), Segment(SINGULAR, 0.5), Segment(LOWER, 1.0)]],
         [[Segment(FREE, 0.3), Segment(FREE, 1.0)], [Segment(FREE, 0.5), Segment(ACTIVE, 1.0)]],
+        [2, 1],
     )
-    assert describe(profiles, ["floor", "wall"]) == [
+    assert structure.describe(("floor", "wall")) == [
         "control 0: upper bound to 0.25; singular to 0.5; lower bound",
         "floor: free, touching to 0.3; free",
         "wall: free to 0.5; active",
@@ -436,11 +414,12 @@ def test_a_structure_in_words():
 
 
 def test_only_what_changed_is_told():
-    old = Profiles([[Segment(UPPER, 0.5), Segment(LOWER, 1.0)]], [[Segment(ACTIVE, 1.0)]])
-    moved = Profiles([[Segment(UPPER, 0.6), Segment(LOWER, 1.0)]], [[Segment(ACTIVE, 1.0)]])
-    assert describe(moved, ["wall"], (old, ["wall"])) == []
-    other = Profiles([[Segment(LOWER, 1.0)]], [])
-    assert describe(other, [], (old, ["wall"])) == [
+    wall = [[Segment(ACTIVE, 1.0)]], [1]
+    old = structure_of([[Segment(UPPER, 0.5), Segment(LOWER, 1.0)]], *wall)
+    moved = structure_of([[Segment(UPPER, 0.6), Segment(LOWER, 1.0)]], *wall)
+    assert moved.describe(("wall",), old) == []
+    other = structure_of([[Segment(LOWER, 1.0)]])
+    assert other.describe(("wall",), old) == [
         "control 0: lower bound",
         "wall: no longer active",
     ]

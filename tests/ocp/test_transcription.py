@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import jaxgrip as jg
-from jaxgrip.ocp.transcription import Transcription, solve_transcription, straight_line
+from jaxgrip.ocp import Transcription
+from jaxgrip.ocp.direct import solve_transcription, straight_line
 from jaxgrip.solve.fusion import jit_plainly
 
 TRACES = []

@@ -1,0 +1,187 @@
+"""The multipoint boundary-value problem of a structure, its unknowns and their typical sizes."""
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from jaxgrip.ocp.indirect._collocation import stage_times
+from jaxgrip.ocp.statement import Problem
+from jaxgrip.ocp.structure import Kind, Plan, Sizes, Trajectory, at_rate_bound
+
+
+class Arcs(NamedTuple):
+    """Unknowns of the boundary-value problem.
+
+    y = (x, costate, limited controls, their costates), v = (controls, multipliers of constraints).
+    `start` `(arcs, y)` at the beginning of each arc, `stage` `(arcs, intervals, s, y)`, `stage_v`
+    `(arcs, intervals, s, v)`, `jump` `(arcs - 1, P)` of the costate, `times` `(arcs,)` ends of the
+    arcs [s], `boundary_multiplier` `(b,)`. The last stage of an interval is its end.
+    """
+
+    start: Float[Array, "arcs y"]
+    stage: Float[Array, "arcs intervals s y"]
+    stage_v: Float[Array, "arcs intervals s v"]
+    jump: Float[Array, "boundaries P"]
+    times: Float[Array, " arcs"]
+    boundary_multiplier: Float[Array, " b"]
+
+    @property
+    def interval_lengths(self) -> Float[Array, " arcs"]:
+        """Length of the intervals of each arc [s]."""
+        return jnp.diff(self.times, prepend=0.0) / self.stage.shape[1]
+
+    @property
+    def interval_starts(self) -> Float[Array, "arcs intervals y"]:
+        """y at the start of every interval."""
+        return jnp.concatenate([self.start[:, None], self.stage[:, :-1, -1]], axis=1)
+
+    @property
+    def ends(self):
+        """y at the start, the final time, y at the end, multipliers of the boundary conditions."""
+        return self.start[0], self.times[-1], self.stage[-1, -1, -1], self.boundary_multiplier
+
+
+class Scales(NamedTuple):
+    """Typical sizes of y, v, time, switching functions `(m,)` and Hamiltonian, of boundary
+    conditions `(b,)` and their multipliers, and for the active constraints of values `(c,)`,
+    `highest` derivatives `(c,)`, `lower` derivatives `(c, P)` and jump parameters `(c, P)`.
+    """
+
+    y: Float[Array, " y"]
+    v: Float[Array, " v"]
+    time: Float[Array, ""]
+    switching: Float[Array, " m"]
+    hamiltonian: Float[Array, ""]
+    boundary: Float[Array, " b"]
+    boundary_multiplier: Float[Array, " b"]
+    constraint: Float[Array, " c"]
+    highest: Float[Array, " c"]
+    lower: Float[Array, "c P"]
+    jump: Float[Array, "c P"]
+
+
+class BoundaryValueProblem(eqx.Module):
+    """The boundary-value problem that the minimum principle makes of a problem with a structure."""
+
+    problem: Problem
+    plan: Plan
+    scales: Scales
+
+    @property
+    def n(self) -> int:
+        """Number of states."""
+        return self.problem.n
+
+    @property
+    def m(self) -> int:
+        """Number of controls."""
+        return self.problem.m
+
+    @property
+    def limited(self) -> np.ndarray:
+        """Indices of the limited controls."""
+        return np.array(self.plan.limited, dtype=int)
+
+    @property
+    def constraint_indices(self) -> np.ndarray:
+        """Index among all constraints of each that is active somewhere."""
+        return np.array([index for index, _ in self.plan.constraints], dtype=int)
+
+    @property
+    def bounds(self) -> Float[Array, "arcs m"]:
+        """The bound of each control on each arc at a bound, zero elsewhere."""
+        return jax.vmap(select_bound, in_axes=(0, None, None))(
+            self.plan.kinds, self.problem.lower, self.problem.upper
+        )
+
+    def multipliers(self, v: Float[Array, "... v"]) -> Float[Array, "... c"]:
+        """Multipliers of all the problem's constraints, zero for those that are active nowhere."""
+        every = jnp.zeros((*v.shape[:-1], self.problem.n_constraints))
+        if not self.plan.constraints:
+            return every
+        return every.at[..., self.constraint_indices].set(v[..., self.m :])
+
+    def rate_costates(self, y: Float[Array, "... y"]) -> Float[Array, "... m"]:
+        """Costates of all controls, zero for those whose rate is at a bound nowhere."""
+        every = jnp.zeros((*y.shape[:-1], self.m))
+        if not self.plan.limited:
+            return every
+        return every.at[..., self.limited].set(y[..., 2 * self.n + len(self.limited) :])
+
+
+def select_bound(
+    kinds: Int[Array, " *k"], lower: Float[Array, " *k"], upper: Float[Array, " *k"]
+) -> Float[Array, " *k"]:
+    """The bound of each kind; zero for other kinds than LOWER and UPPER."""
+    return jnp.where(kinds == Kind.UPPER, upper, jnp.where(kinds == Kind.LOWER, lower, 0.0))
+
+
+def pose(problem: Problem, plan: Plan, sizes: Sizes) -> BoundaryValueProblem:
+    """The boundary-value problem of a plan, with scales from typical sizes."""
+    limited = np.array(plan.limited, dtype=int)
+    rows = np.array([index for index, _ in plan.constraints], dtype=int)
+    order = np.array([order for _, order in plan.constraints], dtype=float)
+    time, hamiltonian, constraint = sizes.time, sizes.hamiltonian, sizes.constraint[rows]
+    k = np.arange(float(plan.n_jumps))
+    scales = Scales(
+        y=np.concatenate(
+            [sizes.state, sizes.costate, sizes.control[limited], sizes.rate_costate[limited]]
+        ),
+        v=np.concatenate([sizes.control, hamiltonian / constraint * time**order]),
+        time=time,
+        switching=sizes.switching,
+        hamiltonian=hamiltonian,
+        boundary=sizes.boundary,
+        boundary_multiplier=hamiltonian * time / sizes.boundary,
+        constraint=constraint,
+        highest=constraint / time**order,
+        lower=constraint[:, None] / time**k,
+        jump=hamiltonian * time ** (k + 1.0) / constraint[:, None],
+    )
+    return BoundaryValueProblem(problem, *jax.tree.map(jnp.asarray, (plan, scales)))
+
+
+def start_arcs(
+    bvp: BoundaryValueProblem,
+    trajectory: Trajectory,
+    times: np.ndarray,
+    intervals: int,
+    stages: int,
+) -> Arcs:
+    """Unknowns interpolated from a trajectory, for arcs with end `times` [s]."""
+    problem, plan = bvp.problem, jax.tree.map(np.asarray, bvp.plan)
+    lower, upper = np.asarray(problem.lower), np.asarray(problem.upper)
+    limited, rows = list(plan.limited), bvp.constraint_indices
+
+    def interpolate(t, grid, values):
+        out = [np.interp(t, grid, column) for column in values.T]
+        return np.stack(out, axis=-1) if out else np.zeros((*np.shape(t), 0))
+
+    def at(t, kinds):
+        inside = interpolate(t, trajectory.t_u, trajectory.u)
+        u = np.where(kinds == Kind.UPPER, upper, np.where(kinds == Kind.LOWER, lower, inside))
+        costate = interpolate(t, trajectory.t_u, trajectory.rate_costate)
+        y = [
+            interpolate(t, trajectory.t, trajectory.x),
+            interpolate(t, trajectory.t, trajectory.costate),
+            u[..., limited],
+            np.where(at_rate_bound(kinds), costate, 0.0)[..., limited],
+        ]
+        multiplier = interpolate(t, trajectory.t_u, trajectory.multiplier[:, rows])
+        return np.concatenate(y, axis=-1), u, multiplier
+
+    start, _, multiplier = at(np.concatenate([[0.0], times[:-1]]), plan.kinds)
+    stage, u, stage_multiplier = at(
+        stage_times(times, intervals, stages), plan.kinds[:, None, None]
+    )
+    stage_multiplier = np.where(plan.active[:, None, None], stage_multiplier, 0.0)
+    jump = np.zeros((len(times) - 1, plan.n_jumps))
+    for b in np.flatnonzero(plan.jumps):
+        jump[b, plan.jumps[b] - 1] = multiplier[b + 1, plan.jump_constraint[b]]
+    stage_v = np.concatenate([u, stage_multiplier], axis=-1)
+    arcs = Arcs(start, stage, stage_v, jump, times, trajectory.boundary_multiplier)
+    return jax.tree.map(jnp.asarray, arcs)

@@ -1,0 +1,141 @@
+"""The search for a certified extremal from several guesses, within a budget."""
+
+from collections.abc import Callable, Iterator, Sequence
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxgrip.ocp.direct import DirectSolution, Guess, bent_line, solve_transcription, straight_line
+from jaxgrip.ocp.pipeline._outcome import Outcome, Search
+from jaxgrip.ocp.pipeline._refinement import find_extremal
+from jaxgrip.ocp.pipeline._results import RESULTS
+from jaxgrip.ocp.pipeline._solver import Solver
+from jaxgrip.ocp.statement import Free, Problem
+from jaxgrip.solve.fusion import jit_plainly
+
+_transcribe = jit_plainly(solve_transcription)
+
+
+def _guess_rounds(
+    problem: Problem, solver: Solver
+) -> Iterator[tuple[list[tuple[str, Guess]], bool]]:
+    """Guesses to try together, by name, and whether their final times change in small steps.
+
+    A round is tried only if the one before led to no motion.
+    """
+    intervals = solver.transcription.intervals
+    guesses = [("the straight line", straight_line(problem, intervals))]
+    guesses += [
+        (f"bent line {seed}", bent_line(problem, intervals, seed))
+        for seed in range(1, solver.starts)
+    ]
+    yield guesses, False
+    if problem.is_time_free:
+        earliest, latest = problem.time_bounds
+        for factor in (1.0, 2.0, 0.5, 4.0, 8.0):
+            final_time = guesses[0][1].final_time * factor
+            if earliest < final_time < latest:
+                suffix = f", gradually from the final time {float(final_time):.4g} s"
+                others = [(n + suffix, g._replace(final_time=final_time)) for n, g in guesses]
+                yield others, True
+
+
+# Largest relative change of the final time from one transcription to the next, and their number.
+_STRIDE, _STRIDES = 0.1, 40
+
+
+def _transcribe_gradually(
+    transcribe: Callable, problem: Problem, guess: Guess, strides: int
+) -> DirectSolution:
+    """Transcribe with the final time bounded close to the guess, and follow it until it is free.
+
+    Far from a motion that meets the end the objective may drive the time to where there is none.
+    """
+    earliest, latest = problem.time_bounds
+    lowest, highest = np.asarray(problem.lower), np.asarray(problem.upper)
+    margin = np.where(np.isfinite(highest - lowest), 0.01 * (highest - lowest), 0.0)
+    for _ in range(strides):
+        before = guess.final_time
+        lower, upper = (1.0 - _STRIDE) * before, (1.0 + _STRIDE) * before
+        bounded = Free(before, jnp.maximum(lower, earliest), jnp.minimum(upper, latest))
+        one = transcribe(eqx.tree_at(lambda p: p.final_time, problem, bounded), guess)
+        change = float(one.final_time / before) - 1.0
+        moves_on = change < -0.9 * _STRIDE and lower > earliest
+        moves_on |= change > 0.9 * _STRIDE and upper < latest
+        if not one.converged or not moves_on:
+            return one
+        # Off the bounds again, where the barrier leaves room to move.
+        u = np.clip(one.u, lowest + margin, highest - margin)
+        x = one.x.copy()
+        # Exactly, since typical sizes are read off the ends of a guess.
+        x[-1] = np.where(problem.is_fixed_final, problem.final_state, x[-1])
+        guess = jax.tree.map(jnp.asarray, Guess(x, u, one.final_time))
+    return one._replace(converged=np.array(False))
+
+
+def _transcribe_round(
+    search: Search, guesses: list[tuple[str, Guess]], is_gradual: bool
+) -> tuple[list[DirectSolution], RESULTS]:
+    """Direct solutions from several guesses, and the result if none of them converged."""
+    problem, solver, stats = search.problem, search.solver, search.stats
+    is_demanding = problem.fixed_final or problem.n_boundary or problem.n_constraints
+    every = []
+    result = RESULTS.unreachable if is_demanding else RESULTS.transcription_failed
+    # As arrays, so that another tolerance does not recompile.
+    numbers = jax.tree.map(jnp.asarray, solver.transcription)
+
+    def transcribe(problem: Problem, guess: Guess) -> DirectSolution:
+        one = search.timed(
+            "transcription",
+            lambda: jax.tree.map(np.asarray, _transcribe(problem, numbers, guess)),
+        )
+        stats["transcriptions"] += 1
+        stats["transcription_steps"] += int(one.steps)
+        return one
+
+    for name, guess in guesses:
+        left = solver.max_transcriptions - stats["transcriptions"]
+        if left <= 0:
+            break
+        if is_gradual:
+            one = _transcribe_gradually(transcribe, problem, guess, min(left, _STRIDES))
+        else:
+            one = transcribe(problem, guess)
+        every.append(one)
+        if not np.isfinite(one.infeasibility):
+            result = RESULTS.not_finite
+        elif not one.converged and one.infeasibility < 1e-3:
+            result = RESULTS.transcription_failed
+        end = f"objective {one.objective:.6g}" if one.converged else "no motion"
+        search.note(f"transcription from {name}: {end}")
+    return every, result
+
+
+def run_search(search: Search, structure: Sequence | None = None) -> Outcome:
+    """Search for a certified extremal from the straight line and other guesses."""
+    stats, known, why = search.stats, [], None
+    for guesses, is_gradual in _guess_rounds(search.problem, search.solver):
+        every, no_motion = _transcribe_round(search, guesses, is_gradual)
+        found = [one for one in every if one.converged]
+        # Guesses that lead to the same motion agree to the accuracy of the transcription only.
+        for one in sorted(found, key=lambda one: float(f"{one.objective:.5g}")):
+            outcome = search.timed("shooting", find_extremal, search, one, structure, known)
+            if outcome is None:
+                continue
+            outcome = outcome._replace(direct=one)
+            if outcome.certified is not None and outcome.certified.certificate.passed:
+                return outcome._replace(result=RESULTS.successful)
+            stats["unconfirmed"] += 1
+            if why is None or not why.is_conclusive:
+                why = outcome
+        if why is None and every:
+            why = Outcome(no_motion, direct=every[0])
+        why = why.explain(search.problem)
+        # Other final times are tried only if no motion was found at all.
+        if why.is_conclusive or why.direct.converged or structure is not None:
+            break
+    if structure is not None and why.certified is None and why.direct.converged:
+        why = why._replace(result=RESULTS.imposed_failed)
+    return why

@@ -1,0 +1,36 @@
+"""Structure."""
+
+from jaxgrip.ocp.structure._active import Stretch as Stretch
+from jaxgrip.ocp.structure._active import read_constraint as read_constraint
+from jaxgrip.ocp.structure._chattering import chatters as chatters
+from jaxgrip.ocp.structure._kinds import ACTIVE as ACTIVE
+from jaxgrip.ocp.structure._kinds import FREE as FREE
+from jaxgrip.ocp.structure._kinds import Kind as Kind
+from jaxgrip.ocp.structure._kinds import Rule as Rule
+from jaxgrip.ocp.structure._kinds import at_bound as at_bound
+from jaxgrip.ocp.structure._kinds import at_rate_bound as at_rate_bound
+from jaxgrip.ocp.structure._layout import Plan as Plan
+from jaxgrip.ocp.structure._layout import count_arcs as count_arcs
+from jaxgrip.ocp.structure._layout import lay_out as lay_out
+from jaxgrip.ocp.structure._layout import with_times as with_times
+from jaxgrip.ocp.structure._mending import TOLERANCE as TOLERANCE
+from jaxgrip.ocp.structure._mending import Values as Values
+from jaxgrip.ocp.structure._mending import constraint_values as constraint_values
+from jaxgrip.ocp.structure._mending import mend as mend
+from jaxgrip.ocp.structure._mending import mend_constraint as mend_constraint
+from jaxgrip.ocp.structure._mending import mend_control as mend_control
+from jaxgrip.ocp.structure._reading import Candidate as Candidate
+from jaxgrip.ocp.structure._reading import Trajectory as Trajectory
+from jaxgrip.ocp.structure._reading import is_undetermined as is_undetermined
+from jaxgrip.ocp.structure._reading import propose as propose
+from jaxgrip.ocp.structure._reading import read_direct as read_direct
+from jaxgrip.ocp.structure._reading import read_profile as read_profile
+from jaxgrip.ocp.structure._segments import COINCIDENT as COINCIDENT
+from jaxgrip.ocp.structure._segments import SHORTEST as SHORTEST
+from jaxgrip.ocp.structure._segments import Segment as Segment
+from jaxgrip.ocp.structure._segments import SwitchingStructure as SwitchingStructure
+from jaxgrip.ocp.structure._segments import bracket_singular as bracket_singular
+from jaxgrip.ocp.structure._segments import constrain_controls as constrain_controls
+from jaxgrip.ocp.structure._segments import overlay as overlay
+from jaxgrip.ocp.structure._sizes import Sizes as Sizes
+from jaxgrip.ocp.structure._sizes import end_bounds as end_bounds

@@ -1,0 +1,122 @@
+"""Active constraints of a direct solution: where, with which multiplier and which costate."""
+
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from jaxgrip.ocp.hamiltonian import ActiveConstraint, total_derivative
+from jaxgrip.ocp.statement import Problem
+from jaxgrip.ocp.structure._kinds import ACTIVE, FREE
+from jaxgrip.ocp.structure._segments import Profile, Segment, runs
+from jaxgrip.solve.fusion import jit_plainly
+
+# A direct solution leaves an active constraint with a small multiplier this far from zero.
+CLOSE = 1e-2
+# Number of intervals over which a direct solution spreads a contact point.
+_SPIKE = 5
+
+
+class Stretch(NamedTuple):
+    """Intervals from `first` to one before `last` over which a constraint is active; `at`, the
+    interval number (a fraction) of a contact point, None on an arc.
+    """
+
+    first: int
+    last: int
+    at: float | None
+
+
+def read_constraint(value: np.ndarray, multiplier: np.ndarray, order: int) -> list[Stretch]:
+    """Stretches where a constraint is active: its multiplier outweighs its distance from zero.
+
+    From order two on the multiplier is concentrated at both ends of an arc or at a contact point;
+    arcs of order three are never optimal, so that an apparent one is two contact points.
+
+    **Arguments:** magnitude `value` and `multiplier` `(N,)`, both scaled to order one.
+    """
+    is_active = multiplier > value
+    if order == 1:
+        # The midpoint rule lets these multipliers alternate from interval to interval.
+        is_active[1:-1] |= is_active[:-2] & is_active[2:]
+    found = [run for run in runs(is_active.astype(int)) if run[0]]
+    if order < 2:
+        # A single interval is an alternation too; if the constraint is violated, it comes back.
+        return [Stretch(first, last, None) for _, first, last in found if last - first > 1]
+    stretches: list[Stretch] = []
+    for _, first, last in found:
+        before = stretches[-1] if stretches else None
+        if before is not None and np.all(value[before.first : last] < CLOSE):
+            stretches[-1] = Stretch(before.first, last, None)
+        elif last - first > _SPIKE:
+            stretches.append(Stretch(first, last, None))
+        else:
+            weights = multiplier[first:last]
+            at = np.sum(weights * (np.arange(first, last) + 0.5)) / np.sum(weights)
+            stretches.append(Stretch(first, last, float(at)))
+    if order < 3:
+        return stretches
+    points = [
+        Stretch(at, at + 1, at + 0.5)
+        for first, last, at in stretches
+        if at is None
+        for at in (first, last - 1)
+    ]
+    return sorted([*points, *(each for each in stretches if each.at is not None)])
+
+
+def as_profile(
+    stretches: list[Stretch], h: float, final_time: float, is_met_at_start: bool
+) -> Profile:
+    """Segments of a constraint, from its stretches of intervals of length `h` [s]."""
+    profile: Profile = []
+    for first, last, at in stretches:
+        if at is not None:
+            profile.append(Segment(FREE, h * at))
+            continue
+        if first > 0:
+            profile.append(Segment(FREE, h * first))
+        elif not is_met_at_start:
+            profile.append(Segment(FREE, 0.5 * h))
+        profile.append(Segment(ACTIVE, h * last))
+    if not profile or profile[-1].end < final_time:
+        return [*profile, Segment(FREE, final_time)]
+    return [*profile[:-1], profile[-1]._replace(end=final_time)]
+
+
+def integrate_multiplier(
+    multiplier: np.ndarray, h: float, order: int, stretches: list[Stretch]
+) -> np.ndarray:
+    """Multiplier of a constraint's highest derivative: the constraint's, integrated to the exit."""
+    out = np.zeros_like(multiplier)
+    for first, last, at in stretches:
+        if at is None:
+            piece = multiplier[first:last]
+            for _ in range(order):
+                # Half of the own interval, since the multipliers belong to the midpoints.
+                piece = h * (np.cumsum(piece[::-1])[::-1] - 0.5 * piece)
+            out[first:last] = piece
+    return out
+
+
+@jit_plainly
+def _gradients(problem: Problem, index: int, order: int, x, u):
+    functions = [total_derivative(problem, index, k) for k in range(order)]
+    return [jax.vmap(jax.grad(f))(x, u) for f in functions]
+
+
+def direct_share(
+    problem: Problem, active: ActiveConstraint, u, multiplier, x_mid, h: float
+) -> np.ndarray:
+    """Costate of direct adjoining minus that of adjoining the highest derivative, `(N+1, n)`.
+
+    The sum of (-1)^k times the k-th derivative of the multiplier times the gradient of the
+    constraint's derivative of order p - 1 - k.
+    """
+    share = np.zeros_like(x_mid)
+    derivative = multiplier
+    for gradient in reversed(_gradients(problem, *active, x_mid, u)):
+        share += derivative[:, None] * np.asarray(gradient)
+        derivative = np.where(multiplier != 0.0, -np.gradient(derivative, h), 0.0)
+    nodes = np.concatenate([share[:1], share, share[-1:]])
+    return 0.5 * (nodes[1:] + nodes[:-1])
