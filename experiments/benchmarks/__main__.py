@@ -22,6 +22,7 @@ from experiments.benchmarks import (
     dense_systems,
     fem_assembly,
     fem_dynamics,
+    large_frame,
     optimal_control,
     optimal_control_batch,
     rigid_body,
@@ -56,6 +57,7 @@ def main(peer_python: str | None = None) -> int:
     show("Stiffness of solids", fem_assembly.main(peer), console)
     show("Vibration of a link", fem_dynamics.main(peer), console)
     show("Assemblies and structures", assembly_batch.main(peer), console)
+    show("A large frame", large_frame.main(peer), console)
     show("Many servos at once", servo_batch.main(peer), console)
     show("Minimum-time motion of a finger", optimal_control.main(peer), console)
     show("Many motions of a finger at once", optimal_control_batch.main(peer), console)

@@ -78,6 +78,22 @@ def solve(
     force: np.ndarray,
 ) -> np.ndarray:
     """Displacements (k, 6) of all nodes under weight and a force on one node."""
+    matrix, load = equations(frame, position, rotation, gravity, node, force)
+    factors = scipy.sparse.linalg.splu(
+        matrix, permc_spec="MMD_AT_PLUS_A", options={"SymmetricMode": True}
+    )
+    return np.append(factors.solve(load), 0.0)[frame.freedoms]
+
+
+def equations(
+    frame: Frame,
+    position: np.ndarray,
+    rotation: np.ndarray,
+    gravity: np.ndarray,
+    node: int,
+    force: np.ndarray,
+) -> tuple[scipy.sparse.csc_matrix, np.ndarray]:
+    """Stiffness and load under weight and a force on one node, of the freedoms not held."""
     turn = rotation[frame.part[frame.ends[:, 0]]]
     big = np.zeros_like(frame.local)
     for block in range(4):
@@ -107,8 +123,4 @@ def solve(
         load, frame.freedoms[frame.bars][:, :, :3], np.broadcast_to(half, (*half.shape[:1], 2, 3))
     )
     np.add.at(load, frame.freedoms[node, :3], force)
-    factors = scipy.sparse.linalg.splu(
-        matrix, permc_spec="MMD_AT_PLUS_A", options={"SymmetricMode": True}
-    )
-    u = np.append(factors.solve(load[:-1]), 0.0)
-    return u[frame.freedoms]
+    return matrix, load[:-1]

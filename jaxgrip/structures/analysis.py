@@ -14,7 +14,7 @@ from jaxgrip.assembly import Poses
 from jaxgrip.checks import concrete
 from jaxgrip.structures import deflection, linear, model
 from jaxgrip.structures.condense import Condensed
-from jaxgrip.structures.coupling import Numbering, coupling, in_parts, matrix
+from jaxgrip.structures.coupling import Numbering, coupling, in_parts, matrix, rows_of
 from jaxgrip.structures.loads import Inertia, Load, NodalForce, as_loads, inertia_field
 from jaxgrip.structures.mechanisms import zero_modes
 from jaxgrip.structures.results import RESULTS, SINGULAR, Solution, StructureError, recover
@@ -120,11 +120,18 @@ def _slack(solution: Solution) -> list[str]:
     return [f"Slack: {', '.join(map(repr, slack))}."] if slack else []
 
 
-@eqx.filter_jit
 def solve_linear(
     structure: Structure | Condensed, poses: Poses, loads: tuple[Load, ...]
 ) -> tuple[Solution, "Equilibrium"]:
     """What `solve` does, without looking at the numbers, and the equations that it has solved."""
+    large = isinstance(structure, Structure) and linear.is_large(structure.freedoms)
+    return _solve_linear(structure, poses, loads, large)
+
+
+@eqx.filter_jit
+def _solve_linear(
+    structure: Structure | Condensed, poses: Poses, loads: tuple[Load, ...], sparse: bool
+) -> tuple[Solution, "Equilibrium"]:
     if isinstance(structure, Condensed):
         whole, stiffness, inertia = structure.structure, structure.stiffness, structure.inertia
         elements = model.elements(whole)
@@ -133,6 +140,7 @@ def solve_linear(
     else:
         whole, elements = structure, model.elements(structure)
         stiffness = model.stiffness(whole, elements)
+        stiffness = stiffness if sparse else stiffness.dense()
         inertia = model.inertia_loads(whole, elements)
         own = Numbering(whole.layout.dof, whole.freedoms)
         part = whole.layout.part_of_freedom
@@ -142,10 +150,11 @@ def solve_linear(
     on_ties = tie_loads(whole, poses, loads)
     force = nodal_forces(whole, poses, loads, on_ties, own)
     force -= jnp.sum(inertia * amounts[part], axis=1)
+    rows = rows_of if sparse else matrix
     found = equilibrium(
         stiffness,
-        matrix(whole, rotations, tied.equations, own),
-        matrix(whole, rotations, tied.springs.rows, own),
+        rows(whole, rotations, tied.equations, own),
+        rows(whole, rotations, tied.springs.rows, own),
         tied.springs.stiffness,
         tied.springs.tension_only,
         force,
@@ -169,25 +178,23 @@ class Equilibrium(NamedTuple):
     taut: Bool[Array, " s"]
     margin: Float[Array, ""]
     settled: Bool[Array, ""]
-    matrix: Float[Array, "n n"]
-    equations: Float[Array, "m n"]
-    factor: linear.Factor
+    matrix: linear.Matrix
+    equations: linear.Equations
+    factor: linear.Factor | linear.SparseFactor
 
 
 def equilibrium(
-    stiffness: Float[Array, "n n"],
-    equations: Float[Array, "m n"],
-    stretch: Float[Array, "s n"],
+    stiffness: linear.Matrix,
+    equations: linear.Equations,
+    stretch: linear.Equations,
     spring: Float[Array, " s"],
     tension_only: np.ndarray,
     force: Float[Array, " n"],
 ) -> Equilibrium:
     """Equilibrium with springs of which some carry tension only, starting with all of them."""
 
-    def total(taut: Array) -> Array:
-        if not len(spring):
-            return stiffness
-        return stiffness + stretch.T @ (jnp.where(taut, spring, 0.0)[:, None] * stretch)
+    def total(taut: Array) -> linear.Matrix:
+        return linear.with_springs(stiffness, stretch, jnp.where(taut, spring, 0.0))
 
     def one(taut: Array) -> tuple:
         matrix = total(taut)
@@ -203,7 +210,7 @@ def equilibrium(
 
     def going(state: tuple) -> Array:
         (factor, old, new), count = state
-        return jnp.any(old != new) & (factor.margin() > SINGULAR) & (count < ROUNDS)
+        return jnp.any(old != new) & (linear.margin(factor) > SINGULAR) & (count < ROUNDS)
 
     frozen = jnp.ones(len(spring), dtype=bool)
     if tension_only.any():
@@ -218,7 +225,7 @@ def equilibrium(
         multipliers,
         jnp.where(frozen, spring, 0.0) * (stretch @ q),
         frozen,
-        factor.margin(linear.scaled(whole, equations)[0]),
+        linear.margin(factor, whole, equations),
         settled,
         whole,
         equations,

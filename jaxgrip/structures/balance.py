@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, PyTree
 
+from jaxgrip.fem.element_sum import of
 from jaxgrip.spatial import quaternions
 from jaxgrip.spatial.rotations import skew
 from jaxgrip.structures import corotational
@@ -324,8 +325,3 @@ def _on_freedoms(
     pull = jnp.concatenate([force, moment], axis=1).reshape(-1)
     pull = pull if found.loose is None else jnp.concatenate([pull, found.loose])
     return _OnFreedoms(pull, found.missed, found.stress)
-
-
-def of(values: Float[Array, " n"], index: np.ndarray) -> Array:
-    """Numbers by index, 0 where there is none."""
-    return values.at[index].get(mode="fill", fill_value=0.0)

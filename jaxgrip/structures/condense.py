@@ -3,13 +3,15 @@
 from collections.abc import Iterable
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from jaxgrip.fem.element_sum import Rows
 from jaxgrip.fem.topology import Constant
 from jaxgrip.solve import dense
-from jaxgrip.structures import model
+from jaxgrip.structures import linear, model
 from jaxgrip.structures.coupling import Numbering
 from jaxgrip.structures.elements import Bars
 from jaxgrip.structures.loads import Load, NodalForce, as_loads
@@ -71,25 +73,42 @@ def condense(structure: Structure, loads: Load | Iterable[Load] = ()) -> Condens
     **Raises:** `ValueError` for what is no structure or no load.
     """
     check_whole(structure)
-    return _condense(structure, as_loads(loads))
+    loads = as_loads(loads)
+    keep = _kept(structure, loads)
+    return _condense(structure, Constant(keep), linear.is_large(int(np.sum(~keep))))
 
 
 @eqx.filter_jit
-def _condense(structure: Structure, loads: tuple[Load, ...]) -> Condensed:
-    keep = _kept(structure, loads)
-    kept, others = np.flatnonzero(keep), np.flatnonzero(~keep)
+def _condense(structure: Structure, keep: Constant, sparse: bool) -> Condensed:
+    kept, others = np.flatnonzero(keep.array), np.flatnonzero(~keep.array)
     own = model.elements(structure)
     whole, load = model.stiffness(structure, own), model.inertia_loads(structure, own)
-    inner, across = whole[np.ix_(others, others)], whole[np.ix_(others, kept)]
-    scale = 1 / jnp.sqrt(jnp.diagonal(inner))
-    lower = dense.cholesky(inner * scale[:, None] * scale[None, :])
-    right = jnp.concatenate([across, load[others]], axis=1)
-    found = scale[:, None] * dense.cho_solve(lower, scale[:, None] * right)
+    if sparse:
+        stiffness, across = whole.part(kept, kept), whole.part(others, kept)
+        number = np.full(len(keep.array), len(others))
+        number[others] = np.arange(len(others))
+        inner = whole.renumbered(number, len(others))
+        none = Rows(0, len(others), [])
+        factor = linear.factorise(inner, none)
+
+        def found_for(force: Array) -> Array:
+            return linear.solve(inner, none, factor, force, jnp.zeros(0))[0]
+
+        right = jnp.concatenate([across, load[others]], axis=1)
+        found = jax.vmap(found_for, in_axes=1, out_axes=1)(right)
+    else:
+        whole = whole.dense()
+        stiffness, across = whole[np.ix_(kept, kept)], whole[np.ix_(others, kept)]
+        inner = whole[np.ix_(others, others)]
+        scale = 1 / jnp.sqrt(jnp.diagonal(inner))
+        lower = dense.cholesky(inner * scale[:, None] * scale[None, :])
+        right = jnp.concatenate([across, load[others]], axis=1)
+        found = scale[:, None] * dense.cho_solve(lower, scale[:, None] * right)
     follow, sag = -found[:, : len(kept)], found[:, len(kept) :]
-    stiffness = whole[np.ix_(kept, kept)] + across.T @ follow
+    stiffness = stiffness + across.T @ follow
     inertia = load[kept] + follow.T @ load[others]
     stiffness = (stiffness + stiffness.T) / 2
-    return Condensed(structure, stiffness, inertia, follow, sag, Constant(keep))
+    return Condensed(structure, stiffness, inertia, follow, sag, keep)
 
 
 def _kept(structure: Structure, loads: tuple[Load, ...]) -> np.ndarray:

@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxgrip.assembly import Poses
+from jaxgrip.fem import element_sum
 from jaxgrip.joints import Distance, Frame, Joint, Rope, frame, relative
 from jaxgrip.spatial.rotations import skew
 from jaxgrip.structures.model import Bar, arms
@@ -71,6 +72,23 @@ def matrix(
     dof = numbering.dof[rows.stations]
     zero = jnp.zeros((rows.count, numbering.count))
     return zero.at[rows.rows[:, None], dof].add(values, mode="drop")
+
+
+def rows_of(
+    structure: Structure, rotations: Float[Array, "k 3 3"], rows: Rows, numbering: Numbering
+) -> element_sum.Rows:
+    """The same as `matrix`, row by row."""
+    values = in_parts(structure, rotations, rows.stations, rows.coefficients)
+    index = numbering.dof[rows.stations]
+    order = np.argsort(rows.rows, kind="stable")
+    width = np.bincount(rows.rows, minlength=rows.count)
+    first = np.cumsum(width) - width
+    groups = []
+    for w in np.unique(width[width > 0]):
+        own = np.flatnonzero(width == w)
+        of = order[first[own][:, None] + np.arange(w)]
+        groups.append((own, index[of].reshape(-1, 6 * w), values[of].reshape(-1, 6 * w)))
+    return element_sum.Rows(rows.count, numbering.count, groups)
 
 
 def in_parts(

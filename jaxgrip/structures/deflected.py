@@ -24,6 +24,8 @@ from jaxgrip.structures.structure import Structure, check_whole
 
 # Iterations after which the path of a structure is given up.
 BUDGET = 2000
+# Degrees of freedom of which dense matrices still fit into the memory.
+MOST = 10_000
 
 
 def second_order(
@@ -119,6 +121,12 @@ def equilibrium_path(
 def checked(structure: Structure, poses: Poses, loads: Load | Iterable[Load]) -> tuple[Load, ...]:
     """The loads as a tuple; `ValueError` for what does not fit."""
     check_whole(structure)
+    if structure.freedoms > MOST:
+        raise ValueError(
+            f"The structure has {structure.freedoms} degrees of freedom; second_order, "
+            f"equilibrium_path and buckling take at most {MOST}, since their matrices are dense. "
+            "solve takes more."
+        )
     loads = as_loads(loads)
     structure.check(poses)
     check_loads(structure, loads)

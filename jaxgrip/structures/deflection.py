@@ -13,6 +13,7 @@ from scipy.linalg import cho_solve, solve_triangular
 from scipy.spatial.transform import Rotation
 
 from jaxgrip.assembly import Poses
+from jaxgrip.fem import direct
 from jaxgrip.structures import linear
 from jaxgrip.structures.condense import Condensed
 from jaxgrip.structures.coupling import Numbering, entries
@@ -218,8 +219,13 @@ def _turn(places: np.ndarray, ways: np.ndarray) -> np.ndarray:
     return np.linalg.pinv(whole, rcond=1e-9) @ np.cross(arms, ways).sum(axis=0)
 
 
-def _solved(factor: linear.Factor, force: np.ndarray) -> np.ndarray:
+def _solved(factor: linear.Factor | linear.SparseFactor, force: np.ndarray) -> np.ndarray:
     """u of K u + Bᵀ λ = f, B u = 0."""
+    if isinstance(factor, linear.SparseFactor):
+        scale = np.asarray(factor.scale)
+        right = np.concatenate([force * scale, np.zeros(len(factor.weight))])
+        both = direct.host_solve(factor.pattern, np.asarray(factor.values), right)
+        return scale * both[: len(scale)]
     lower, across, schur, scale, _ = map(np.asarray, factor)
     y = solve_triangular(lower, force * scale, lower=True)
     y -= across @ cho_solve((schur, True), across.T @ y)

@@ -26,8 +26,8 @@ class FramePart(eqx.Module):
 
     - `nodes` (k, 3) in the frame of the part [m].
     - `elements`: groups of `Beams`, `Bars`, `RigidLinks`, `PointMasses`.
-    - `attachments`: by name, one to three numbers of nodes. Those that are not given are found by
-      the places of their points.
+    - `attachments`: by name, numbers of nodes: one to three where a joint, tie or load is, any
+      number for supports. Those that are not given are found by the places of their points.
 
     **Raises:** `ValueError` naming group and node when a node does not exist, two ends of an
     element coincide, a node belongs to no element or follows two rigid links, or a section has no
@@ -89,8 +89,8 @@ class FramePart(eqx.Module):
         return self.nodes[np.array(own[name])]
 
     def part(self, name: str, position=(0.0, 0.0, 0.0), quaternion=(1.0, 0.0, 0.0, 0.0)) -> Part:
-        """The rigid part with the attachments that are given by nodes."""
-        points = {key: self.points(key) for key, _ in self.attachments}
+        """The rigid part with the attachments of one to three nodes."""
+        points = {key: self.points(key) for key, own in self.attachments if len(own) <= 3}
         return Part(name, points, position, quaternion)
 
     def _check(self) -> None:
@@ -142,8 +142,8 @@ class FramePart(eqx.Module):
                     raise ValueError(f"Node {second} follows two rigid links; one must lead it.")
                 leader[second] = first
         root = leader
-        for _ in range(len(leader)):
-            root = leader[root]
+        for _ in range(len(leader).bit_length()):
+            root = root[root]
         if np.any(leader[root] != root):
             raise ValueError("Rigid links lead around in a circle; one of them must go.")
         return root

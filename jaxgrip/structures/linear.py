@@ -1,17 +1,35 @@
-"""Linear equations of structures: stiffness with equations between freedoms."""
+"""Linear equations of structures: stiffness with equations between degrees of freedom.
+
+Small structures have dense matrices, of which batches are fast; large ones sparse matrices, whose
+factors are made on the host. The same functions serve both.
+"""
 
 from typing import NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from jaxgrip.fem import direct
+from jaxgrip.fem.element_sum import ElementSum, Rows
+from jaxgrip.fem.topology import Constant
 from jaxgrip.solve import dense
 
+# Degrees of freedom from which matrices are sparse: from a few hundred on they are faster, too.
+LARGE = 600
 # Softness given to equations, relative to a stiffness of 1: it decides between equations that say
 # the same, and one further correction takes its effect below rounding.
 SOFT = 1e-8
+
+Matrix = Float[Array, "_ _"] | ElementSum
+Equations = Float[Array, "_ _"] | Rows
+
+
+def is_large(count: int) -> bool:
+    """Whether so many degrees of freedom are solved with sparse matrices."""
+    return count >= LARGE
 
 
 class Factor(NamedTuple):
@@ -27,40 +45,69 @@ class Factor(NamedTuple):
     scale: Float[Array, " n"]
     weight: Float[Array, " m"]
 
-    def margin(self, whole: Float[Array, "n n"] | None = None) -> Float[Array, ""]:
-        """Estimate of the smallest eigenvalue of K + BᵀB, whose diagonal is about 1.
+    def solve(
+        self, force: Float[Array, " n"], gap: Float[Array, " m"]
+    ) -> tuple[Float[Array, " n"], Float[Array, " m"]]:
+        """u and λ, not yet corrected for the softness of the equations."""
+        f, g = force * self.scale, gap * self.weight
+        y = dense.solve_triangular(self.lower, f, lower=True) + self.across @ g
+        forces = dense.cho_solve(self.schur, self.across.T @ y - g)
+        u = dense.solve_triangular(self.lower, y - self.across @ forces, lower=True, trans=True)
+        return u * self.scale, forces * self.weight
 
-        One inverse iteration: a pivot would show a mechanism less clearly. NaN for a matrix that
-        could not be factorised. Differentiable where `whole`, K + BᵀB as `scaled` gives it, is
-        there.
-        """
-        start = np.random.default_rng(0).standard_normal(len(self.scale))
-        start = jnp.asarray(start / np.linalg.norm(start))
+    def inverse(self, b: Float[Array, " n"]) -> Float[Array, " n"]:
+        """(K + BᵀB)⁻¹ b of the scaled matrices."""
+        return dense.cho_solve(self.lower, b)
 
-        def step(b: Array) -> Array:
-            return dense.cho_solve(self.lower, b)
 
-        if whole is None:
-            return 1 / jnp.linalg.norm(step(start))
-        soft = jax.lax.custom_linear_solve(
-            lambda x: whole @ x, start, lambda _, b: step(b), symmetric=True
-        )
-        return 1 / jnp.linalg.norm(soft)
+class SparseFactor(eqx.Module):
+    """The scaled equations [[K + BᵀB, Bᵀ], [B, -SOFT]], factorised when they are first solved.
+
+    `values`: entries of the matrix; `scale` (n,) and `weight` (m,) of `scales`.
+    """
+
+    values: Float[Array, " entries"]
+    scale: Float[Array, " n"]
+    weight: Float[Array, " m"]
+    pattern: direct.Pattern = eqx.field(static=True)
+
+    def solve(
+        self, force: Float[Array, " n"], gap: Float[Array, " m"]
+    ) -> tuple[Float[Array, " n"], Float[Array, " m"]]:
+        """u and λ, not yet corrected for the softness of the equations."""
+        # With λ - g in place of λ, the force Bᵀ g that comes with BᵀB u falls out.
+        g = gap * self.weight
+        right = jnp.concatenate([force * self.scale, (1 + SOFT) * g])
+        both = direct.solve(self.pattern, self.values, right)
+        n = len(self.scale)
+        return both[:n] * self.scale, (both[n:] + g) * self.weight
+
+    def inverse(self, b: Float[Array, " n"]) -> Float[Array, " n"]:
+        """K⁻¹ b of the scaled K where the equations hold."""
+        n = len(self.scale)
+        right = jnp.concatenate([b, jnp.zeros(len(self.weight))])
+        return direct.solve(self.pattern, self.values, right)[:n]
 
 
 def scales(
-    stiffness: Float[Array, "n n"], equations: Float[Array, "m n"]
+    stiffness: Matrix, equations: Equations
 ) -> tuple[Float[Array, " n"], Float[Array, " m"]]:
     """Factors of freedoms and of equations that bring the diagonal and the rows to 1."""
-    diagonal = jnp.abs(jnp.diagonal(stiffness))
+    sparse = isinstance(stiffness, ElementSum)
+    diagonal = jnp.abs(stiffness.diagonal() if sparse else jnp.diagonal(stiffness))
     # What is held by equations only has no stiffness of its own, or that of rounding.
     largest = jnp.max(diagonal, initial=1e-300)
     scale = 1 / jnp.sqrt(jnp.where(diagonal > 1e-9 * largest, diagonal, largest))
     return scale, _weight(equations, scale)
 
 
-def _weight(equations: Float[Array, "m n"], scale: Float[Array, " n"]) -> Float[Array, " m"]:
-    square = jnp.sum((equations * scale[None, :]) ** 2, axis=1)
+def _weight(equations: Equations, scale: Float[Array, " n"]) -> Float[Array, " m"]:
+    if isinstance(equations, Rows):
+        square = jnp.zeros(len(equations))
+        for rows, _, values in equations.scaled(jnp.ones(len(equations)), scale).groups:
+            square = square.at[rows].add(jnp.sum(values**2, axis=1))
+    else:
+        square = jnp.sum((equations * scale[None, :]) ** 2, axis=1)
     return 1 / jnp.sqrt(jnp.where(square > 0, square, 1.0))
 
 
@@ -73,22 +120,62 @@ def scaled(
     return stiffness * scale[:, None] * scale[None, :] + b.T @ b, b, scale, weight
 
 
-def factorise(stiffness: Float[Array, "n n"], equations: Float[Array, "m n"]) -> Factor:
+def factorise(stiffness: Matrix, equations: Equations) -> Factor | SparseFactor:
     """Factors of [[K, Bᵀ], [B, 0]].
 
     Adding BᵀB to K changes no solution and leaves a definite matrix where nothing can move.
     """
-    k, b, scale, weight = scaled(*jax.lax.stop_gradient((stiffness, equations)))
+    stiffness, equations = jax.lax.stop_gradient((stiffness, equations))
+    if isinstance(stiffness, ElementSum):
+        return _factorise_sparse(stiffness, equations)
+    k, b, scale, weight = scaled(stiffness, equations)
     lower = dense.cholesky(k)
     across = dense.solve_triangular(lower, b.T, lower=True)
     schur = dense.cholesky(across.T @ across + SOFT * jnp.eye(len(weight)))
     return Factor(lower, across, schur, scale, weight)
 
 
+def _factorise_sparse(stiffness: ElementSum, equations: Rows) -> SparseFactor:
+    n, m = stiffness.size, len(equations)
+    scale, weight = scales(stiffness, equations)
+    b = equations.scaled(weight, scale)
+    a = stiffness.scaled(scale) + b.square()
+    # From n on are the multipliers.
+    squares = a.renumbered(np.arange(n), n + m)
+    rows = tuple(
+        (Constant(n + own.array), Constant(np.where(index.array < n, index.array, n + m)))
+        for own, index in b.places
+    )
+    pattern = direct.pattern(n + m, squares.indices, rows)
+    diagonal = jnp.concatenate([jnp.zeros(n), jnp.full(m, -SOFT)])
+    values = direct.assemble(pattern, diagonal, squares.matrices, b.coefficients)
+    return SparseFactor(values, scale, weight, pattern)
+
+
+def softened(
+    stiffness: ElementSum, equations: Rows, shift: float
+) -> tuple[direct.Pattern, Float[Array, " entries"], Float[Array, " n"]]:
+    """K + BᵀB + shift, scaled, as a pattern and its values; `scale` of `scales`."""
+    scale, weight = scales(stiffness, equations)
+    whole = stiffness.scaled(scale) + equations.scaled(weight, scale).square()
+    pattern = direct.pattern(whole.size, whole.indices, ())
+    shifts = jnp.full(whole.size, shift)
+    return pattern, direct.assemble(pattern, shifts, whole.matrices, ()), scale
+
+
+def with_springs(stiffness: Matrix, stretch: Equations, spring: Float[Array, " s"]) -> Matrix:
+    """K + Rᵀ diag(k) R with the rows R by which springs are stretched and their stiffness k."""
+    if not len(spring):
+        return stiffness
+    if isinstance(stretch, Rows):
+        return stiffness + stretch.square(spring)
+    return stiffness + stretch.T @ (spring[:, None] * stretch)
+
+
 def solve(
-    stiffness: Float[Array, "n n"],
-    equations: Float[Array, "m n"],
-    factor: Factor,
+    stiffness: Matrix,
+    equations: Equations,
+    factor: Factor | SparseFactor,
     force: Float[Array, " n"],
     gap: Float[Array, " m"],
 ) -> tuple[Float[Array, " n"], Float[Array, " m"]]:
@@ -100,20 +187,40 @@ def solve(
         u, forces = z[:n], z[n:]
         return jnp.concatenate([stiffness @ u + equations.T @ forces, equations @ u])
 
-    def step(b):
-        f, g = b[:n] * factor.scale, b[n:] * factor.weight
-        y = dense.solve_triangular(factor.lower, f, lower=True) + factor.across @ g
-        forces = dense.cho_solve(factor.schur, factor.across.T @ y - g)
-        u = dense.solve_triangular(factor.lower, y - factor.across @ forces, lower=True, trans=True)
-        return jnp.concatenate([u * factor.scale, forces * factor.weight])
-
     def twice(_, b):
-        z = step(b)
-        return z + step(b - product(z))
+        z = jnp.concatenate(factor.solve(b[:n], b[n:]))
+        rest = b - product(z)
+        return z + jnp.concatenate(factor.solve(rest[:n], rest[n:]))
 
     right = jnp.concatenate([force, gap])
     z = jax.lax.custom_linear_solve(product, right, twice, transpose_solve=twice, symmetric=True)
     return z[:n], z[n:]
+
+
+def margin(
+    factor: Factor | SparseFactor,
+    stiffness: Matrix | None = None,
+    equations: Equations | None = None,
+) -> Float[Array, ""]:
+    """Estimate of the smallest eigenvalue of the scaled K, whose diagonal is about 1.
+
+    One inverse iteration: a pivot would show a mechanism less clearly. NaN for a matrix that could
+    not be factorised. Differentiable where K and B are given.
+    """
+    start = np.random.default_rng(0).standard_normal(len(factor.scale))
+    start = jnp.asarray(start / np.linalg.norm(start))
+    if stiffness is None:
+        soft = factor.inverse(start)
+    elif isinstance(factor, SparseFactor):
+        scale, _ = scales(stiffness, equations)
+        u, _ = solve(stiffness, equations, factor, start / scale, jnp.zeros(len(equations)))
+        soft = u / scale
+    else:
+        whole = scaled(stiffness, equations)[0]
+        soft = jax.lax.custom_linear_solve(
+            lambda x: whole @ x, start, lambda _, b: factor.inverse(b), symmetric=True
+        )
+    return 1 / jnp.linalg.norm(soft)
 
 
 class Saddle(NamedTuple):

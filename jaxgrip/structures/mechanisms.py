@@ -1,21 +1,27 @@
 """Motions of a structure without any force, counted and in words."""
 
 import itertools
+from collections.abc import Callable
 from typing import NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
+import scipy.sparse.linalg
 from jaxtyping import Array
 
 from jaxgrip.assembly import Poses
+from jaxgrip.fem import direct
 from jaxgrip.solve import dense
 from jaxgrip.structures import linear, model
-from jaxgrip.structures.coupling import Numbering, coupling, matrix
+from jaxgrip.structures.coupling import Numbering, coupling, matrix, rows_of
 from jaxgrip.structures.structure import Structure, check_whole
 
 # Of the scaled stiffness, whose largest value is some units.
 ZERO = 1e-11
+# Added to the scaled stiffness of large structures, so that it has factors; and how many motions
+# are looked for at first and at most.
+SHIFT, FIRST, MOST = 1e-9, 8, 64
 # Miss of a rigid motion, by the largest displacement, above which a part does not stay as it is.
 RIGID = 1e-6
 # How many nodes or runs of nodes are listed, and how many directions.
@@ -44,9 +50,14 @@ def zero_modes(structure: Structure, poses: Poses, taut: Array | None = None) ->
     springs = model.springs(structure)
     if taut is not None and np.shape(taut) != (springs,):
         raise ValueError(f"taut has the shape {np.shape(taut)}; it must be ({springs},).")
-    values, vectors, scale = map(np.asarray, _modes(structure, poses, taut))
-    count = int(np.sum(~(values >= ZERO * values[-1])))
-    q = scale[:, None] * vectors[:, :count]
+    if found := _not_finite(structure):
+        return ZeroModes(0, (found,), np.zeros((0, len(structure.layout.root), 6)))
+    if linear.is_large(structure.freedoms):
+        q = _softest(structure, poses, taut)
+    else:
+        values, vectors, scale = map(np.asarray, _modes(structure, poses, taut))
+        q = scale[:, None] * vectors[:, ~(values >= ZERO * values[-1])]
+    count = q.shape[1]
     rotations = np.asarray(structure.rotations(poses))[: len(structure.layout.root)]
     u = [np.asarray(model.displacements(structure, jnp.asarray(x))) for x in q.T]
     shapes = np.reshape(u, (count, len(rotations), 2, 3))
@@ -56,20 +67,80 @@ def zero_modes(structure: Structure, poses: Poses, taut: Array | None = None) ->
 
 @eqx.filter_jit
 def _modes(structure: Structure, poses: Poses, taut: Array | None) -> tuple:
+    stiffness, stretch, spring, equations = _matrices(structure, poses, taut, matrix)
+    total = linear.with_springs(stiffness.dense(), stretch, spring)
+    scaled, _, scale, _ = linear.scaled(total, equations)
+    return *dense.eigh(scaled), scale
+
+
+def _softest(structure: Structure, poses: Poses, taut: Array | None) -> np.ndarray:
+    """Displacements (n, z) of all that needs no force, of a large structure."""
+    pattern, values, scale = _softened(structure, poses, taut)
+    whole = pattern.matrix(np.asarray(values))
+    largest = np.abs(whole).sum(axis=0).max()
+    inverse = scipy.sparse.linalg.LinearOperator(
+        whole.shape,
+        lambda x: direct.host_solve(pattern, np.asarray(values), x.ravel()),
+        dtype=float,
+    )
+    start = np.random.default_rng(0).standard_normal(pattern.size)
+    count = FIRST
+    while True:
+        count = min(count, pattern.size - 1)
+        found, vectors = scipy.sparse.linalg.eigsh(whole, count, sigma=0.0, OPinv=inverse, v0=start)
+        zero = found - SHIFT < ZERO * largest
+        if not zero.all() or count >= min(MOST, pattern.size - 1):
+            return np.asarray(scale)[:, None] * vectors[:, zero]
+        count *= 2
+
+
+@eqx.filter_jit
+def _softened(structure: Structure, poses: Poses, taut: Array | None) -> tuple:
+    stiffness, stretch, spring, equations = _matrices(structure, poses, taut, rows_of)
+    total = linear.with_springs(stiffness, stretch, spring)
+    return linear.softened(total, equations, SHIFT)
+
+
+def _matrices(structure: Structure, poses: Poses, taut: Array | None, rows: Callable) -> tuple:
+    """Stiffness of the parts, rows of all springs and their stiffness, equations."""
     rotations = structure.rotations(poses)
     own = Numbering(structure.layout.dof, structure.freedoms)
     elements = model.elements(structure)
     tied = coupling(structure, poses, elements.bars)
-    stretch = matrix(structure, rotations, tied.springs.rows, own)
     spring = tied.springs.stiffness
     if taut is not None:
         spring = jnp.where(taut, spring, 0.0)
-    total = model.stiffness(structure, elements) + stretch.T @ (spring[:, None] * stretch)
-    equations = matrix(structure, rotations, tied.equations, own)
-    scale, weight = linear.scales(total, equations)
-    rows = equations * scale[None, :] * weight[:, None]
-    scaled = total * scale[:, None] * scale[None, :] + rows.T @ rows
-    return *dense.eigh(scaled), scale
+    stretch, equations = (
+        rows(structure, rotations, of, own) for of in (tied.springs.rows, tied.equations)
+    )
+    return model.stiffness(structure, elements), stretch, spring, equations
+
+
+def _not_finite(structure: Structure) -> str:
+    """Which element has a stiffness that is no number, in words; empty if none."""
+    beams, bars = _finite(structure)
+    for group, finite in zip(model.beam_groups(structure), beams, strict=True):
+        if not finite.all():
+            return _no_stiffness(structure, "beam", group.ends[np.argmin(finite)])
+    if not bars.all():
+        return _no_stiffness(structure, "bar", model.bars(structure).ends[np.argmin(bars)])
+    return ""
+
+
+@eqx.filter_jit
+def _finite(structure: Structure) -> tuple[list[Array], Array]:
+    """Whether the stiffness of beams, group by group, and of bars is finite."""
+    elements = model.elements(structure)
+    beams = [jnp.isfinite(x.stiffness).all(axis=(1, 2)) for x in elements.matrices]
+    return beams, jnp.isfinite(elements.bars.stiffness)
+
+
+def _no_stiffness(structure: Structure, kind: str, ends: np.ndarray) -> str:
+    (name, first), (_, second) = map(structure.owner, map(int, ends))
+    return (
+        f"The {kind} between nodes {first} and {second} of part {name!r} has a stiffness that is "
+        "not finite."
+    )
 
 
 def in_words(structure: Structure, places: np.ndarray, shapes: np.ndarray) -> ZeroModes:
@@ -90,7 +161,7 @@ def in_words(structure: Structure, places: np.ndarray, shapes: np.ndarray) -> Ze
     table = np.concatenate([fit for fit, _ in fits], axis=1).T
     bent = np.concatenate([rest for _, rest in fits], axis=1).T
     # First the combinations that leave every part as it is.
-    _, sizes, right = np.linalg.svd(bent)
+    _, sizes, right = np.linalg.svd(np.linalg.qr(bent, mode="r"))
     rank = int(np.sum(sizes > RIGID))
     stiff, loose = right[rank:].T, right[:rank].T
     table, mix = _sparse(table @ stiff)

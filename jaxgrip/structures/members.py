@@ -8,13 +8,14 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxgrip.assembly import Poses
+from jaxgrip.fem.element_sum import of
 from jaxgrip.fem.section import BeamSection
 from jaxgrip.joints import Angle, Frame, Joint, frame, relative
 from jaxgrip.solve import dense
 from jaxgrip.spatial import quaternions
 from jaxgrip.spatial.rotations import skew
 from jaxgrip.structures import corotational, model
-from jaxgrip.structures.balance import Group, Held, Motion, Place, Problem, of
+from jaxgrip.structures.balance import Group, Held, Motion, Place, Problem
 from jaxgrip.structures.corotational import BeamLaw
 from jaxgrip.structures.coupling import carried_frames, joint_of
 from jaxgrip.structures.elements import axes

@@ -3,15 +3,17 @@
 None of these depends on where the parts are.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from jaxgrip.assembly import Poses
+from jaxgrip.fem.element_sum import ElementSum
 from jaxgrip.fem.elements.beam import Beam
 from jaxgrip.fem.section import BeamSection
 from jaxgrip.structures.elements import Bars, Beams, PointMasses, arm, axes, release
@@ -20,6 +22,8 @@ from jaxgrip.structures.structure import Structure
 # A unit of each of a0 (3,) and W (3, 3) of an acceleration a0 + W x.
 _CONSTANTS = np.eye(12)[:, :3]
 _GRADIENTS = np.eye(12)[:, 3:].reshape(12, 3, 3)
+# Elements whose matrices are computed together where there are many.
+TOGETHER = 4096
 
 
 class BeamGroup(NamedTuple):
@@ -122,7 +126,7 @@ def beam_groups(structure: Structure) -> list[BeamGroup]:
 
 def beam_matrices(group: BeamGroup) -> BeamMatrices:
     """Matrices of all beams of a group."""
-    stiffness = jax.vmap(group.element.stiffness)(group.x, group.section)
+    stiffness = over_elements(group.element.stiffness, group.x, group.section)
     stiffness = stiffness.reshape(-1, 12, 12)
 
     def inertia(x: Array, section: BeamSection) -> Array:
@@ -130,12 +134,20 @@ def beam_matrices(group: BeamGroup) -> BeamMatrices:
             jnp.asarray(_CONSTANTS), jnp.asarray(_GRADIENTS)
         )
 
-    load = jax.vmap(inertia)(group.x, group.section).reshape(-1, 12, 12)
+    load = over_elements(inertia, group.x, group.section).reshape(-1, 12, 12)
     turn = jax.vmap(axes)(group.x, group.section)
     if group.mask is None:
         return BeamMatrices(stiffness, load, turn, None, None)
     end, flexibility = jax.vmap(release)(stiffness, turn, jnp.asarray(group.mask))
     return BeamMatrices(stiffness, load, turn, end, flexibility)
+
+
+def over_elements(function: Callable, *inputs: PyTree) -> PyTree:
+    """A function of one element over all, of many in groups, so that memory stays small."""
+    count = len(jax.tree.leaves(inputs)[0])
+    if count <= 2 * TOGETHER:
+        return jax.vmap(function)(*inputs)
+    return jax.lax.map(lambda x: function(*x), inputs, batch_size=TOGETHER)
 
 
 def bars(structure: Structure) -> Bar:
@@ -200,19 +212,15 @@ def arms(structure: Structure, nodes: np.ndarray) -> Float[Array, "*k 6 6"] | No
     return flat.reshape(*nodes.shape, 6, 6)
 
 
-def add_matrices(
-    structure: Structure,
-    total: Float[Array, "n n"],
-    ends: np.ndarray,
-    matrices: Float[Array, "m 12 12"],
-) -> Float[Array, "n n"]:
-    """Add matrices by the displacements of two nodes each to that by all freedoms."""
+def by_freedoms(
+    structure: Structure, ends: np.ndarray, matrices: Float[Array, "m 12 12"]
+) -> tuple[np.ndarray, Float[Array, "m 12 12"]]:
+    """Matrices by the displacements of two nodes each as a group of an `ElementSum`."""
     link = arms(structure, ends)
     if link is not None:
         blocks = matrices.reshape(-1, 2, 6, 2, 6)
         matrices = jnp.einsum("miak,miajb,mjbl->mikjl", link, blocks, link).reshape(-1, 12, 12)
-    dof = structure.layout.dof[ends].reshape(-1, 12)
-    return total.at[dof[:, :, None], dof[:, None, :]].add(matrices, mode="drop")
+    return structure.layout.dof[ends].reshape(-1, 12), matrices
 
 
 def add_forces(
@@ -228,21 +236,21 @@ def add_forces(
     return total.at[structure.layout.dof[nodes]].add(forces, mode="drop")
 
 
-def stiffness(structure: Structure, own: Elements) -> Float[Array, "n n"]:
+def stiffness(structure: Structure, own: Elements) -> ElementSum:
     """Stiffness of all parts without their ropes."""
-    total = jnp.zeros((structure.freedoms, structure.freedoms))
+    groups = []
     for group, matrices in zip(own.groups, own.matrices, strict=True):
         k = matrices.stiffness
         if matrices.end is not None:
             k = jnp.einsum("mai,mab,mbj->mij", matrices.end, k, matrices.end)
-        total = add_matrices(structure, total, group.ends, k)
+        groups.append(by_freedoms(structure, group.ends, k))
     bar = own.bars
     stiff = np.flatnonzero(~bar.tension_only)
     if len(stiff):
         row = stretch(bar.direction[stiff])
         k = jnp.einsum("m,mi,mj->mij", bar.stiffness[stiff], row, row)
-        total = add_matrices(structure, total, bar.ends[stiff], k)
-    return total
+        groups.append(by_freedoms(structure, bar.ends[stiff], k))
+    return ElementSum(structure.freedoms, groups)
 
 
 def stretch(direction: Float[Array, "m 3"]) -> Float[Array, "m 12"]:

@@ -13,8 +13,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from jaxgrip.fem.element_sum import of
 from jaxgrip.structures import linear
-from jaxgrip.structures.balance import Balance, Place, Problem, balance, of
+from jaxgrip.structures.balance import Balance, Place, Problem, balance
 from jaxgrip.structures.results import SINGULAR
 
 # How a path can end.

@@ -346,7 +346,7 @@ class _Builder:
             ends = tuple(self.stations(place, 1)[0] for place in (tie.first, tie.second))
             self.spans.append(Span(name, ends, tie.kind.tension_only, False))
         for place, held in self.supports.items():
-            self.support(place, self.stations(place, None), held)
+            self.support(place, self.supported(place), held)
         key = (
             tuple(self.frames),
             tuple(map(_shape, self.frames.values())),
@@ -460,6 +460,16 @@ class _Builder:
             if name in FREEDOMS[:3] or self.turns(station)
         ]
         self.add(Block(place, "support", ((), stations), self.take(len(rows)), held=tuple(rows)))
+
+    def supported(self, place: str) -> tuple[int, ...]:
+        """Nodes of an attachment of the system, or of one that only the `FramePart` has."""
+        owner, _, name = place.partition(".")
+        part = self.system.parts[self.system.part(owner)]
+        named = dict(self.frames[owner].attachments)
+        if name in part.attachments or name not in named:
+            return self.stations(place, None)
+        offset = self.offsets[tuple(self.frames).index(owner)]
+        return tuple(offset + node for node in named[name])
 
     def turns(self, station: int) -> bool:
         return station >= self.count or bool(self.turning[station])

@@ -1,0 +1,287 @@
+"""Direct solution of large sparse symmetric equations, by SciPy's SuperLU on the host.
+
+The place of every entry and the order of elimination are found once from which freedoms are
+coupled; numbers come later. Nothing is pivoted, so a matrix must be definite, or quasi-definite: of
+[[K, Bᵀ], [B, -D]] with K and D definite every order of elimination is stable enough to be refined.
+
+Source: A. George, SIAM J. Numer. Anal. 10 (1973), 345-363 (nested dissection); R. J. Vanderbei,
+SIAM J. Optim. 5 (1995), 100-113 (quasi-definite matrices).
+"""
+
+import functools
+import threading
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax
+import numpy as np
+import scipy.sparse
+import scipy.sparse.linalg
+from jaxtyping import Array, Float
+from scipy.sparse.csgraph import breadth_first_order, connected_components, reverse_cuthill_mckee
+
+from jaxgrip.fem.topology import Constant
+
+# Nodes up to which a part of a graph is not dissected any further; length by width from which it
+# is not at all.
+SMALLEST, LONG = 30, 3
+# Factors that are kept, as long as they have fewer numbers in all; the last ones always are.
+KEPT = 8
+NUMBERS_KEPT = 2e8
+
+
+class Pattern:
+    """Where the entries of a sum of small matrices are, and in which order to eliminate.
+
+    **Arguments:**
+
+    - `size`: number of unknowns.
+    - `squares`: numbers (m, v) of the unknowns of symmetric matrices (m, v, v).
+    - `rows`: unknowns (r,), such as multipliers, with the unknowns (r, w) that each is coupled to
+      by coefficients (r, w).
+
+    Numbers from `size` on are of no unknown.
+    """
+
+    def __init__(
+        self,
+        size: int,
+        squares: Sequence[np.ndarray],
+        rows: Sequence[tuple[np.ndarray, np.ndarray]],
+    ):
+        self.size = size
+        self.order = _order(size, squares, rows)
+        place = np.full(size + 1, size, dtype=np.int64)
+        place[self.order] = np.arange(size)
+        first, second = [place[:size]], [place[:size]]
+        for index in squares:
+            own = place[np.minimum(index, size)]
+            first.append(np.repeat(own, own.shape[1], axis=1).ravel())
+            second.append(np.tile(own, (1, own.shape[1])).ravel())
+        for row, index in rows:
+            own = place[np.minimum(index, size)].ravel()
+            other = np.repeat(place[row], index.shape[1])
+            # Given once, where squares give both halves.
+            first.append(np.where(own < size, np.maximum(own, other), size))
+            second.append(np.minimum(own, other))
+        below, left = np.concatenate(first), np.concatenate(second)
+        self._taken = np.flatnonzero((below >= left) & (below < size)).astype(np.int32)
+        key, slots = np.unique(left[self._taken] * size + below[self._taken], return_inverse=True)
+        self._slots = slots.astype(np.int32)
+        column, self._row = np.divmod(key, size)
+        self._start = np.searchsorted(column, np.arange(size + 1))
+
+    @property
+    def entries(self) -> int:
+        """Number of entries on and below the diagonal."""
+        return len(self._row)
+
+    def values(
+        self,
+        diagonal: Float[np.ndarray, " size"],
+        squares: Sequence[Float[np.ndarray, "_ _ _"]],
+        rows: Sequence[Float[np.ndarray, "_ _"]],
+    ) -> Float[np.ndarray, " entries"]:
+        """Sum of all matrices and a diagonal."""
+        flat = np.concatenate([np.ravel(x) for x in (diagonal, *squares, *rows)])
+        return np.bincount(self._slots, weights=flat[self._taken], minlength=self.entries)
+
+    def matrix(self, values: Float[np.ndarray, " entries"]) -> scipy.sparse.csc_matrix:
+        """The whole matrix, its unknowns in the order of elimination."""
+        shape = (self.size, self.size)
+        lower = scipy.sparse.csc_matrix((values, self._row, self._start), shape=shape)
+        return (lower + scipy.sparse.tril(lower, -1).T).tocsc()
+
+
+@functools.lru_cache(maxsize=16)
+def pattern(
+    size: int,
+    squares: tuple[Constant, ...],
+    rows: tuple[tuple[Constant, Constant], ...],
+) -> Pattern:
+    """The `Pattern` of these numbers, made once."""
+    pairs = [(row.array, index.array) for row, index in rows]
+    return Pattern(size, [index.array for index in squares], pairs)
+
+
+def assemble(
+    pattern: Pattern,
+    diagonal: Float[Array, " size"],
+    squares: Sequence[Float[Array, "_ _ _"]],
+    rows: Sequence[Float[Array, "_ _"]],
+) -> Float[Array, " entries"]:
+    """`Pattern.values`, within `jit`; without derivatives."""
+
+    def host(*arrays) -> np.ndarray:
+        diagonal, *rest = map(np.asarray, arrays)
+        return pattern.values(diagonal, rest[: len(squares)], rest[len(squares) :])
+
+    shape = jax.ShapeDtypeStruct((pattern.entries,), float)
+    arrays = jax.lax.stop_gradient((diagonal, *squares, *rows))
+    return jax.pure_callback(host, shape, *arrays, vmap_method="sequential")
+
+
+def solve(
+    pattern: Pattern, values: Float[Array, " entries"], right: Float[Array, " size"]
+) -> Float[Array, " size"]:
+    """Solution of A x = b within `jit`, without derivatives; see `host_solve`."""
+
+    def host(values, right) -> np.ndarray:
+        values, right = np.asarray(values), np.asarray(right)
+        lead = np.broadcast_shapes(values.shape[:-1], right.shape[:-1])
+        if values.size == pattern.entries:
+            found = host_solve(pattern, values.ravel(), right.reshape(-1, pattern.size).T).T
+            return np.broadcast_to(found.reshape(right.shape), (*lead, pattern.size))
+        values = np.broadcast_to(values, (*lead, pattern.entries))
+        right = np.broadcast_to(right, (*lead, pattern.size))
+        found = np.empty(right.shape)
+        for place in np.ndindex(lead):
+            found[place] = host_solve(pattern, values[place], right[place])
+        return found
+
+    shape = jax.ShapeDtypeStruct((pattern.size,), float)
+    return jax.pure_callback(host, shape, values, right, vmap_method="expand_dims")
+
+
+def host_solve(
+    pattern: Pattern,
+    values: Float[np.ndarray, " entries"],
+    right: Float[np.ndarray, " size *columns"],
+) -> Float[np.ndarray, " size *columns"]:
+    """Solution of A x = b; NaN where A is singular or not finite.
+
+    The factors are kept, so that further solutions with the same numbers take no new ones.
+    """
+    found = np.full(right.shape, np.nan)
+    factor = _factor(pattern, values)
+    if factor is not None and np.isfinite(right).all():
+        found[pattern.order] = factor.solve(np.ascontiguousarray(right[pattern.order]))
+    return found
+
+
+def factorise(matrix: scipy.sparse.csc_matrix) -> scipy.sparse.linalg.SuperLU:
+    """Factors of a matrix in the order in which its unknowns stand, without pivoting."""
+    return scipy.sparse.linalg.splu(
+        matrix, permc_spec="NATURAL", diag_pivot_thresh=0.0, options={"SymmetricMode": True}
+    )
+
+
+class _Kept(NamedTuple):
+    pattern: Pattern
+    values: np.ndarray
+    factor: scipy.sparse.linalg.SuperLU | None
+
+
+_kept: list[_Kept] = []
+_lock = threading.Lock()
+
+
+def _factor(pattern: Pattern, values: np.ndarray) -> scipy.sparse.linalg.SuperLU | None:
+    """Factors that are there, else new ones; None where there are none."""
+    if not np.isfinite(values).all():
+        return None
+    with _lock:
+        for k, kept in enumerate(_kept):
+            if kept.pattern is pattern and np.array_equal(kept.values, values):
+                _kept.append(_kept.pop(k))
+                return kept.factor
+        # Room first: two sets of factors may not fit.
+        while _kept and (
+            len(_kept) >= KEPT
+            or sum(0 if k.factor is None else k.factor.nnz for k in _kept) > NUMBERS_KEPT
+        ):
+            del _kept[0]
+        try:
+            factor = factorise(pattern.matrix(values))
+        except RuntimeError:
+            factor = None
+        _kept.append(_Kept(pattern, values.copy(), factor))
+        return factor
+
+
+def _order(
+    size: int, squares: Sequence[np.ndarray], rows: Sequence[tuple[np.ndarray, np.ndarray]]
+) -> np.ndarray:
+    """Unknowns in the order of elimination, those of rows after all that they are coupled to."""
+    indices = [np.minimum(index, size) for index in [*squares, *(index for _, index in rows)]]
+    matrix = np.repeat(np.arange(sum(map(len, indices))), [x.shape[1] for x in indices for _ in x])
+    unknown = np.concatenate([index.ravel() for index in indices])
+    shape = (int(matrix.max(initial=-1)) + 1, size + 1)
+    touched = scipy.sparse.csr_matrix((np.ones(len(unknown)), (matrix, unknown)), shape=shape)
+    touched = touched[:, :size]
+    # Unknowns of the same matrices are those of one node.
+    mark = touched.T @ np.random.default_rng(0).random(shape[0])
+    late = np.concatenate([row for row, _ in rows] or [np.zeros(0, dtype=int)])
+    mark[late] = 0.0
+    _, node = np.unique(mark, return_inverse=True)
+    count = int(node.max(initial=-1)) + 1
+    member = scipy.sparse.csr_matrix((np.ones(size), (np.arange(size), node)), shape=(size, count))
+    touched = touched @ member
+    place = np.empty(count, dtype=np.int64)
+    place[_by_nodes((touched.T @ touched).tocsr())] = np.arange(count)
+    place = place[node]
+    for row, index in rows:
+        place[row] = np.append(place, -1)[np.minimum(index, size)].max(axis=1)
+    is_late = np.zeros(size, dtype=bool)
+    is_late[late] = True
+    return np.lexsort((np.arange(size), is_late, place))
+
+
+def _by_nodes(graph: scipy.sparse.csr_matrix) -> np.ndarray:
+    """Nodes of a graph in an order that leaves few new entries."""
+    _, part = connected_components(graph, directed=False)
+    found = []
+    for own in np.split(np.argsort(part, kind="stable"), np.cumsum(np.bincount(part))[:-1]):
+        level = _far_levels(graph[own][:, own])
+        # What is long and thin has the fewest in a band.
+        if level.max() > LONG * np.bincount(level).max():
+            found.append(own[reverse_cuthill_mckee(graph[own][:, own], symmetric_mode=True)])
+        else:
+            found += _dissected(graph[own][:, own], own)
+    return np.concatenate(found)
+
+
+def _dissected(graph: scipy.sparse.csr_matrix, nodes: np.ndarray) -> list[np.ndarray]:
+    """Nodes of a graph by nested dissection: two halves, each alike, then what parts them."""
+    if len(nodes) <= SMALLEST:
+        return [nodes]
+    count, part = connected_components(graph, directed=False)
+    if count > 1:
+        order = np.argsort(part, kind="stable")
+        pieces = np.split(order, np.cumsum(np.bincount(part))[:-1])
+        return [x for own in pieces for x in _dissected(graph[own][:, own], nodes[own])]
+    level = _far_levels(graph)
+    sizes = np.bincount(level)
+    if len(sizes) < 3:
+        return [nodes]
+    share = (np.cumsum(sizes) - sizes / 2) / len(nodes)
+    inner = np.arange(1, len(sizes) - 1)
+    off = np.abs(share[inner] - 0.5)
+    middle = inner[off <= max(0.25, off.min())]
+    cut = middle[np.argmin(sizes[middle])]
+    halves = [np.flatnonzero(level < cut), np.flatnonzero(level > cut)]
+    found = [x for own in halves for x in _dissected(graph[own][:, own], nodes[own])]
+    return [*found, nodes[level == cut]]
+
+
+def _far_levels(graph: scipy.sparse.csr_matrix) -> np.ndarray:
+    """Distance of all nodes of a connected graph from one that is far from others."""
+    level = _levels(graph, 0)
+    for _ in range(2):
+        level = _levels(graph, int(np.argmax(level)))
+    return level
+
+
+def _levels(graph: scipy.sparse.csr_matrix, start: int) -> np.ndarray:
+    """Distance of all nodes of a connected graph from one of them."""
+    order, before = breadth_first_order(graph, start, directed=False)
+    place = np.empty(len(order), dtype=np.int64)
+    place[order] = np.arange(len(order))
+    # In this order nodes stand by levels, and so do those from which they were reached.
+    reached = np.append(-1, place[before[order[1:]]])
+    level = np.empty(len(order), dtype=np.int64)
+    first, last, depth = 0, 1, 0
+    while first < last:
+        level[order[first:last]] = depth
+        first, last, depth = last, int(np.searchsorted(reached, last)), depth + 1
+    return level
