@@ -1,11 +1,10 @@
 """Direct solution of large sparse symmetric equations, by SciPy's SuperLU on the host.
 
-The place of every entry and the order of elimination are found once from which freedoms are
-coupled; numbers come later. Nothing is pivoted, so a matrix must be definite, or quasi-definite: of
+The place of every entry and the order of elimination are found once from which degrees of
+freedom are coupled; numbers come later. Nothing is pivoted, so a matrix must be definite, or quasi-definite: of
 [[K, Bᵀ], [B, -D]] with K and D definite every order of elimination is stable enough to be refined.
 
-Source: A. George, SIAM J. Numer. Anal. 10 (1973), 345-363 (nested dissection); R. J. Vanderbei,
-SIAM J. Optim. 5 (1995), 100-113 (quasi-definite matrices).
+Source: George 1973 (nested dissection); Vanderbei 1995 (quasi-definite matrices).
 """
 
 import functools
