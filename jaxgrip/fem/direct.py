@@ -1,8 +1,9 @@
 """Direct solution of large sparse symmetric equations, by SciPy's SuperLU on the host.
 
-The place of every entry and the order of elimination are found once from which degrees of
-freedom are coupled; numbers come later. Nothing is pivoted, so a matrix must be definite, or quasi-definite: of
-[[K, Bᵀ], [B, -D]] with K and D definite every order of elimination is stable enough to be refined.
+The place of every entry and the order of elimination are found once from which degrees of freedom
+are coupled; numbers come later. Nothing is pivoted, so a matrix must be definite, or
+quasi-definite: of [[K, Bᵀ], [B, -D]] with K and D definite every order of elimination is stable
+enough to be refined.
 
 Source: George 1973 (nested dissection); Vanderbei 1995 (quasi-definite matrices).
 """

@@ -128,8 +128,7 @@ def simulate(
     system is assembled, and when the motion stops.
 
     Source: index-1 equations of the spanning tree with its loops, by Dopri8 with error control,
-    projected after every step (Hairer & Wanner, Solving Ordinary Differential Equations II, section
-    VII.2).
+    projected after every step (Hairer 1996, section VII.2).
     """
     if isinstance(assembly, System):
         assembly = assemble(assembly)
