@@ -18,7 +18,7 @@ import jaxgrip as jg
 from experiments.benchmarks import batches
 
 # Operations that jaxlib counts for one real matrix, of the shapes of the operands.
-# Source: JAX 0.10.0 to 0.11.0, jaxlib/cpu/lapack_kernels.cc; later versions divide no call.
+# Operations are counted as jaxlib does: JAX 0.10.0 to 0.11.0, jaxlib/cpu/lapack_kernels.cc; later versions divide no call.
 _OPERATIONS: dict[str, Callable[..., int]] = {
     "trsm": lambda a, b: b[0] * b[1] * a[0],
     "getrf": lambda a: a[0] * a[1] * min(a),
@@ -32,7 +32,7 @@ _OPERATIONS: dict[str, Callable[..., int]] = {
     "syevd": lambda a: 5 * a[0] ** 3,
     "geev": lambda a, *_: 10 * a[0] ** 3,
 }
-# Source: GetLapackBatchChunkSize in the same file. With two threads or more nothing depends on
+# As GetLapackBatchChunkSize has it in the same file. With two threads or more nothing depends on
 # their number.
 _LEAST = 200_000
 
