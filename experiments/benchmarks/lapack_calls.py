@@ -18,7 +18,7 @@ import jaxgrip as jg
 from experiments.benchmarks import batches
 
 # Operations that jaxlib counts for one real matrix, of the shapes of the operands.
-# Operations are counted as jaxlib does: JAX 0.10.0 to 0.11.0, jaxlib/cpu/lapack_kernels.cc; later versions divide no call.
+# As JAX 0.10.0 to 0.11.0 has it in jaxlib/cpu/lapack_kernels.cc; later versions divide no call.
 _OPERATIONS: dict[str, Callable[..., int]] = {
     "trsm": lambda a, b: b[0] * b[1] * a[0],
     "getrf": lambda a: a[0] * a[1] * min(a),
