@@ -8,13 +8,13 @@ from experiments.benchmarks import batches, lapack_calls
 EVERYTHING = sorted((*batches.CASES, *batches.HOST))
 # Of every kind of system, through small kernels and through LAPACK.
 ORDINARY = (
-    "actuators.simulate",
     "fem.principal_stresses",
-    "fitting.fit",
-    "flexible.forward_dynamics",
+    "fem.reduce",
+    "flexible.shapes",
     "mechanisms.forward_dynamics",
     "rigid.forward_dynamics of nine bodies, gradient",
     "rigid.forward_dynamics_derivatives of nine bodies",
+    "structures.solve, gradient",
 )
 
 

@@ -104,7 +104,15 @@ def mapped(
     CASES[name] = make
 
 
-once = functools.cache
+def once(build: Callable[[], Any]) -> Callable[[], Any]:
+    """The model that `build` makes, made once and as no part of a program that uses it."""
+
+    @functools.cache
+    def made() -> Any:
+        with jax.ensure_compile_time_eval():
+            return build()
+
+    return made
 
 
 def _function(name: str) -> Callable:
