@@ -195,7 +195,7 @@ def test_noise_that_the_residuals_exceed_is_named(points):
     x, y = points
     found = fitting.fit(line, LINE, x, y + x**2 * 4, noise=0.1)
     report = found.report()
-    assert "times the noise as given" in report
+    assert "times the given noise" in report
     assert "the given noise assumes independent ones" in report
 
 
