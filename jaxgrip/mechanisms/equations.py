@@ -12,6 +12,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jaxtyping import Array, Float
 
 from jaxgrip.checks import numbers
@@ -79,8 +80,12 @@ def weighted_jacobian(m: Float[Array, "n n"], j: Float[Array, "rows n"]) -> tupl
 
 
 @jax.custom_jvp
-def invert(m: Float[Array, "n n"], j: Float[Array, "rows n"]) -> Inverse:
+def invert(
+    m: Float[Array, "n n"], j: Float[Array, "rows n"], tolerance: Float[Array, ""]
+) -> Inverse:
     """The inverse, from M = L Lᵀ and L⁻¹ Jᵀ = U Σ Vᵀ cut off at its rank.
+
+    Singular values below `tolerance` of the largest belong to redundant constraints.
 
     Its derivative is that at constant rank, of the inverse and not of its factors, which have
     none where singular values are equal.
@@ -90,7 +95,7 @@ def invert(m: Float[Array, "n n"], j: Float[Array, "rows n"]) -> Inverse:
     if not len(j):
         return Inverse(back.T @ back, j.T, jnp.zeros((0, 0), m.dtype))
     left, size, right = dense.svd(weighted)
-    keep = size > RANK_TOLERANCE * size[0]
+    keep = size > tolerance * size[0]
     inverse = jnp.where(keep, 1 / jnp.where(keep, size, 1.0), 0.0)[:, None]
     left = left * keep.astype(m.dtype)[None, :]
     scaled = inverse * right
@@ -100,9 +105,9 @@ def invert(m: Float[Array, "n n"], j: Float[Array, "rows n"]) -> Inverse:
 
 @invert.defjvp
 def _implicit(primals, tangents):
-    m, j = primals
-    dm, dj = tangents
-    inverse = invert(m, j)
+    m, j, tolerance = primals
+    dm, dj, _ = tangents
+    inverse = invert(m, j, tolerance)
     g, h, c = inverse
     lost = jnp.eye(len(j), dtype=m.dtype) - j @ h
     turn = lost @ dj @ h
@@ -119,9 +124,14 @@ def derivative_at(equations: Equations, now: State) -> Float[Array, "rows n"]:
     return jnp.concatenate([constraint_matrix(mechanism, now), held])
 
 
-def inverse_at(equations: Equations, now: State) -> Inverse:
-    """The inverse where the bodies are."""
-    return invert(mass_matrix(equations.mechanism.tree, now), derivative_at(equations, now))
+def inverse_at(
+    equations: Equations, now: State, tolerance: Float[Array, ""] | None = None
+) -> Inverse:
+    """The inverse where the bodies are; `tolerance` of the rank is for closed positions if None."""
+    mass = mass_matrix(equations.mechanism.tree, now)
+    if tolerance is None:
+        tolerance = jnp.asarray(RANK_TOLERANCE, mass.dtype)
+    return invert(mass, derivative_at(equations, now), tolerance)
 
 
 def inverse_of(equations: Equations, q: Float[Array, " n"]) -> Inverse:
@@ -184,6 +194,29 @@ def along(
 
 
 CORRECTIONS = 3
+ROUNDS = 3
+# Where a position is open by some part of a radian, or of a metre, so is its rank.
+_OPEN = 10.0
+
+
+def closed(
+    equations: Equations, q: Float[Array, " n"], qd: Float[Array, " n"]
+) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+    """Nearest closed position and velocity of a state that may be open by more than rounding.
+
+    Constraints that are redundant in closed positions only, as Bricard's, look independent in open
+    ones; what is as small as the gap does not count, and counts again once the gap is closed.
+    """
+
+    def nearer(_, x):
+        now = state(equations.mechanism.tree, x[0], jnp.zeros_like(x[0]))
+        slope = jnp.max(jnp.abs(derivative_at(equations, now)), initial=0.0)
+        gap = jnp.max(jnp.abs(equations(x[0])), initial=0.0)
+        is_open = lax.stop_gradient(_OPEN * gap / jnp.where(slope > 0, slope, 1.0))
+        inverse = inverse_at(equations, now, RANK_TOLERANCE + is_open)
+        return project(equations, inverse, *x)
+
+    return jax.lax.fori_loop(0, ROUNDS, nearer, (q, qd))
 
 
 @jax.custom_jvp

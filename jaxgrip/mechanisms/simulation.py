@@ -18,6 +18,7 @@ from jaxgrip.mechanisms.dynamics import motion
 from jaxgrip.mechanisms.equations import (
     RANK_TOLERANCE,
     Equations,
+    closed,
     free,
     inverse_of,
     missed_rate,
@@ -298,7 +299,7 @@ def _simulate(setting, x0, times, rtol, atol, max_steps, adjoint) -> tuple:
 
     def look(t, x):
         equations = setting.equations(t, x.turned)
-        nearest = project(equations, inverse_of(equations, x.q), x.q, x.qd)
+        nearest = closed(equations, x.q, x.qd)
         q, qd, turned = recentred(setting.mechanism, State(*nearest, x.turned))
         equations = setting.equations(t, turned)
         qdd, multipliers = setting.motion(t, equations, q, qd)

@@ -127,5 +127,5 @@ def test_it_carries_a_load_between_two_frames():
     along, *across = (ends[1] - ends[0]) @ axes
     np.testing.assert_allclose(across, 0.0, atol=1e-9 * np.abs(ends[1]).max())
     assert abs(along) > 1e-3 * np.abs(ends[1]).max()
-    total = sum(np.asarray(wrench.force) for wrench in solution.reactions.values())
+    total = sum(np.asarray(wrench.force) for wrench in solution.reactions().values())
     np.testing.assert_allclose(total, -force, atol=1e-8 * np.abs(force).max())

@@ -21,7 +21,7 @@ def matrices(t, rank):
 @pytest.mark.parametrize("rank", [4, 2])
 def test_inverse_is_the_shortest_solution(rank):
     m, j = map(np.asarray, matrices(0.3, rank))
-    g, h, c = invert(jnp.asarray(m), jnp.asarray(j))
+    g, h, c = invert(jnp.asarray(m), jnp.asarray(j), jnp.asarray(1e-9))
     a, b = np.arange(1.0, 6.0), j @ np.arange(2.0, 7.0)
     whole = np.block([[m, -j.T], [j, np.zeros((ROWS, ROWS))]])
     exact = np.linalg.lstsq(whole, np.concatenate([a, b]), rcond=1e-12)[0]
@@ -33,7 +33,7 @@ def test_derivatives_of_the_inverse():
     """In either mode and twice, at a rank below the number of rows."""
 
     def entry(t):
-        return sum(jnp.sum(jnp.sin(part)) for part in invert(*matrices(t, 2)))
+        return sum(jnp.sum(jnp.sin(part)) for part in invert(*matrices(t, 2), jnp.asarray(1e-9)))
 
     slope, forward = jax.jit(jax.grad(entry)), jax.jit(jax.jacfwd(entry))
     second = jax.jit(jax.jacfwd(jax.grad(entry)))
