@@ -25,6 +25,10 @@ from jaxgrip.solve import dense
 RANK_TOLERANCE = 1e-9
 # How much of the largest singular value a lost equation regains, at least, per radian or metre.
 LOST = 1e-6
+# Where a position is open by some part of a radian, or of a metre, so is its rank.
+_OPEN = 10.0
+# A position far from a closed one is no reason to drop constraints that are independent.
+_MOST = 1e-5
 
 
 class Equations(eqx.Module):
@@ -124,14 +128,18 @@ def derivative_at(equations: Equations, now: State) -> Float[Array, "rows n"]:
     return jnp.concatenate([constraint_matrix(mechanism, now), held])
 
 
-def inverse_at(
-    equations: Equations, now: State, tolerance: Float[Array, ""] | None = None
-) -> Inverse:
-    """The inverse where the bodies are; `tolerance` of the rank is for closed positions if None."""
-    mass = mass_matrix(equations.mechanism.tree, now)
-    if tolerance is None:
-        tolerance = jnp.asarray(RANK_TOLERANCE, mass.dtype)
-    return invert(mass, derivative_at(equations, now), tolerance)
+def inverse_at(equations: Equations, now: State) -> Inverse:
+    """The inverse where the bodies are.
+
+    Constraints that are redundant in closed positions only, as Bricard's, look independent in open
+    ones, such as those within a step: what is as small as the gap does not count.
+    """
+    rows = derivative_at(equations, now)
+    missed = loop_residuals(equations.mechanism, now.place)
+    gap = jnp.max(jnp.abs(missed), initial=0.0)
+    slope = jnp.max(jnp.abs(rows), initial=0.0)
+    tolerance = RANK_TOLERANCE + jnp.minimum(_OPEN * gap / jnp.where(slope > 0, slope, 1.0), _MOST)
+    return invert(mass_matrix(equations.mechanism.tree, now), rows, lax.stop_gradient(tolerance))
 
 
 def inverse_of(equations: Equations, q: Float[Array, " n"]) -> Inverse:
@@ -195,26 +203,15 @@ def along(
 
 CORRECTIONS = 3
 ROUNDS = 3
-# Where a position is open by some part of a radian, or of a metre, so is its rank.
-_OPEN = 10.0
 
 
 def closed(
     equations: Equations, q: Float[Array, " n"], qd: Float[Array, " n"]
 ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
-    """Nearest closed position and velocity of a state that may be open by more than rounding.
-
-    Constraints that are redundant in closed positions only, as Bricard's, look independent in open
-    ones; what is as small as the gap does not count, and counts again once the gap is closed.
-    """
+    """Nearest closed position and velocity of a state that may be open by more than rounding."""
 
     def nearer(_, x):
-        now = state(equations.mechanism.tree, x[0], jnp.zeros_like(x[0]))
-        slope = jnp.max(jnp.abs(derivative_at(equations, now)), initial=0.0)
-        gap = jnp.max(jnp.abs(equations(x[0])), initial=0.0)
-        is_open = lax.stop_gradient(_OPEN * gap / jnp.where(slope > 0, slope, 1.0))
-        inverse = inverse_at(equations, now, RANK_TOLERANCE + is_open)
-        return project(equations, inverse, *x)
+        return project(equations, inverse_of(equations, x[0]), *x)
 
     return jax.lax.fori_loop(0, ROUNDS, nearer, (q, qd))
 
