@@ -282,8 +282,8 @@ class Problem(eqx.Module):
         return isinstance(self.final_time, Free)
 
     @property
-    def time_guess(self) -> Float[ArrayLike, ""]:
-        """The final time, or a guess of it [s]."""
+    def time_guess(self) -> Float[ArrayLike, "*batch"]:
+        """The final time, or a guess of it [s], of every problem of a batch."""
         return self.final_time.guess if isinstance(self.final_time, Free) else self.final_time
 
     @property
