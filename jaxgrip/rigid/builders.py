@@ -145,10 +145,10 @@ def _tree(
     parents = tuple(-1 if b.parent is None else place[b.parent] for b in bodies)
     joint_types = tuple(body.joint for body in bodies)
     check_topology(parents, joint_types, names)
-    found = [mass_properties(f"body {b.name!r}", b.mass, b.com, b.inertia) for b in bodies]
-    mass, com, inertia = (list(column) for column in zip(*found, strict=True))
+    mass = [_mass(f"body {body.name!r}", body.mass) for body in bodies]
     check_carried(names, parents, joint_types, mass)
-    com, inertia = _stack(com), _stack(inertia)
+    found = [mass_properties(f"body {b.name!r}", b.mass, b.com, b.inertia) for b in bodies]
+    com, inertia = (_stack([each[k] for each in found]) for k in (1, 2))
     if turns is not None:
         com = jnp.einsum("bji,bj->bi", turns, com)
         inertia = jnp.einsum("bji,bjk,bkl->bil", turns, inertia, turns)
@@ -192,10 +192,14 @@ def mass_properties(
 
     **Raises:** `ValueError` for another shape, and for what no body can have.
     """
+    mass = _mass(who, mass)
+    return mass, numbers(f"com of {who}", com, (3,)), _inertia(who, mass, inertia)
+
+
+def _mass(who: str, mass: Any) -> jax.Array:
     name = f"mass of {who}"
     mass = numbers(name, mass, ())
-    mass = mass if _is_zero(mass) else positive(name, mass, (), unit="kg")
-    return mass, numbers(f"com of {who}", com, (3,)), _inertia(who, mass, inertia)
+    return mass if _is_zero(mass) else positive(name, mass, (), unit="kg")
 
 
 def _is_zero(x: jax.Array) -> bool:
