@@ -67,9 +67,12 @@ class Config(config.Config):
     def _a_drive(self) -> "Config":
         system = read_system(self.system)
         known = list(system.parameters)
-        drives = [*self.release, *([self.drive] if self.drive is not None else [])]
         joints = [connection.name for connection in system.connections]
-        for key, names, there in (("drive", drives, known), ("rates", self.rates, joints)):
+        for key, names, there in (
+            ("drive", [] if self.drive is None else [self.drive], known),
+            ("release", self.release, known),
+            ("rates", self.rates, joints),
+        ):
             for name in names:
                 if name not in there:
                     raise ValueError(
@@ -190,7 +193,7 @@ def _done(settings: Config) -> str:
 
 
 def _unit(system: System, name: str) -> str:
-    return system.connections[system.connection(name)].joint.measure.unit
+    return system.joint(name).measure.unit
 
 
 def _end(settings: Config, system: System) -> float:

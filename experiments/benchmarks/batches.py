@@ -211,6 +211,12 @@ for _name, _shapes in (
     plain(f"spatial.{_name}", _function(f"spatial.{_name}"), *_shapes)
 plain("joints.frame", jg.joints.frame, (3, 3))
 plain(
+    "joints.displaced",
+    lambda points, step: jg.joints.displaced(jg.joints.frame(points), step),
+    (3, 3),
+    (6,),
+)
+plain(
     "joints.relative",
     lambda a, b: jg.joints.relative(jg.joints.frame(a), jg.joints.frame(b)),
     (3, 3),

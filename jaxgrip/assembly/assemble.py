@@ -416,7 +416,7 @@ def explain(assembly: Assembly, start: Poses) -> str:
     others = [name for name in misses if name not in system.parameters and misses[name] > 1e-4]
     if drives and not others:
         worst = max(drives, key=misses.get)
-        joint = system.connections[system.connection(worst)].joint
+        joint = system.joint(worst)
         names = [connection.name for connection in pairs(system)]
         if worst in names:
             reached = _coordinate(system, poses, names.index(worst))
@@ -428,7 +428,7 @@ def explain(assembly: Assembly, start: Poses) -> str:
                 f"{scale * float(reached):.4g}{unit}."
             )
     worst = max(misses, key=misses.get)
-    joint = system.connections[system.connection(worst)].joint
+    joint = system.joint(worst)
     return (
         f"The {type(joint).__name__.lower()} {worst!r} cannot be satisfied together with the "
         f"others: it misses by {misses[worst]:.3g} (m, or rad)."

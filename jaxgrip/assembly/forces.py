@@ -12,8 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxgrip.checks import non_negative, numbers
-from jaxgrip.joints import Frame, Joint
-from jaxgrip.spatial import skew
+from jaxgrip.joints import Frame, Joint, displaced
 
 
 class Force(eqx.Module):
@@ -173,11 +172,8 @@ def gradient(joint: Joint, place: Frame) -> Float[Array, "6"]:
     In axes of the first frame; force and moment on the second frame of a unit effort.
     """
 
-    def value(step: Array) -> Array:
-        turned = place.rotation + skew(step[3:]) @ place.rotation
-        return joint.coordinate(Frame(place.origin + step[:3], turned))
-
-    return jax.grad(value)(jnp.zeros(6, place.origin.dtype))
+    still = jnp.zeros(6, place.origin.dtype)
+    return jax.grad(lambda step: joint.coordinate(displaced(place, step)))(still)
 
 
 def _line(place: Frame) -> tuple[Array, Array]:

@@ -204,6 +204,10 @@ class System(eqx.Module):
             raise ValueError(f"There is no connection {name!r}{_nearest(name, names)}.")
         return names.index(name)
 
+    def joint(self, name: str) -> Joint | Gear:
+        """What the connection called `name` is; raises `ValueError` when there is none."""
+        return self.connections[self.connection(name)].joint
+
     def drive(self, name: str) -> int:
         """Index of the drive called `name`; raises `ValueError` when it is none."""
         if name not in self.parameters:
@@ -289,7 +293,7 @@ class System(eqx.Module):
         if connection.first == connection.second:
             raise ValueError("a gear couples two joints, not one with itself.")
         for name in (connection.first, connection.second):
-            joint = self.connections[self.connection(name)].joint
+            joint = self.joint(name)
             if not isinstance(joint, Joint) or joint.measure is None:
                 raise ValueError(
                     f"{name!r} is a {type(joint).__name__.lower()}, which has no single coordinate "

@@ -10,6 +10,7 @@ from jaxgrip.joints.joint import Frame as Frame
 from jaxgrip.joints.joint import Joint as Joint
 from jaxgrip.joints.joint import Measure as Measure
 from jaxgrip.joints.joint import Relation as Relation
+from jaxgrip.joints.joint import displaced as displaced
 from jaxgrip.joints.joint import frame as frame
 from jaxgrip.joints.joint import relative as relative
 from jaxgrip.joints.planar import Planar as Planar

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxgrip.checks import concrete, numbers
-from jaxgrip.spatial.rotations import aligning_z
+from jaxgrip.spatial.rotations import aligning_z, skew
 
 
 class Frame(NamedTuple):
@@ -67,6 +67,11 @@ def relative(first: Frame, second: Frame) -> Frame:
     """The second frame seen from the first: `origin` (3,) [m] and `rotation` (3, 3)."""
     back = first.rotation.T
     return Frame(back @ (second.origin - first.origin), back @ second.rotation)
+
+
+def displaced(place: Frame, step: Float[Array, "6"]) -> Frame:
+    """A frame after a small displacement [m] and rotation [rad], to first order."""
+    return Frame(place.origin + step[:3], place.rotation + skew(step[3:]) @ place.rotation)
 
 
 class Measure(NamedTuple):

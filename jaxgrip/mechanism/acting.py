@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxgrip.assembly.forces import Force, gradient
+from jaxgrip.assembly.poses import placed
 from jaxgrip.checks import check_function
 from jaxgrip.joints import Frame, Joint, frame, relative
 from jaxgrip.mechanism.compiled import Compiled
@@ -190,5 +191,4 @@ def one(compiled: Compiled, end: str | None) -> tuple[int, Frame]:
     if part < 0:
         return base, own
     seat = jax.tree.map(lambda x: x[part], compiled.seats)
-    turned = Frame(seat.origin + seat.rotation @ own.origin, seat.rotation @ own.rotation)
-    return int(compiled.bodies[part]), turned
+    return int(compiled.bodies[part]), placed(own, *seat)

@@ -14,14 +14,14 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxgrip.assembly import Assembly, Connection, System
-from jaxgrip.assembly.equations import bodies_of, frames, gears, pairs
+from jaxgrip.assembly.equations import frames, gears, joined, pairs
+from jaxgrip.assembly.poses import placed
 from jaxgrip.checks import concrete, near
 from jaxgrip.joints import Frame, relative
 from jaxgrip.mechanisms.mechanism import ALONG_X, ALONG_Y, Coupling, Loop, Mechanism
 from jaxgrip.rigid import Tree
 from jaxgrip.rigid.builders import check_carried
 from jaxgrip.solve.fusion import jit_plainly
-from jaxgrip.spatial import quaternions
 
 _ALONG = {"x": ALONG_X, "y": ALONG_Y, "z": np.eye(3)}
 _BACKWARD = np.diag([1.0, -1.0, -1.0])
@@ -75,7 +75,7 @@ class Compiled(eqx.Module):
         known = {}
         for how in self.carried:
             if how.connection is not None:
-                joint = self.system.connections[self.system.connection(how.connection)].joint
+                joint = self.system.joint(how.connection)
                 if joint.measure is not None:
                     known[how.connection] = how.coordinates[joint.leading]
         return known
@@ -107,44 +107,26 @@ def compiled(assembly: Assembly, released: Sequence[str] = ()) -> Compiled:
     """
     for name in released:
         assembly.system.drive(name)
-    places = _places(assembly)[3]
-    slack = tuple(
-        connection.name
-        for j, connection in enumerate(pairs(assembly.system))
-        if connection.joint.one_sided and _is_slack(connection, places, j)
-    )
+    slack = tuple(name for name in _one_sided(assembly) if _is_slack(assembly, name))
     found = _built(assembly, tuple(released), slack)
     tree = found.mechanism.tree
     check_carried(tree.names, tree.parents, tree.joint_types, list(tree.mass), "part")
     return found
 
 
-def _places(assembly: Assembly) -> tuple[np.ndarray, Frame, Frame, Frame]:
-    """Parts (j, 2) of all joints, frames there, of the parts, and second frames seen from first."""
-    system, poses = assembly.system, assembly.poses
-    ends, seen = bodies_of(system), frames(system)
-    zero, unit = jnp.zeros((1, 3)), jnp.array([[1.0, 0.0, 0.0, 0.0]])
-    parts = Frame(
-        jnp.concatenate([poses.position, zero]),
-        jax.vmap(quaternions.to_matrix)(jnp.concatenate([poses.quaternion, unit])),
-    )
-    world = jax.vmap(jax.vmap(_after))(jax.tree.map(lambda x: x[ends], parts), seen)
-    places = jax.vmap(relative)(*(jax.tree.map(lambda x, k=k: x[:, k], world) for k in range(2)))
-    return ends, seen, parts, places
-
-
 @jit_plainly
 def _built(assembly: Assembly, released: tuple[str, ...], slack: tuple[str, ...]) -> Compiled:
-    system, joined = assembly.system, pairs(assembly.system)
-    ends, seen, parts, places = _places(assembly)
-    builder = _Builder(system, parts)
+    system, poses = assembly.system, assembly.poses
+    connections, seen, at_joints = pairs(system), frames(system), joined(system, poses)
+    ends, places = at_joints.bodies, at_joints.place
+    builder = _Builder(system, Frame(poses.position, poses.rotation))
     tree = _spanning(system, ends)
     for j, part, parent in tree:
         at = None if j is None else jax.tree.map(lambda x, j=j: x[j], (seen, places))
-        builder.carry(None if j is None else joined[j], part, parent, at, assembly.turns, j)
+        builder.carry(None if j is None else connections[j], part, parent, at, assembly.turns, j)
     used = {j for j, _, _ in tree if j is not None}
     loops = []
-    for j, connection in enumerate(joined):
+    for j, connection in enumerate(connections):
         if j not in used and connection.name not in (*released, *slack):
             sides = [builder.seated(int(ends[j, k]), seen, j, k) for k in range(2)]
             names = [builder.name_of(int(ends[j, k])) for k in range(2)]
@@ -152,13 +134,17 @@ def _built(assembly: Assembly, released: tuple[str, ...], slack: tuple[str, ...]
     return builder.compiled(loops, slack)
 
 
-def _is_slack(connection: Connection, places: Frame, j: int) -> bool:
-    miss = connection.joint.residual(jax.tree.map(lambda x: x[j], places))
-    taut = connection.joint.taut().residual(jax.tree.map(lambda x: x[j], places))
-    # A taut one is at its length to the tolerance of the assembly.
-    return (
-        concrete(miss) and not np.any(np.asarray(miss)) and bool(np.all(np.asarray(taut) < -1e-9))
-    )
+def _one_sided(assembly: Assembly) -> list[str]:
+    return [c.name for c in pairs(assembly.system) if c.joint.one_sided]
+
+
+def _is_slack(assembly: Assembly, name: str) -> bool:
+    """Whether a one-sided connection hangs slack; within `jit` it counts as taut."""
+    system = assembly.system
+    j = [connection.name for connection in pairs(system)].index(name)
+    place = jax.tree.map(lambda x: x[j], joined(system, assembly.poses).place)
+    excess = system.joint(name).taut().residual(place)
+    return concrete(excess) and bool(np.all(np.asarray(excess) < -_TAUT))
 
 
 def _spanning(system: System, ends: np.ndarray) -> list[tuple[int | None, int, int]]:
@@ -248,7 +234,7 @@ class _Builder:
             rotation = place.rotation
             if backward:
                 inner, outer, rotation = outer, inner, rotation.T
-        place = _after(self.seats[parent], inner)
+        place = placed(inner, *self.seats[parent])
         name = self.system.names[part]
         label = f"{name}: {connection.name if connection else 'free'}"
         order = range(len(steps))[:: -1 if backward else 1]
@@ -318,7 +304,7 @@ class _Builder:
 
     def seated(self, part: int, seen: Frame, j: int, side: int) -> Frame:
         """Frame of a joint on the body of a part."""
-        return _after(self.seats[part], jax.tree.map(lambda x: x[j, side], seen))
+        return placed(jax.tree.map(lambda x: x[j, side], seen), *self.seats[part])
 
     def name_of(self, part: int) -> str | None:
         """Name of the body of a part."""
@@ -352,12 +338,7 @@ class _Builder:
             system,
             Mechanism(tree, loops, couplings, self.balls),
             jnp.stack(self.start) if self.start else jnp.zeros(0),
-            Frame(
-                *(
-                    jnp.stack(x)
-                    for x in zip(*(self.seats[k] for k in range(self.ground)), strict=True)
-                )
-            ),
+            jax.tree.map(lambda *x: jnp.stack(x), *(self.seats[k] for k in range(self.ground))),
             tuple(self.carried),
             slack,
         )
@@ -373,11 +354,6 @@ class _Builder:
                     f"Gear {gear.name!r} couples {name!r}, which closes a loop; a gear in a motion "
                     "couples joints of a tree only."
                 )
-            joint = self.system.connections[self.system.connection(name)].joint
+            joint = self.system.joint(name)
             ends.append(self.names[moving[how.coordinates[joint.leading]]])
         return Coupling(gear.name, *ends, gear.joint.ratio, gear.joint.offset)
-
-
-def _after(outer: Frame, inner: Frame) -> Frame:
-    """A frame that is given in another one, in that one's surroundings."""
-    return Frame(outer.origin + outer.rotation @ inner.origin, outer.rotation @ inner.rotation)

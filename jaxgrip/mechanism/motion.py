@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from jaxgrip.assembly import Assembly, Poses, System, assemble
+from jaxgrip.assembly.forces import gradient
 from jaxgrip.checks import (
     brief,
     check_function,
@@ -20,16 +21,16 @@ from jaxgrip.checks import (
     numbers,
     positive,
 )
-from jaxgrip.joints import Frame, Joint
+from jaxgrip.joints import Frame, Joint, relative
 from jaxgrip.mechanism.acting import Seats, acting, scattered, seats_of
 from jaxgrip.mechanism.compiled import Compiled, compiled
 from jaxgrip.mechanisms import MechanismError
-from jaxgrip.mechanisms.dynamics import wrench_of
+from jaxgrip.mechanisms.dynamics import reactions_at
 from jaxgrip.mechanisms.equations import Equations, inverse_of, missed_rate
 from jaxgrip.mechanisms.kinematics import State, state
-from jaxgrip.mechanisms.mechanism import kinds, multiplier_rows
+from jaxgrip.mechanisms.mechanism import multiplier_rows, seats
 from jaxgrip.mechanisms.simulation import SLACK, Setting, run, singular
-from jaxgrip.rigid import kinetic_energy, potential_energy, rnea_bodies
+from jaxgrip.rigid import kinetic_energy, potential_energy
 from jaxgrip.solve.fusion import jit_plainly
 from jaxgrip.spatial import quaternions
 
@@ -153,8 +154,7 @@ def simulate(
     mechanism = found.mechanism
     driven = tuple(mechanism.loop(name) for name in moving)
     setting = Setting(mechanism, acts, tuple(moving.values()), driven)
-    turned = jnp.zeros((len(mechanism.balls), 4)).at[:, 0].set(1.0)
-    equations = setting.equations(times[0], turned)
+    equations = setting.equations(times[0], mechanism.unturned)
     qd = _start(found, equations, dict(rates or {}))
     tolerances = positive("rtol", rtol, ()), non_negative("atol", atol, ())
     motion = run(setting, found.start, qd, times, *tolerances, max_steps, adjoint)
@@ -203,22 +203,19 @@ def _seen(found: Compiled, setting: Setting, motion: Any) -> Motion:
     joints = [c for c in found.system.connections if isinstance(c.joint, Joint)]
     measured = [c for c in joints if c.joint.measure is not None]
     on_tree = found.coordinates
-    ends = {c.name: seats_of(found, [(c.first, c.second)]) for c in measured}
+    ends = {
+        c.name: seats_of(found, [(c.first, c.second)]) for c in measured if c.name not in on_tree
+    }
     looked = _look(found, setting, motion, ends)
-    coordinates = {}
-    for connection in measured:
-        name = connection.name
-        if name in on_tree:
-            k = on_tree[name]
-            coordinates[name] = jnp.stack([motion.q[:, k], motion.qd[:, k]], axis=1)
-        else:
-            coordinates[name] = looked.coordinates[name]
+    known = looked.coordinates | {
+        name: jnp.stack([motion.q[:, k], motion.qd[:, k]], axis=1) for name, k in on_tree.items()
+    }
     return Motion(
         motion.t,
         looked.poses,
         looked.velocity,
         looked.acceleration,
-        coordinates,
+        {connection.name: known[connection.name] for connection in measured},
         looked.reactions,
         looked.efforts,
         looked.kinetic,
@@ -246,7 +243,6 @@ class _Looked(NamedTuple):
 @jit_plainly
 def _look(found: Compiled, setting: Setting, motion: Any, ends: dict[str, Seats]) -> _Looked:
     system, bodies = found.system, found.bodies
-    joints = {c.name: c.joint for c in system.connections if isinstance(c.joint, Joint)}
 
     def at(t: Array, q: Array, qd: Array, qdd: Array, multipliers: Array, turned: Array) -> _Looked:
         equations = setting.equations(t, turned)
@@ -263,11 +259,11 @@ def _look(found: Compiled, setting: Setting, motion: Any, ends: dict[str, Seats]
         velocity = _of_parts(now.velocity[bodies], arm, jnp.zeros_like(arm))
         bent = jnp.cross(spin, jnp.cross(spin, arm))
         coordinates = {}
-        for name, seats in ends.items():
-            pair, joint = seats.between(now), joints[name]
+        for name, pairs in ends.items():
+            pair, joint = pairs.between(now), system.joint(name)
             place = jax.tree.map(lambda x: x[0], pair.place)
-            rate = pair.rate[0]
-            coordinates[name] = jnp.stack([joint.coordinate(place), _rate(joint, place, rate)])
+            rate = gradient(joint, place) @ pair.rate[0]
+            coordinates[name] = jnp.stack([joint.coordinate(place), rate])
         reactions, efforts = _reactions(
             found, setting, equations, now, (t, q, qd, qdd, multipliers)
         )
@@ -295,18 +291,12 @@ def _of_parts(moving: Array, arm: Array, bent: Array) -> Array:
     return jnp.concatenate([linear, moving[:, :3]], axis=1)
 
 
-def _rate(joint: Joint, place: Frame, rate: Array) -> Array:
-    turned = jnp.cross(rate[None, 3:], place.rotation.T).T
-    return jax.jvp(joint.coordinate, (place,), (Frame(rate[:3], turned),))[1]
-
-
 def _reactions(
     found: Compiled, setting: Setting, equations: Equations, now: State, at: tuple
 ) -> tuple[dict[str, Array], dict[str, Array]]:
     """Of every connection force and moment on its second part; of every drive its effort."""
     t, q, qd, qdd, multipliers = at
     mechanism, system = equations.mechanism, found.system
-    tree = mechanism.tree
     reactions, efforts = {}, {}
     loads = jnp.zeros_like(now.velocity)
     on_tree = {how.connection for how in found.carried}
@@ -319,37 +309,24 @@ def _reactions(
         turn = exerted.at.first.rotation
         for k, name in enumerate(exerted.along):
             if name is not None and not inside[k]:
-                force, moment = (
-                    turn[k] @ x for x in (exerted.wrench[k, :3], exerted.wrench[k, 3:])
-                )
-                own[name] = own.get(name, 0.0) + jnp.concatenate([force, moment])
-    for alike in kinds(mechanism):
-        loops = [mechanism.loops[k] for k in alike]
-        rows = multipliers[multiplier_rows(mechanism, alike)]
-        seats = _loop_seats(mechanism, loops)
-        pair = seats.between(now)
-        joint = jax.tree.map(lambda *x: jnp.stack(x), *(loop.joint for loop in loops))
-        wrench = jax.vmap(wrench_of)(joint, pair.place, rows)
-        loads = loads + scattered(now, pair, wrench)
-        turn = pair.first.rotation
-        force, moment = (jnp.einsum("lxy,ly->lx", turn, x) for x in (wrench[:, :3], wrench[:, 3:]))
-        for number, loop in enumerate(loops):
-            held = jnp.concatenate([force[number], moment[number]])
-            reactions[loop.name] = held + own.get(loop.name, 0.0)
-            if loop.joint.parameter is not None:
-                place = jax.tree.map(lambda x, n=number: x[n], pair.place)
-                efforts[loop.name] = -_by_parameter(loop.joint, place) @ rows[number]
-    turned = jnp.swapaxes(now.place.rotation, 1, 2)
-    external = jnp.concatenate(
-        [jnp.einsum("bxy,by->bx", turned, x) for x in (loads[:, 3:], loads[:, :3])], axis=1
-    )
-    transmitted = rnea_bodies(tree, q, qd, qdd, external)
+                turned = exerted.wrench[k].reshape(2, 3) @ turn[k].T
+                own[name] = own.get(name, 0.0) + turned.reshape(6)
+    transmitted = reactions_at(mechanism, now.place, (q, qd, qdd), multipliers, loads)
+    for k, loop in enumerate(mechanism.loops):
+        held = jnp.concatenate([transmitted.force[k], transmitted.moment[k]])
+        reactions[loop.name] = held + own.get(loop.name, 0.0)
+        if loop.joint.parameter is not None:
+            alike = np.array([k])
+            _, *frames = seats(mechanism, alike, now.place)
+            place = relative(*jax.tree.map(lambda x: x[0], frames))
+            rows = multipliers[multiplier_rows(mechanism, alike)[0]]
+            efforts[loop.name] = -_by_parameter(loop.joint, place) @ rows
     for how in found.carried:
         if how.connection is None:
             continue
         connection = system.connections[system.connection(how.connection)]
         turn = now.place.rotation[how.body]
-        force, moment = turn @ transmitted.F[how.body], turn @ transmitted.N[how.body]
+        force, moment = turn @ transmitted.bodies.F[how.body], turn @ transmitted.bodies.N[how.body]
         origin = now.place.translation[how.body]
         point = _second_origin(found, now, connection, how.part)
         moment = moment + jnp.cross(origin - point, force)
@@ -366,19 +343,6 @@ def _by_parameter(joint: Joint, place: Frame) -> Array:
         lambda p: joint.with_parameter(p).residual(place), (value,), (jnp.ones_like(value),)
     )
     return slope
-
-
-def _loop_seats(mechanism: Any, loops: list) -> Seats:
-    index = {name: i for i, name in enumerate((*mechanism.tree.names, None))}
-    bodies = np.array([(index[x.first], index[x.second]) for x in loops]).reshape(-1, 2)
-    frames = jax.tree.map(
-        lambda *x: jnp.stack(x),
-        *(
-            jax.tree.map(lambda *f: jnp.stack(f), loop.first_frame, loop.second_frame)
-            for loop in loops
-        ),
-    )
-    return Seats(bodies, frames)
 
 
 def _second_origin(found: Compiled, now: State, connection: Any, part: int) -> Array:

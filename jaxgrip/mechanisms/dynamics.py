@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxgrip.checks import check_shape, concrete
-from jaxgrip.joints import Frame, Joint, relative
+from jaxgrip.joints import Frame, Joint, displaced, relative
 from jaxgrip.mechanisms.closing import MechanismError, mobility
 from jaxgrip.mechanisms.equations import (
     RANK_TOLERANCE,
@@ -23,8 +23,7 @@ from jaxgrip.mechanisms.equations import (
 )
 from jaxgrip.mechanisms.kinematics import bias, constraint_bend, state
 from jaxgrip.mechanisms.mechanism import Mechanism, kinds, loop_bodies, multiplier_rows, seats
-from jaxgrip.rigid import BodyLoads, crba, forward_kinematics, rnea_bodies
-from jaxgrip.spatial import skew
+from jaxgrip.rigid import BodyLoads, Poses, crba, forward_kinematics, rnea_bodies
 
 
 class Reactions(NamedTuple):
@@ -155,43 +154,51 @@ def reaction_forces(
     **Raises:** `ValueError` for another shape.
     """
     qdd, multipliers = forward_dynamics(mechanism, q, qd, tau)
-    tree = mechanism.tree
-    place = forward_kinematics(tree, q)
-    groups = kinds(mechanism)
+    place = forward_kinematics(mechanism.tree, q)
+    return reactions_at(mechanism, place, (q, qd, qdd), multipliers)
+
+
+def reactions_at(
+    mechanism: Mechanism,
+    place: Poses,
+    motion: tuple[Array, Array, Array],
+    multipliers: Float[Array, " m"],
+    loads: Float[Array, "bodies 6"] | None = None,
+) -> Reactions:
+    """Loads in all joints where a motion is known.
+
+    **Arguments:** `place` of the bodies; `motion`: q, qd and qdd (n,); `multipliers` (m,); `loads`
+    (bodies, 6) that act on the bodies besides, moment [N m] about the origin of the body, then
+    force [N], in base axes.
+    """
+    tree, groups = mechanism.tree, kinds(mechanism)
+    count = len(tree.parents)
+    total = jnp.zeros((count, 6), multipliers.dtype) if loads is None else loads
     found = [
         jax.vmap(_wrench)(
             *seats(mechanism, alike, place), multipliers[multiplier_rows(mechanism, alike)]
         )
         for alike in groups
     ]
-    if not found:
-        none = jnp.zeros((0, 3), q.dtype)
-        return Reactions(none, none, none, rnea_bodies(tree, q, qd, qdd))
-    order = np.argsort(np.concatenate(groups))
-    force, moment, point = (jnp.concatenate(x)[order] for x in zip(*found, strict=True))
-    external = jnp.zeros((len(tree.parents), 2, 3), q.dtype)
+    force = moment = point = jnp.zeros((0, 3), multipliers.dtype)
+    if found:
+        order = np.argsort(np.concatenate(groups))
+        force, moment, point = (jnp.concatenate(x)[order] for x in zip(*found, strict=True))
     for bodies, sign in zip(loop_bodies(mechanism).T, (-1.0, 1.0), strict=True):
         # Loads on the base, which is after the last body, are left out.
-        on = np.flatnonzero(bodies < len(tree.parents))
+        on = np.flatnonzero(bodies < count)
         bodies = bodies[on]
         arm = point[on] - place.translation[bodies]
-        load = jnp.stack([force[on], moment[on] + jnp.cross(arm, force[on])], axis=1)
-        external = external.at[bodies].add(sign * load @ place.rotation[bodies])
-    return Reactions(force, moment, point, rnea_bodies(tree, q, qd, qdd, external.reshape(-1, 6)))
+        load = jnp.concatenate([moment[on] + jnp.cross(arm, force[on]), force[on]], axis=1)
+        total = total.at[bodies].add(sign * load)
+    external = jnp.einsum("bxy,bkx->bky", place.rotation, total.reshape(-1, 2, 3))[:, ::-1]
+    return Reactions(force, moment, point, rnea_bodies(tree, *motion, external.reshape(-1, 6)))
 
 
 def _wrench(joint: Joint, first: Frame, second: Frame, multipliers: Array) -> tuple:
     """Force and moment of a loop on its second body in base axes, and where."""
-    wrench = wrench_of(joint, relative(first, second), multipliers)
+    place = relative(first, second)
+    still = jnp.zeros(6, multipliers.dtype)
+    _, pull = jax.vjp(lambda step: joint.residual(displaced(place, step)), still)
+    (wrench,) = pull(multipliers)
     return first.rotation @ wrench[:3], first.rotation @ wrench[3:], second.origin
-
-
-def wrench_of(joint: Joint, place: Frame, multipliers: Array) -> Float[Array, "6"]:
-    """Force [N] and moment [N m] of a joint on its second frame, in axes of the first."""
-
-    def missed(step: Array) -> Array:
-        turned = place.rotation + skew(step[3:]) @ place.rotation
-        return joint.residual(Frame(place.origin + step[:3], turned))
-
-    _, pull = jax.vjp(missed, jnp.zeros(6, multipliers.dtype))
-    return pull(multipliers)[0]

@@ -164,6 +164,11 @@ class Mechanism(eqx.Module):
             loops[k] = eqx.tree_at(lambda loop: loop.joint, loops[k], joint)
         return eqx.tree_at(lambda mechanism: mechanism.loops, self, tuple(loops))
 
+    @property
+    def unturned(self) -> Float[Array, "balls 4"]:
+        """Quaternions of balls that have not turned."""
+        return jnp.zeros((len(self.balls), 4), self.tree.mass.dtype).at[:, 0].set(1.0)
+
     def turned(self, quaternions: Float[Array, "balls 4"]) -> "Mechanism":
         """The mechanism with its balls at rotations from which their coordinates count."""
         if not self.balls:
@@ -296,7 +301,8 @@ def seats(mechanism: Mechanism, alike: np.ndarray, place: Poses) -> tuple[Joint,
 def loop_bodies(mechanism: Mechanism) -> np.ndarray:
     """Indices (loops, 2) of the bodies that loops join; the base comes after all bodies."""
     index = {name: i for i, name in enumerate((*mechanism.tree.names, None))}
-    return np.array([(index[x.first], index[x.second]) for x in mechanism.loops]).reshape(-1, 2)
+    found = [(index[x.first], index[x.second]) for x in mechanism.loops]
+    return np.array(found, dtype=int).reshape(-1, 2)
 
 
 def row_names(mechanism: Mechanism) -> tuple[tuple[str, str, str], ...]:

@@ -87,7 +87,7 @@ def singular(
     return tuple(said)
 
 
-class State(NamedTuple):
+class MotionState(NamedTuple):
     """State of a motion: `q` and `qd` (n,), and `turned` (balls, 4), the unit quaternions from
     which the coordinates of balls count; constant within a step."""
 
@@ -197,7 +197,7 @@ class Projected(diffrax.AbstractAdaptiveSolver, diffrax.AbstractWrappedSolver):
         return self.solver.order(terms)
 
     def init(self, terms, t0, t1, y0, args):
-        """State of the solver, and the singular positions passed."""
+        """MotionState of the solver, and the singular positions passed."""
         return self.solver.init(terms, t0, t1, y0, args), _passed(args, t0, y0)
 
     def func(self, terms, t0, y0, args):
@@ -216,7 +216,9 @@ class Projected(diffrax.AbstractAdaptiveSolver, diffrax.AbstractWrappedSolver):
         return y1, error, dense, (state, _passed(args, t1, y1, t0, passed)), result
 
 
-def _projected(setting: Setting, t: Array, x: State, dx: State) -> tuple[State, State]:
+def _projected(
+    setting: Setting, t: Array, x: MotionState, dx: MotionState
+) -> tuple[MotionState, MotionState]:
     """The nearest closed state, and of a small change what is left of it there."""
     equations = setting.equations(t, x.turned)
     inverse = inverse_of(equations, x.q)
@@ -226,11 +228,11 @@ def _projected(setting: Setting, t: Array, x: State, dx: State) -> tuple[State, 
     _, gap = jax.jvp(equations, (x.q,), (dx.q,))
     dq = dx.q - inverse.driven @ gap
     _, rate = jax.jvp(functools.partial(missed_rate, equations), (x.q, x.qd), (dq, dx.qd))
-    left = State(dq, dx.qd - inverse.driven @ rate, dx.turned)
-    return State(q, qd, x.turned), left
+    left = MotionState(dq, dx.qd - inverse.driven @ rate, dx.turned)
+    return MotionState(q, qd, x.turned), left
 
 
-def recentred(mechanism: Mechanism, x: State) -> State:
+def recentred(mechanism: Mechanism, x: MotionState) -> MotionState:
     """The same state with all coordinates of balls at zero."""
     if not mechanism.balls:
         return x
@@ -239,20 +241,19 @@ def recentred(mechanism: Mechanism, x: State) -> State:
     def one(angles: Array, rates: Array, quaternion: Array) -> tuple[Array, Array]:
         unit = jnp.eye(3, dtype=angles.dtype)
         x, y, z = (quaternions.exponential(a * axis) for a, axis in zip(angles, unit, strict=True))
-        after_y, after_x = (
-            quaternions.to_matrix(z),
-            quaternions.to_matrix(quaternions.product(y, z)),
-        )
-        spin = after_x.T[:, 0] * rates[0] + after_y.T[:, 1] * rates[1] + unit[2] * rates[2]
-        turn = quaternions.product(quaternion, quaternions.product(x, quaternions.product(y, z)))
+        y_z = quaternions.product(y, z)
+        # As seen from the body, each axis is turned by the rotations that follow.
+        about_x, about_y = quaternions.to_matrix(y_z)[0], quaternions.to_matrix(z)[1]
+        spin = about_x * rates[0] + about_y * rates[1] + unit[2] * rates[2]
+        turn = quaternions.product(quaternion, quaternions.product(x, y_z))
         return turn / jnp.linalg.norm(turn), spin
 
     turned, spin = jax.vmap(one)(x.q[index], x.qd[index], x.turned)
-    return State(x.q.at[index].set(0.0), x.qd.at[index].set(spin), turned)
+    return MotionState(x.q.at[index].set(0.0), x.qd.at[index].set(spin), turned)
 
 
 def _passed(
-    setting: Setting, t: Array, x: State, t0: Array | None = None, last: _Passed | None = None
+    setting: Setting, t: Array, x: MotionState, t0: Array | None = None, last: _Passed | None = None
 ) -> _Passed:
     """Follow the smallest singular value to the next state: its sign, with that of its vectors,
     changes where it is zero."""
@@ -277,9 +278,9 @@ def _passed(
     return _Passed(left, right, size, rank, last.count + is_passage.astype(int), time)
 
 
-def _rate(t: Array, x: State, setting: Setting) -> State:
+def _rate(t: Array, x: MotionState, setting: Setting) -> MotionState:
     equations = setting.equations(t, x.turned)
-    return State(x.qd, setting.motion(t, equations, x.q, x.qd)[0], jnp.zeros_like(x.turned))
+    return MotionState(x.qd, setting.motion(t, equations, x.q, x.qd)[0], jnp.zeros_like(x.turned))
 
 
 @jit_plainly
@@ -300,23 +301,23 @@ def _simulate(setting, x0, times, rtol, atol, max_steps, adjoint) -> tuple:
     def look(t, x):
         equations = setting.equations(t, x.turned)
         nearest = closed(equations, x.q, x.qd)
-        q, qd, turned = recentred(setting.mechanism, State(*nearest, x.turned))
+        q, qd, turned = recentred(setting.mechanism, MotionState(*nearest, x.turned))
         equations = setting.equations(t, turned)
         qdd, multipliers = setting.motion(t, equations, q, qd)
         return q, qd, turned, qdd, multipliers, equations(q), missed_rate(equations, q, qd)
 
     q, qd, turned, *seen = jax.vmap(look)(times, solution.ys)
     passed = solution.solver_state[1]
-    sharp = _conditioning(setting, times, State(q, qd, turned))
+    sharp = _conditioning(setting, times, MotionState(q, qd, turned))
     return Motion(times, q, qd, *seen, sharp, passed.count, passed.time, turned), solution
 
 
-def _conditioning(setting: Setting, times: Array, x: State) -> Array:
+def _conditioning(setting: Setting, times: Array, x: MotionState) -> Array:
     """Smallest over largest singular value at every position, of as many as ever differ from 0."""
     if not setting.mechanism.m:
         return jnp.ones(len(times), x.q.dtype)
 
-    def sizes(t: Array, x: State) -> Array:
+    def sizes(t: Array, x: MotionState) -> Array:
         mechanism = lax.stop_gradient(setting.equations(t, x.turned).mechanism)
         now = state(mechanism.tree, x.q, jnp.zeros_like(x.q))
         rows = constraint_matrix(mechanism, now)
@@ -390,9 +391,9 @@ def run(
     adjoint: diffrax.AbstractAdjoint | None,
 ) -> Motion:
     """The motion of a setting; see `simulate`."""
-    turned = jnp.zeros((len(setting.mechanism.balls), 4), q0.dtype).at[:, 0].set(1.0)
+    turned = setting.mechanism.unturned
     _check_start(setting.equations(times[0], turned), q0, qd0)
-    x0 = State(q0, qd0, turned)
+    x0 = MotionState(q0, qd0, turned)
     with forward_mode_explained():
         motion, solution = _simulate(setting, x0, times, rtol, atol, max_steps, adjoint)
     if concrete(motion.q) and not np.isfinite(motion.q).all():
