@@ -5,13 +5,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from jaxgrip import actuators as actuators
-    from jaxgrip import assembly as assembly
     from jaxgrip import fem as fem
     from jaxgrip import fitting as fitting
     from jaxgrip import flexible as flexible
     from jaxgrip import joints as joints
     from jaxgrip import mechanism as mechanism
-    from jaxgrip import mechanisms as mechanisms
     from jaxgrip import models as models
     from jaxgrip import ocp as ocp
     from jaxgrip import rigid as rigid
@@ -20,7 +18,7 @@ if TYPE_CHECKING:
     from jaxgrip.precision import enable_x64 as enable_x64
 
 _ROOMS = (
-    *("actuators", "assembly", "fem", "fitting", "flexible", "joints", "mechanism", "mechanisms"),
+    *("actuators", "fem", "fitting", "flexible", "joints", "mechanism"),
     *("models", "ocp", "rigid", "spatial", "structures"),
 )
 

@@ -11,7 +11,7 @@ ORDINARY = (
     "fem.principal_stresses",
     "fem.reduce",
     "flexible.shapes",
-    "mechanisms.forward_dynamics",
+    "mechanism.loops.forward_dynamics",
     "rigid.forward_dynamics of nine bodies, gradient",
     "rigid.forward_dynamics_derivatives of nine bodies",
     "structures.solve, gradient",

@@ -40,6 +40,14 @@ def test_a_room_imports_what_the_page_says(room):
     assert found - COMMON - {room} == ROOMS[room]
 
 
+def test_the_core_of_trees_with_loops_knows_no_systems():
+    for path in (PACKAGE / "mechanism" / "loops").glob("*.py"):
+        tree = ast.parse(path.read_text())
+        froms = [x.module for x in ast.walk(tree) if isinstance(x, ast.ImportFrom)]
+        above = [x for x in froms if x.startswith("jaxgrip.mechanism")]
+        assert all(x.startswith("jaxgrip.mechanism.loops") for x in above), path
+
+
 def test_no_circular_imports_of_rooms():
     left = dict(ROOMS)
     while leaves := [room for room, imports in left.items() if not imports & set(left)]:

@@ -12,8 +12,10 @@ from jaxtyping import Array
 from pydantic import Field, field_validator, model_validator
 
 from jaxgrip import config, viz
-from jaxgrip.assembly import (
+from jaxgrip.config import InputPath, Real, hint, short
+from jaxgrip.mechanism import (
     AssemblyError,
+    Motion,
     NestedAssembly,
     Poses,
     System,
@@ -21,11 +23,11 @@ from jaxgrip.assembly import (
     assemble_nested,
     mobility,
     outline,
+    read_system,
+    simulate,
     spans,
     sweep,
 )
-from jaxgrip.config import InputPath, Real, hint, short
-from jaxgrip.mechanism import Motion, read_system, simulate
 from jaxgrip.report import Run, RunError
 
 

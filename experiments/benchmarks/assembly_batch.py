@@ -38,7 +38,7 @@ def main(peer_python: str) -> list[Row]:
 def positions() -> Row:
     """Assembly alone."""
     system = jg.models.reference_crane()
-    base = jg.assembly.assemble(system)
+    base = jg.mechanism.assemble(system)
     ropes = jnp.linspace(*luffing.RANGE, POSITIONS)
 
     @jax.jit
@@ -75,7 +75,7 @@ def structures() -> Row:
     """Assembly and finite elements of equipment variants."""
     every = variants.catalogue(np.linspace(36.0, 60.0, VARIANTS // 25), np.linspace(24.0, 33.0, 25))
     angles = jnp.deg2rad(jnp.linspace(30.0, 75.0, ANGLES))
-    start = jg.assembly.assemble(jg.models.reference_crane()).poses
+    start = jg.mechanism.assemble(jg.models.reference_crane()).poses
 
     def one(variant: variants.Variant) -> jax.Array:
         parts = variants.superelements(variant)

@@ -7,6 +7,7 @@ functions that the rooms offer.
 
 import argparse
 import functools
+import operator
 import time
 from collections.abc import Callable
 from typing import Any
@@ -17,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxgrip as jg
+from jaxgrip.mechanism import loops
 
 Case = Callable[[int], tuple[Callable, tuple]]
 CASES: dict[str, Case] = {}
@@ -38,18 +40,18 @@ NOT_BATCHED = {
     "actuators.standard_solid": BUILDS,
     "actuators.standard_solid_series": BUILDS,
     "actuators.passivity": LOOKS,
-    "assembly.assemble_nested": LOOKS,
-    "assembly.closures": LOOKS,
-    "assembly.mobility": LOOKS,
-    "assembly.read": READS,
-    "assembly.write": READS,
+    "mechanism.assemble_nested": LOOKS,
+    "mechanism.closures": LOOKS,
+    "mechanism.mobility": LOOKS,
+    "mechanism.read": READS,
+    "mechanism.write": READS,
     "mechanism.compiled": BUILDS,
     "mechanism.read_system": READS,
     "mechanism.system_of": BUILDS,
-    "mechanisms.closed_at": BUILDS,
-    "mechanisms.mobility": LOOKS,
-    "mechanisms.read_mjcf": READS,
-    "mechanisms.read_urdf": READS,
+    "mechanism.loops.closed_at": BUILDS,
+    "mechanism.loops.mobility": LOOKS,
+    "mechanism.loops.read_mjcf": READS,
+    "mechanism.loops.read_urdf": READS,
     "structures.zero_modes": LOOKS,
     "fem.box_mesh": BUILDS,
     "fem.cylinder_mesh": BUILDS,
@@ -82,10 +84,10 @@ NOT_BATCHED = {
 
 def names() -> set[str]:
     """Names of all public functions, `room.function`."""
-    rooms = ("rigid", "actuators", "assembly", "mechanism", "mechanisms", "structures", "fem")
+    rooms = ("rigid", "actuators", "mechanism", "mechanism.loops", "structures", "fem")
     found = set()
     for room in (*rooms, "flexible", "fitting", "ocp", "models", "spatial", "joints"):
-        for name, value in vars(getattr(jg, room)).items():
+        for name, value in vars(operator.attrgetter(room)(jg)).items():
             if callable(value) and not name.startswith("_") and not isinstance(value, type):
                 found.add(f"{room}.{name}")
     return found
@@ -255,32 +257,32 @@ plain("actuators.simulate_fixed", _fixed, ())
 
 
 @once
-def _crane() -> jg.assembly.Assembly:
-    return jg.assembly.assemble(jg.models.reference_crane())
+def _crane() -> jg.mechanism.Assembly:
+    return jg.mechanism.assemble(jg.models.reference_crane())
 
 
-def _lifted(angle: jax.Array) -> jg.assembly.Assembly:
+def _lifted(angle: jax.Array) -> jg.mechanism.Assembly:
     parameters = {"slew": angle}
-    return jg.assembly.assemble(_crane().system, parameters, start=_crane(), throw=False)
+    return jg.mechanism.assemble(_crane().system, parameters, start=_crane(), throw=False)
 
 
 for _name, _call in {
     "assemble": _lifted,
-    "acceleration": lambda x: jg.assembly.acceleration(_crane(), {"slew": x}, {"slew": x}),
-    "velocity": lambda x: jg.assembly.velocity(_lifted(x), {"slew": x}),
-    "equations": lambda x: jg.assembly.equations(_crane().system, _lifted(x).poses),
-    "moved": lambda x: jg.assembly.moved(_crane().poses, jnp.full((6, 6), x)),
-    "outline": lambda x: jg.assembly.outline(_crane().system, _lifted(x).poses),
-    "point": lambda x: jg.assembly.point(_crane().system, _lifted(x).poses, "boom.tip"),
-    "solve": lambda x: jg.assembly.solve(
-        _crane().system, jg.assembly.moved(_crane().poses, jnp.full((6, 6), 1e-3 * x))
+    "acceleration": lambda x: jg.mechanism.acceleration(_crane(), {"slew": x}, {"slew": x}),
+    "velocity": lambda x: jg.mechanism.velocity(_lifted(x), {"slew": x}),
+    "equations": lambda x: jg.mechanism.equations(_crane().system, _lifted(x).poses),
+    "moved": lambda x: jg.mechanism.moved(_crane().poses, jnp.full((6, 6), x)),
+    "outline": lambda x: jg.mechanism.outline(_crane().system, _lifted(x).poses),
+    "point": lambda x: jg.mechanism.point(_crane().system, _lifted(x).poses, "boom.tip"),
+    "solve": lambda x: jg.mechanism.solve(
+        _crane().system, jg.mechanism.moved(_crane().poses, jnp.full((6, 6), 1e-3 * x))
     ),
-    "spans": lambda x: jg.assembly.spans(_crane().system, _lifted(x).poses),
-    "start": lambda x: jg.assembly.start(jg.models.reference_crane(boom=48.0 + x)),
-    "move": lambda x: jg.assembly.move(_crane(), {"slew": x}, throw=False),
-    "sweep": lambda x: jg.assembly.sweep(_crane(), {"slew": jnp.array([0.0, 0.1]) + x}),
+    "spans": lambda x: jg.mechanism.spans(_crane().system, _lifted(x).poses),
+    "start": lambda x: jg.mechanism.start(jg.models.reference_crane(boom=48.0 + x)),
+    "move": lambda x: jg.mechanism.move(_crane(), {"slew": x}, throw=False),
+    "sweep": lambda x: jg.mechanism.sweep(_crane(), {"slew": jnp.array([0.0, 0.1]) + x}),
 }.items():
-    plain(f"assembly.{_name}", _call, (), spread=0.1)
+    plain(f"mechanism.{_name}", _call, (), spread=0.1)
 
 # Mechanisms: a four-bar.
 
@@ -293,7 +295,7 @@ def _four_bar() -> jg.models.Linkage:
 def _mechanism(call: Callable) -> Callable:
     def run(x: jax.Array) -> Any:
         mechanism = _four_bar().mechanism
-        q = jg.mechanisms.assemble(mechanism, _four_bar().start, {"crank": 1.0 + x}, throw=False).q
+        q = loops.assemble(mechanism, _four_bar().start, {"crank": 1.0 + x}, throw=False).q
         return call(mechanism, q, jnp.full(3, x))
 
     return run
@@ -301,24 +303,22 @@ def _mechanism(call: Callable) -> Callable:
 
 for _name, _call in {
     "assemble": lambda m, q, x: q,
-    "consistent_velocity": jg.mechanisms.consistent_velocity,
-    "constraints": lambda m, q, x: jg.mechanisms.constraints(m, q + x),
-    "follow": lambda m, q, x: jg.mechanisms.follow(m, q, "crank", q[0] + jnp.linspace(0, 0.1, 5)),
-    "forward_dynamics": lambda m, q, x: jg.mechanisms.forward_dynamics(m, q, 0 * x, x),
-    "inverse_dynamics": lambda m, q, x: jg.mechanisms.inverse_dynamics(
-        m, q, 0 * x, {"crank": x[0]}
-    ),
-    "jacobian": lambda m, q, x: jg.mechanisms.jacobian(m, q),
-    "reaction_forces": lambda m, q, x: jg.mechanisms.reaction_forces(m, q, 0 * x, x),
-    "reduced_motion": lambda m, q, x: jg.mechanisms.reduced_motion(
-        jg.mechanisms.follow(m, q, "crank", q[0] + jnp.linspace(-0.1, 0.1, 9)),
+    "consistent_velocity": loops.consistent_velocity,
+    "constraints": lambda m, q, x: loops.constraints(m, q + x),
+    "follow": lambda m, q, x: loops.follow(m, q, "crank", q[0] + jnp.linspace(0, 0.1, 5)),
+    "forward_dynamics": lambda m, q, x: loops.forward_dynamics(m, q, 0 * x, x),
+    "inverse_dynamics": lambda m, q, x: loops.inverse_dynamics(m, q, 0 * x, {"crank": x[0]}),
+    "jacobian": lambda m, q, x: loops.jacobian(m, q),
+    "reaction_forces": lambda m, q, x: loops.reaction_forces(m, q, 0 * x, x),
+    "reduced_motion": lambda m, q, x: loops.reduced_motion(
+        loops.follow(m, q, "crank", q[0] + jnp.linspace(-0.1, 0.1, 9)),
         q[0],
         x[0],
         jnp.array([0.0, 0.01]),
     ),
-    "simulate": lambda m, q, x: jg.mechanisms.simulate(m, q, 0 * x, jnp.array([0.0, 0.01])),
+    "simulate": lambda m, q, x: loops.simulate(m, q, 0 * x, jnp.array([0.0, 0.01])),
 }.items():
-    plain(f"mechanisms.{_name}", _mechanism(_call), (), spread=0.1)
+    plain(f"mechanism.loops.{_name}", _mechanism(_call), (), spread=0.1)
 
 
 def _set_in_motion(x: jax.Array) -> jax.Array:
@@ -393,13 +393,13 @@ plain("fem.smooth_maximum", jg.fem.smooth_maximum, (9,))
 # Structures: a jib on a pin, held by a rope, of which the length is batched.
 
 
-def _jib(x: jax.Array) -> tuple[jg.structures.Structure, jg.assembly.Poses, Any]:
+def _jib(x: jax.Array) -> tuple[jg.structures.Structure, jg.mechanism.Poses, Any]:
     steel = jg.fem.Isotropic(210e9, 0.3, 7850.0)
     tube = jg.fem.BeamSection(steel, A=0.01, Iy=1e-4, Iz=1e-4, J=2e-4, orientation=(0, 0, 1))
     nodes = jnp.array([[0.0, 0, 0], [3, 0, 0], [6, 0, 0]]) * (1 + 0.1 * x)
     beams = jg.structures.Beams([(0, 1), (1, 2)], tube)
     part = jg.structures.FramePart(nodes, [beams], {"foot": (0,), "tip": (2,)})
-    system = jg.assembly.System([part.part("jib")], [], {"top": [[0, 0, 4]]})
+    system = jg.mechanism.System([part.part("jib")], [], {"top": [[0, 0, 4]]})
     structure = jg.structures.Structure(
         system,
         {"jib": part},
@@ -407,7 +407,7 @@ def _jib(x: jax.Array) -> tuple[jg.structures.Structure, jg.assembly.Poses, Any]
         ties={"stay": jg.structures.Tie(jg.structures.Rope(2e7), "ground.top", "jib.tip")},
     )
     loads = (jg.structures.NodalForce("jib.tip", (0, 0, -2e4)), jg.structures.Inertia())
-    return structure, jg.assembly.start(system), loads
+    return structure, jg.mechanism.start(system), loads
 
 
 for _name, _call in {

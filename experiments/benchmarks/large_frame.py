@@ -49,9 +49,9 @@ def tower(across: int = ACROSS, nodes: int = NODES) -> tuple:
     ends = np.concatenate([np.stack([a.ravel(), b.ravel()], axis=1) for a, b in pairs])
     named = {"feet": number[:, :, 0].ravel(), "top": number[-1, -1, -1]}
     part = jg.structures.FramePart(places, [jg.structures.Beams(ends, tube)], named)
-    system = jg.assembly.System([part.part("tower")], [])
+    system = jg.mechanism.System([part.part("tower")], [])
     structure = jg.structures.Structure(system, {"tower": part}, supports={"tower.feet": "all"})
-    return structure, jg.assembly.start(system)
+    return structure, jg.mechanism.start(system)
 
 
 def statics(structure, poses) -> dict:

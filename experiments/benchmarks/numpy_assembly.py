@@ -1,4 +1,4 @@
-"""Assembly by Newton's method in NumPy, one position at a time: the peer of `jaxgrip.assembly`.
+"""Assembly by Newton's method in NumPy, one position at a time: the peer of `jaxgrip.mechanism`.
 
 The same equations in the same unknowns, with derivatives by hand, all joints stacked.
 """
@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from jaxgrip import joints
-from jaxgrip.assembly import System
+from jaxgrip.mechanism import System
 
 
 class Joints(NamedTuple):

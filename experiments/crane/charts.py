@@ -22,7 +22,7 @@ GRAVITY = 9.81
 LIMITS = ("strength", "tipping")
 
 
-def capacity(variant: Variant, angles: jax.Array, start: jg.assembly.Poses) -> dict:
+def capacity(variant: Variant, angles: jax.Array, start: jg.mechanism.Poses) -> dict:
     """Largest hook load [N] of one variant at boom angles (k,), with what limits it.
 
     Stresses are linear in the load while the same ropes are taut, so two loads give all others.
@@ -73,7 +73,7 @@ def study(run: Run, booms: int, masts: int, positions: int) -> None:
     """All variants at all angles, the load chart, and its table."""
     every = variants.catalogue(np.linspace(36.0, 60.0, booms), np.linspace(24.0, 33.0, masts))
     angles = jnp.deg2rad(jnp.linspace(30.0, 80.0, positions))
-    start = jg.assembly.assemble(jg.models.reference_crane()).poses
+    start = jg.mechanism.assemble(jg.models.reference_crane()).poses
 
     # The positions of a variant at once, one variant after another: all at once take more memory
     # and are no faster.

@@ -8,7 +8,7 @@ import numpy as np
 
 from experiments.crane.luffing import ROPES, closed_form
 from jaxgrip import viz
-from jaxgrip.assembly import Assembly, assemble
+from jaxgrip.mechanism import Assembly, assemble
 from jaxgrip.models.crane import RODS, crane_structure, reference_crane
 from jaxgrip.report import Run
 from jaxgrip.structures import Inertia, NodalForce, buckling, second_order, solve

@@ -7,7 +7,7 @@ import xarray
 
 import jaxgrip as jg
 from jaxgrip import viz
-from jaxgrip.assembly import Assembly, System, assemble
+from jaxgrip.mechanism import Assembly, System, assemble
 from jaxgrip.report import Run
 from jaxgrip.viz import Curve, Panel
 
@@ -27,7 +27,7 @@ def closed_form(rope: np.ndarray) -> np.ndarray:
     return np.arctan2(way[1], way[0]) - np.arccos((boom**2 + c**2 - rope**2) / (2 * boom * c))
 
 
-def boom_angle(system: System, parameters: dict, start: jg.assembly.Poses) -> jax.Array:
+def boom_angle(system: System, parameters: dict, start: jg.mechanism.Poses) -> jax.Array:
     """Boom angle [rad] where the drives have given values."""
     return assemble(system, parameters, start=start).coordinate("boom hinge")
 
@@ -42,7 +42,9 @@ def positions(run: Run, count: int) -> Assembly:
     def many(system: System, ropes: jax.Array) -> tuple:
         def one(rope: jax.Array) -> tuple:
             here = assemble(system, {"luffing rope": rope}, start=base)
-            lines = jg.assembly.outline(system, here.poses) | jg.assembly.spans(system, here.poses)
+            lines = jg.mechanism.outline(system, here.poses) | jg.mechanism.spans(
+                system, here.poses
+            )
             return here, here.coordinate("boom hinge"), lines
 
         return jax.vmap(one)(ropes)

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 import jaxgrip as jg
-from jaxgrip.assembly import Poses, System
+from jaxgrip.mechanism import Poses, System
 from jaxgrip.models.crane import PIVOTS, SUPERSTRUCTURE, crane_structure, reference_crane
 from jaxgrip.structures import Condensed, Inertia, NodalForce
 
@@ -57,6 +57,8 @@ def superelements(variant: Variant) -> Condensed:
     return jg.structures.condense(crane_structure(crane(variant)), LOADS)
 
 
-def assembled(variant: Variant, angle: Array, start: Poses) -> jg.assembly.Assembly:
+def assembled(variant: Variant, angle: Array, start: Poses) -> jg.mechanism.Assembly:
     """A variant with its boom at an angle."""
-    return jg.assembly.assemble(crane(variant), {"luffing rope": rope(variant, angle)}, start=start)
+    return jg.mechanism.assemble(
+        crane(variant), {"luffing rope": rope(variant, angle)}, start=start
+    )

@@ -6,9 +6,9 @@ import numpy as np
 import xarray
 
 from jaxgrip import viz
-from jaxgrip.assembly import Connection, Part, System, assemble, outline, velocity
 from jaxgrip.joints import Angle, Ball, Guide, Hinge, Sleeve
-from jaxgrip.mechanisms import planar
+from jaxgrip.mechanism import Connection, Part, System, assemble, outline, velocity
+from jaxgrip.mechanism.historical import planar
 from jaxgrip.report import Run
 from jaxgrip.viz import Curve, Panel
 

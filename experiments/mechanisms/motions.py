@@ -7,8 +7,9 @@ import numpy as np
 import xarray
 
 import jaxgrip as jg
-from jaxgrip import mechanisms, viz
-from jaxgrip.mechanisms.rod import Rod, rod_block, rod_energy
+from jaxgrip import viz
+from jaxgrip.mechanism import loops
+from jaxgrip.mechanism.historical.rod import Rod, rod_block, rod_energy
 from jaxgrip.report import Run
 from jaxgrip.viz import Curve, Panel
 
@@ -36,7 +37,7 @@ def squeezer(run: Run) -> None:
     """Andrews' squeezer over 0.03 s, against the reference solution."""
     model = jg.models.andrews_squeezer()
     times = jnp.linspace(0.0, 0.03, 601)
-    motion = mechanisms.simulate(
+    motion = loops.simulate(
         model.mechanism, model.start, jnp.zeros(7), times, model.torque, rtol=1e-12, atol=1e-12
     )
     found = dict(zip(_ORDER, np.asarray(motion.q[-1]), strict=True))
@@ -108,10 +109,10 @@ def energies(run: Run) -> None:
         ("slider-crank", jg.models.slider_crank()),
     ):
         mechanism = model.mechanism
-        qd = mechanisms.consistent_velocity(
+        qd = loops.consistent_velocity(
             mechanism, model.start, jnp.zeros(mechanism.n), {"crank": 2.0}
         )
-        motion = mechanisms.simulate(mechanism, model.start, qd, times)
+        motion = loops.simulate(mechanism, model.start, qd, times)
 
         @jax.jit
         def energy(mechanism, q, qd):
@@ -142,11 +143,11 @@ def finger(run: Run) -> None:
     model = jg.models.linkage_finger()
     mechanism = model.mechanism
     drives = jnp.linspace(0.0, 0.6, 61)
-    path = mechanisms.follow(mechanism, model.start, "left_crank", drives)
+    path = loops.follow(mechanism, model.start, "left_crank", drives)
     q = jax.jit(jax.vmap(path.position))(drives)
-    missed = jax.jit(jax.vmap(lambda q: mechanisms.constraints(mechanism, q)))(q)
+    missed = jax.jit(jax.vmap(lambda q: loops.constraints(mechanism, q)))(q)
     run.add("finger_violation", float(jnp.abs(missed).max()), "m")
-    mobility = mechanisms.mobility(mechanism, model.start)
+    mobility = loops.mobility(mechanism, model.start)
     run.note(f"Gripper with four-bar fingers: {mobility}")
     lines = {}
     for side, sign in (("left", 1.0), ("right", -1.0)):

@@ -9,13 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxgrip.assembly.forces import Force, gradient
-from jaxgrip.assembly.poses import placed
 from jaxgrip.checks import check_function
 from jaxgrip.joints import Frame, Joint, frame, relative
 from jaxgrip.mechanism.compiled import Compiled
-from jaxgrip.mechanisms.equations import Equations
-from jaxgrip.mechanisms.kinematics import State, state
+from jaxgrip.mechanism.forces import Force, gradient
+from jaxgrip.mechanism.loops.equations import Equations
+from jaxgrip.mechanism.loops.kinematics import State, state
+from jaxgrip.mechanism.poses import placed
 
 
 class Between(NamedTuple):

@@ -13,12 +13,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxgrip.assembly import Assembly, Connection, System
-from jaxgrip.assembly.equations import frames, gears, joined, pairs
-from jaxgrip.assembly.poses import placed
 from jaxgrip.checks import concrete, near
 from jaxgrip.joints import Frame, relative
-from jaxgrip.mechanisms.mechanism import ALONG_X, ALONG_Y, Coupling, Loop, Mechanism
+from jaxgrip.mechanism import Assembly, Connection, System
+from jaxgrip.mechanism.equations import frames, gears, joined, pairs
+from jaxgrip.mechanism.loops.model import ALONG_X, ALONG_Y, Coupling, Loop, Mechanism
+from jaxgrip.mechanism.poses import placed
 from jaxgrip.rigid import Tree
 from jaxgrip.rigid.builders import check_carried
 from jaxgrip.solve.fusion import jit_plainly

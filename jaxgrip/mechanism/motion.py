@@ -10,8 +10,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from jaxgrip.assembly import Assembly, Poses, System, assemble
-from jaxgrip.assembly.forces import gradient
 from jaxgrip.checks import (
     brief,
     check_function,
@@ -22,14 +20,16 @@ from jaxgrip.checks import (
     positive,
 )
 from jaxgrip.joints import Frame, Joint, relative
+from jaxgrip.mechanism import Assembly, Poses, System, assemble
 from jaxgrip.mechanism.acting import Seats, acting, scattered, seats_of
 from jaxgrip.mechanism.compiled import Compiled, compiled
-from jaxgrip.mechanisms import MechanismError
-from jaxgrip.mechanisms.dynamics import reactions_at
-from jaxgrip.mechanisms.equations import Equations, inverse_of, missed_rate
-from jaxgrip.mechanisms.kinematics import State, state
-from jaxgrip.mechanisms.mechanism import multiplier_rows, seats
-from jaxgrip.mechanisms.simulation import SLACK, Setting, run, singular
+from jaxgrip.mechanism.forces import gradient
+from jaxgrip.mechanism.loops import MechanismError
+from jaxgrip.mechanism.loops.dynamics import reactions_at
+from jaxgrip.mechanism.loops.equations import Equations, inverse_of, missed_rate
+from jaxgrip.mechanism.loops.kinematics import State, state
+from jaxgrip.mechanism.loops.model import multiplier_rows, seats
+from jaxgrip.mechanism.loops.simulation import SLACK, Setting, run, singular
 from jaxgrip.rigid import kinetic_energy, potential_energy
 from jaxgrip.solve.fusion import jit_plainly
 from jaxgrip.spatial import quaternions

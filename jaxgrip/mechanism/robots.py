@@ -7,11 +7,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxgrip.assembly import Connection, Part, System, read
-from jaxgrip.assembly.system import GROUND
 from jaxgrip.checks import check_shape
 from jaxgrip.joints import Fixed, Frame, Gear, Guide, Hinge
-from jaxgrip.mechanisms import Mechanism, Robot, read_mjcf, read_urdf
+from jaxgrip.mechanism import Connection, Part, System, read
+from jaxgrip.mechanism.loops import Mechanism, Robot, read_mjcf, read_urdf
+from jaxgrip.mechanism.system import GROUND
 from jaxgrip.rigid import Tree, forward_kinematics
 from jaxgrip.spatial import quaternions
 
@@ -100,7 +100,7 @@ def read_system(path: str | Path) -> System:
 
     **Arguments:** `path`, whose ending says which: `.toml`, `.json`, `.urdf` or `.xml`.
 
-    **Raises:** `ValueError` as `assembly.read`, `mechanisms.read_urdf` and `read_mjcf`.
+    **Raises:** `ValueError` as `read`, `loops.read_urdf` and `read_mjcf`.
     """
     ending = Path(path).suffix
     if ending == ".urdf":

@@ -6,11 +6,11 @@ from jaxgrip.models.finger import linkage_finger as linkage_finger
 from jaxgrip.models.gripper import Finger as Finger
 from jaxgrip.models.gripper import gripper_finger as gripper_finger
 from jaxgrip.models.gripper import two_finger_gripper as two_finger_gripper
-from jaxgrip.models.mechanisms import Linkage as Linkage
-from jaxgrip.models.mechanisms import Squeezer as Squeezer
-from jaxgrip.models.mechanisms import andrews_squeezer as andrews_squeezer
-from jaxgrip.models.mechanisms import four_bar as four_bar
-from jaxgrip.models.mechanisms import slider_crank as slider_crank
+from jaxgrip.models.linkages import Linkage as Linkage
+from jaxgrip.models.linkages import Squeezer as Squeezer
+from jaxgrip.models.linkages import andrews_squeezer as andrews_squeezer
+from jaxgrip.models.linkages import four_bar as four_bar
+from jaxgrip.models.linkages import slider_crank as slider_crank
 from jaxgrip.models.servo import servo_ax12 as servo_ax12
 from jaxgrip.models.servo import servo_ax12_arm as servo_ax12_arm
 from jaxgrip.models.suspension import Wishbone as Wishbone

@@ -4,9 +4,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import ArrayLike
 
-from jaxgrip.assembly import Connection, Part, System
 from jaxgrip.fem import BeamSection, Isotropic
 from jaxgrip.joints import Angle, Ball, Clamp, Distance, Hinge, Sleeve
+from jaxgrip.mechanism import Connection, Part, System
 from jaxgrip.structures import Beams, FramePart, PointMasses, RigidLinks, Rope, Structure, Tie
 
 RODS = 23.129085048829175

@@ -9,8 +9,8 @@ from jaxtyping import Array, ArrayLike, Float
 
 from jaxgrip.checks import numbers, positive
 from jaxgrip.joints import Frame, Hinge
-from jaxgrip.mechanisms import Coupling, Loop, Mechanism
-from jaxgrip.mechanisms.planar import FourBar, position
+from jaxgrip.mechanism.historical.planar import FourBar, position
+from jaxgrip.mechanism.loops import Coupling, Loop, Mechanism
 from jaxgrip.rigid import Placement, from_placements
 from jaxgrip.spatial.rotations import rotation_z
 

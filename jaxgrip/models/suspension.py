@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
 from jaxgrip.checks import non_negative, numbers, positive
-from jaxgrip.mechanisms.planar import FourBar, joints
+from jaxgrip.mechanism.historical.planar import FourBar, joints
 
 
 class Wishbone(eqx.Module):

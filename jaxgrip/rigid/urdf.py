@@ -80,7 +80,7 @@ class Import(eqx.Module):
       where the file has none.
     - `damping` [N m s or N s/m]; `friction` [N m or N]: like the limits they are no part of
       the tree's dynamics and must be added to its torques.
-    - `mimics`: joints that follow others; `mechanisms.read_urdf` couples them, in the tree
+    - `mimics`: joints that follow others; `mechanism.loops.read_urdf` couples them, in the tree
       they are independent.
     - `axes` (bodies, 3, 3): axes of each body's frame in the frame of its link, and `origin`
       (bodies, 3), its position there [m]; see `in_body`.
@@ -360,7 +360,7 @@ def _order(
             raise ValueError(
                 f"{path}: link {ends['child']!r} is the child of joint "
                 f"{above[ends['child']]!r} and of joint {name!r}; URDF describes trees. Close "
-                "a loop by a [[loop]] in a TOML file beside it, see mechanisms.read_urdf."
+                "a loop by a [[loop]] in a TOML file beside it, see mechanism.loops.read_urdf."
             )
         above[ends["child"]] = name
         below[ends["parent"]].append(name)

@@ -14,8 +14,6 @@ from jaxgrip.structures.elements import Spring as Spring
 from jaxgrip.structures.frame_part import FramePart as FramePart
 from jaxgrip.structures.loads import Inertia as Inertia
 from jaxgrip.structures.loads import NodalForce as NodalForce
-from jaxgrip.structures.mechanisms import ZeroModes as ZeroModes
-from jaxgrip.structures.mechanisms import zero_modes as zero_modes
 from jaxgrip.structures.results import RESULTS as RESULTS
 from jaxgrip.structures.results import PartResult as PartResult
 from jaxgrip.structures.results import Solution as Solution
@@ -26,3 +24,5 @@ from jaxgrip.structures.stability import Buckling as Buckling
 from jaxgrip.structures.stability import buckling as buckling
 from jaxgrip.structures.structure import Structure as Structure
 from jaxgrip.structures.structure import Tie as Tie
+from jaxgrip.structures.zero_modes import ZeroModes as ZeroModes
+from jaxgrip.structures.zero_modes import zero_modes as zero_modes

@@ -10,15 +10,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from jaxgrip.assembly import Poses
 from jaxgrip.checks import concrete
+from jaxgrip.mechanism import Poses
 from jaxgrip.structures import deflection, linear, model
 from jaxgrip.structures.condense import Condensed
 from jaxgrip.structures.coupling import Numbering, coupling, in_parts, matrix, rows_of
 from jaxgrip.structures.loads import Inertia, Load, NodalForce, as_loads, inertia_field
-from jaxgrip.structures.mechanisms import zero_modes
 from jaxgrip.structures.results import RESULTS, SINGULAR, Solution, StructureError, recover
 from jaxgrip.structures.structure import Structure, check_whole
+from jaxgrip.structures.zero_modes import zero_modes
 
 ROUNDS = 30
 _ROUNDING = 1e-9

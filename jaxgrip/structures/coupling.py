@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxgrip.assembly import Poses
 from jaxgrip.fem import element_sum
 from jaxgrip.joints import Distance, Frame, Joint, Rope, frame, relative
+from jaxgrip.mechanism import Poses
 from jaxgrip.spatial.rotations import skew
 from jaxgrip.structures.model import Bar, arms
 from jaxgrip.structures.structure import Block, Structure

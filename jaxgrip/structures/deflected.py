@@ -10,17 +10,17 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from jaxgrip.assembly import Poses
 from jaxgrip.checks import brief, concrete, positive
+from jaxgrip.mechanism import Poses
 from jaxgrip.spatial import quaternions
 from jaxgrip.structures import balance, linear, members, model, path
 from jaxgrip.structures.analysis import check_loads
 from jaxgrip.structures.balance import Place, Problem
 from jaxgrip.structures.coupling import entries
 from jaxgrip.structures.loads import Load, NodalForce, as_loads
-from jaxgrip.structures.mechanisms import giving_way, in_words, zero_modes
 from jaxgrip.structures.results import RESULTS, SINGULAR, Solution, StructureError
 from jaxgrip.structures.structure import Structure, check_whole
+from jaxgrip.structures.zero_modes import giving_way, in_words, zero_modes
 
 # Iterations after which the path of a structure is given up.
 BUDGET = 2000

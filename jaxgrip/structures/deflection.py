@@ -12,8 +12,8 @@ import numpy as np
 from scipy.linalg import cho_solve, solve_triangular
 from scipy.spatial.transform import Rotation
 
-from jaxgrip.assembly import Poses
 from jaxgrip.fem import direct
+from jaxgrip.mechanism import Poses
 from jaxgrip.structures import linear
 from jaxgrip.structures.condense import Condensed
 from jaxgrip.structures.coupling import Numbering, entries

@@ -6,9 +6,9 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxgrip.assembly import Part
 from jaxgrip.checks import brief, concrete, numbers
 from jaxgrip.fem.topology import Constant
+from jaxgrip.mechanism import Part
 from jaxgrip.structures.elements import (
     Bars,
     Beams,

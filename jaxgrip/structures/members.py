@@ -7,10 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxgrip.assembly import Poses
 from jaxgrip.fem.element_sum import of
 from jaxgrip.fem.section import BeamSection
 from jaxgrip.joints import Angle, Frame, Joint, frame, relative
+from jaxgrip.mechanism import Poses
 from jaxgrip.solve import dense
 from jaxgrip.spatial import quaternions
 from jaxgrip.spatial.rotations import skew

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from jaxgrip.assembly import Poses
+from jaxgrip.mechanism import Poses
 from jaxgrip.structures import model
 from jaxgrip.structures.coupling import Coupling, entries
 from jaxgrip.structures.elements import Bars, Beams

@@ -11,8 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxgrip.assembly import Poses
 from jaxgrip.checks import brief, concrete
+from jaxgrip.mechanism import Poses
 from jaxgrip.solve import dense
 from jaxgrip.structures import balance, deflected, linear, members
 from jaxgrip.structures.analysis import raised, solve_linear

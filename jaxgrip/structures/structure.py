@@ -10,12 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxgrip.assembly import Connection, Poses, System
-from jaxgrip.assembly.assemble import MERGE_TOLERANCE
-from jaxgrip.assembly.poses import check as check_poses
-from jaxgrip.assembly.system import GROUND
 from jaxgrip.checks import brief, concrete
 from jaxgrip.joints import Angle, Ball, Clamp, Distance, Fixed, Gear, Hinge, Rope, Travel
+from jaxgrip.mechanism import Connection, Poses, System
+from jaxgrip.mechanism.assemble import MERGE_TOLERANCE
+from jaxgrip.mechanism.poses import check as check_poses
+from jaxgrip.mechanism.system import GROUND
 from jaxgrip.precision import require_x64
 from jaxgrip.spatial import quaternions
 from jaxgrip.structures.elements import (

@@ -112,7 +112,7 @@ def test_the_load_chart_states_loads_only_where_the_crane_stands(monkeypatch):
 
     monkeypatch.setattr(charts, "capacity", capacity)
     monkeypatch.setattr(
-        charts.jg.assembly, "assemble", lambda system: SimpleNamespace(poses=jnp.zeros(1))
+        charts.jg.mechanism, "assemble", lambda system: SimpleNamespace(poses=jnp.zeros(1))
     )
     run = Recorder()
     charts.study(run, 4, 1, 30)

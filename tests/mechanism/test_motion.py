@@ -9,8 +9,8 @@ from scipy.integrate import solve_ivp
 
 import jaxgrip.mechanism as mechanism
 from jaxgrip import joints
-from jaxgrip.assembly import Connection, Part, System, assemble
-from jaxgrip.assembly.forces import Applied, JointForce, Load, Spring
+from jaxgrip.mechanism import Connection, Part, System, assemble
+from jaxgrip.mechanism.forces import Applied, JointForce, Load, Spring
 from jaxgrip.spatial import quaternions
 
 G = np.array([0.0, 0.0, -9.81])
@@ -197,7 +197,7 @@ def test_joints_transmit_only_what_they_hold(zoo):
 
 def test_joints_and_drives_hold_all_the_time(zoo):
     """The residuals of the system, whose equations are not those of the tree."""
-    from jaxgrip.assembly.equations import evaluate
+    from jaxgrip.mechanism.equations import evaluate
 
     assembly, motion = zoo
     driven = 0.3 + 0.8 * np.sin(2.0 * TIMES)

@@ -57,14 +57,14 @@ def scotch_yoke(joint, angle=0.4):
     slot = [[0, 0, 0], [0, 0, 1], [0, 1, 0]]
     half = angle / 2
     parts = [
-        jg.assembly.Part(
+        jg.mechanism.Part(
             "crank",
             {"foot": origin, "pin": pin},
             quaternion=(np.cos(half), 0, 0, np.sin(half)),
             mass=2.0,
             inertia=(0.01, 0.02, 0.025),
         ),
-        jg.assembly.Part(
+        jg.mechanism.Part(
             "yoke",
             {"rail": rail, "slot": slot},
             (RADIUS * np.cos(angle), 0, 0),
@@ -73,20 +73,20 @@ def scotch_yoke(joint, angle=0.4):
         ),
     ]
     joined = [
-        jg.assembly.Connection("foot", Hinge(), "ground.foot", "crank.foot"),
-        jg.assembly.Connection("rail", Guide(), "ground.rail", "yoke.rail"),
-        jg.assembly.Connection("pin", joint, "yoke.slot", "crank.pin"),
+        jg.mechanism.Connection("foot", Hinge(), "ground.foot", "crank.foot"),
+        jg.mechanism.Connection("rail", Guide(), "ground.rail", "yoke.rail"),
+        jg.mechanism.Connection("pin", joint, "yoke.slot", "crank.pin"),
     ]
     ground = {"foot": origin, "rail": rail}
-    return jg.assembly.System(parts, joined, ground, gravity=(0.0, 0.0, -9.81))
+    return jg.mechanism.System(parts, joined, ground, gravity=(0.0, 0.0, -9.81))
 
 
 @pytest.mark.parametrize("joint", [PinInSlot(), SteppedPinInSlot()])
 def test_it_assembles_and_moves(joint):
     """A scotch yoke: the yoke is at r cos φ and one coordinate tells all of its energy."""
     system = scotch_yoke(joint)
-    assembled = jg.assembly.assemble(system)
-    report = jg.assembly.mobility(system, assembled.poses)
+    assembled = jg.mechanism.assemble(system)
+    report = jg.mechanism.mobility(system, assembled.poses)
     assert report.freedoms == 1
     rate = 2.0
     times = jnp.linspace(0.0, 1.0, 5)

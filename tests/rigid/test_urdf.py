@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import jaxgrip as jg
+from jaxgrip.mechanism import loops
 
 PATH = Path(__file__).parent / "data" / "arm.urdf"
 ARM = jg.rigid.read_urdf(PATH)
@@ -76,8 +77,8 @@ def test_numbers_of_joints():
 
 
 def test_mimic_couples():
-    mechanism = jg.mechanisms.read_urdf(PATH).mechanism
-    missed = jg.mechanisms.constraints(mechanism, Q)
+    mechanism = loops.read_urdf(PATH).mechanism
+    missed = loops.constraints(mechanism, Q)
     np.testing.assert_allclose(missed, [0.1 - 0.1 * 0.5 - 0.05], rtol=0, atol=1e-15)
     assert mechanism.couplings[0].name == "extend"
 
@@ -155,9 +156,9 @@ def test_mimics_of_mimics(tmp_path):
     assert text.count(limit) == 1
     path = tmp_path / "chain.urdf"
     path.write_text(text.replace(limit, f'<mimic joint="extend" multiplier="2"/>{limit}'))
-    mechanism = jg.mechanisms.read_urdf(path).mechanism
+    mechanism = loops.read_urdf(path).mechanism
     q = jnp.array([2 * 0.08, 0.4, 0.3, 0.08])
-    np.testing.assert_allclose(jg.mechanisms.constraints(mechanism, q), [0, 0], rtol=0, atol=1e-15)
+    np.testing.assert_allclose(loops.constraints(mechanism, q), [0, 0], rtol=0, atol=1e-15)
     circle = text.replace(limit, f'<mimic joint="extend"/>{limit}').replace(
         'mimic joint="elbow_pitch"', 'mimic joint="shoulder"'
     )
@@ -209,12 +210,12 @@ def test_pipes_and_devices_are_not_waited_for(tmp_path):
         with pytest.raises(ValueError, match="cannot be read: it is no file on a disk"):
             jg.rigid.read_urdf(path)
         with pytest.raises(ValueError, match="cannot be read: it is no file on a disk"):
-            jg.mechanisms.read_urdf(PATH, loops=path)
+            loops.read_urdf(PATH, loops=path)
     arm = tmp_path / "arm.urdf"
     arm.write_text(PATH.read_text())
     os.mkfifo(tmp_path / "arm.loops.toml")
     with pytest.raises(ValueError, match=r"arm\.loops\.toml: cannot be read: it is no file"):
-        jg.mechanisms.read_urdf(arm)
+        loops.read_urdf(arm)
 
 
 def test_no_file():

@@ -28,8 +28,8 @@ def two_frames(joint, first="pins", second="pins", **options):
     parts = [frame.part(name) for name, frame in frames.items()]
     joints = []
     if joint is not None:
-        joints = [jg.assembly.Connection("joint", joint, f"lower.{first}", f"upper.{second}")]
-    structure = js.Structure(jg.assembly.System(parts, joints), frames, **options)
+        joints = [jg.mechanism.Connection("joint", joint, f"lower.{first}", f"upper.{second}")]
+    structure = js.Structure(jg.mechanism.System(parts, joints), frames, **options)
     q = np.array(TILTED) / np.linalg.norm(TILTED)
     turn = 0.0 if first == "three" else 0.7
     about_y = np.array([np.cos(turn / 2), 0.0, np.sin(turn / 2), 0.0])
@@ -42,7 +42,7 @@ def two_frames(joint, first="pins", second="pins", **options):
     )
     place = np.array([2.0, -1.0, 0.5])
 
-    poses = jg.assembly.Poses(jnp.array([place, place]), jnp.array([q, second_q]))
+    poses = jg.mechanism.Poses(jnp.array([place, place]), jnp.array([q, second_q]))
     return structure, poses
 
 
@@ -108,7 +108,7 @@ def crane_poses(boom_deg, slew=0.0):
     places = np.array([[0, 0, 1.5], feet["a"], tip, feet["mast"], feet["boom"]])
     c, s, ch, sh = np.cos(slew / 2), np.sin(slew / 2), np.cos(pitches), np.sin(pitches)
     quaternion = np.stack([c * ch, s * sh, -c * sh, s * ch], axis=1)
-    return jg.assembly.Poses(
+    return jg.mechanism.Poses(
         jnp.array([[0, 0, 0.0], *(places @ turn.T)]), jnp.array([[1, 0, 0, 0.0], *quaternion])
     )
 
@@ -120,12 +120,12 @@ def chain(nodes, *, held=("root",), turned=True, reach=None, released=((), ()), 
     )
     frame = js.FramePart(nodes, [beams], {"root": (0,), "tip": (len(nodes) - 1,)})
     quaternion = TILTED if turned else (1.0, 0, 0, 0)
-    system = jg.assembly.System(
+    system = jg.mechanism.System(
         [frame.part("part", (1.0, -2.0, 0.5), quaternion)],
-        [jg.assembly.Connection("anchor", jg.joints.Clamp(), "part")],
+        [jg.mechanism.Connection("anchor", jg.joints.Clamp(), "part")],
     )
     supports = {f"part.{name}": "all" for name in held}
-    return js.Structure(system, {"part": frame}, supports=supports), jg.assembly.start(system)
+    return js.Structure(system, {"part": frame}, supports=supports), jg.mechanism.start(system)
 
 
 def check_derivatives(function, at, tolerance):

@@ -24,10 +24,10 @@ def alone(nodes, elements, supports, named=None, **options):
     named = {f"n{k}": (k,) for k in range(len(nodes))} if named is None else named
     frame = js.FramePart(nodes, elements, named)
     ground = options.pop("ground", {})
-    system = jg.assembly.System([frame.part("f")], [], ground)
+    system = jg.mechanism.System([frame.part("f")], [], ground)
     supports = {f"f.n{k}": held for k, held in supports.items()}
     structure = js.Structure(system, {"f": frame}, supports=supports, **options)
-    return structure, jg.assembly.start(system)
+    return structure, jg.mechanism.start(system)
 
 
 def in_plane(count, ends):
@@ -590,15 +590,15 @@ def test_guide_slides_far():
     frame = [[0, 0, 0], [0, 0, 1.0], [1.0, 0, 0]]
     links = js.RigidLinks([(3, 0), (3, 1), (3, 2)])
     ring = js.FramePart([*frame, [0, 0, 0.5]], links, {"pins": (0, 1, 2)})
-    system = jg.assembly.System(
+    system = jg.mechanism.System(
         [ring.part("ring")],
-        [jg.assembly.Connection("rod", J.Guide(), "ground.rod", "ring.pins")],
+        [jg.mechanism.Connection("rod", J.Guide(), "ground.rod", "ring.pins")],
         {"rod": frame, "side": [[1.5, 0, 0.5]]},
     )
     ties = {"spring": js.Tie(js.Spring(1e3), "ground.side", ("ring", 3))}
     structure = js.Structure(system, {"ring": ring}, ties=ties)
     load = js.NodalForce(("ring", 3), (0, 0, 800.0))
-    solution = js.second_order(structure, jg.assembly.start(system), load)
+    solution = js.second_order(structure, jg.mechanism.start(system), load)
     pull = brentq(lambda s: 1e3 * (np.hypot(1.5, s) - 1.5) * s / np.hypot(1.5, s) - 800, 0.1, 10)
     np.testing.assert_allclose(solution.displacements[3, :3], [0, 0, pull], atol=1e-8)
     np.testing.assert_allclose(solution.tie("spring"), 1e3 * (np.hypot(1.5, pull) - 1.5), rtol=1e-8)

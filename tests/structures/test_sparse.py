@@ -49,7 +49,7 @@ def mixed():
     ]
     named = {"left": (0,), "right": (3,), "top": (5,), "arm": (6,)}
     frame = js.FramePart(nodes, groups, named)
-    system = jg.assembly.System(
+    system = jg.mechanism.System(
         [frame.part("f", (1.0, 2.0, 0.0), (0.8, 0.0, 0.6, 0.0))],
         [],
         {"anchor": [[-4.0, 3.0, 9.0]], "low": [[9.0, -3.0, 0.0]]},
@@ -63,7 +63,7 @@ def mixed():
         },
         supports={"f.left": "all", "f.right": "all", "f.top": ("y",)},
     )
-    return structure, jg.assembly.start(system)
+    return structure, jg.mechanism.start(system)
 
 
 def cases():
@@ -130,10 +130,10 @@ def test_motions_without_force_are_named(sparse):
     nodes = np.concatenate([frame.nodes, np.asarray(frame.nodes)[-1:] + np.array([3.0, 0, 0])])
     feet = {"feet": dict(frame.attachments)["feet"]}
     frame = js.FramePart(nodes, [*frame.elements, arm], feet)
-    system = jg.assembly.System([frame.part("tower")], [])
+    system = jg.mechanism.System([frame.part("tower")], [])
     structure = js.Structure(system, {"tower": frame}, supports={"tower.feet": "all"})
     with pytest.raises(js.StructureError) as error:
-        js.solve(structure, jg.assembly.start(system), js.NodalForce(("tower", 0), (0, 0, 1.0)))
+        js.solve(structure, jg.mechanism.start(system), js.NodalForce(("tower", 0), (0, 0, 1.0)))
     assert str(error.value) == (
         "The structure can still move without any force. "
         f"Node {count} of part 'tower' can move by itself along (0, 1, 0) and (0, 0, 1)."

@@ -42,13 +42,13 @@ def test_buckling_of_two_cantilevers_that_meet_in_a_ball():
     beams = js.Beams([(k, k + 1) for k in range(n)], SLENDER)
     frame = js.FramePart(nodes, [beams], {"a": (0,), "b": (n,)})
     parts = [frame.part("lower"), frame.part("upper", position=(half, 0, 0))]
-    joint = jg.assembly.Connection("middle", J.Ball(), "lower.b", "upper.a")
+    joint = jg.mechanism.Connection("middle", J.Ball(), "lower.b", "upper.a")
     structure = js.Structure(
-        jg.assembly.System(parts, [joint]),
+        jg.mechanism.System(parts, [joint]),
         {"lower": frame, "upper": frame},
         supports={"lower.a": "all", "upper.b": ("y", "z", "rx", "ry", "rz")},
     )
-    poses = jg.assembly.start(structure.system)
+    poses = jg.mechanism.start(structure.system)
     found = js.buckling(structure, poses, js.NodalForce("upper.b", (-1.0, 0, 0)))
     np.testing.assert_allclose(found.factors[0], EI * (np.pi / 2 / half) ** 2, rtol=1e-5)
 
@@ -73,14 +73,14 @@ def test_string_hardens():
     supports = {"rope.root": "pinned", "rope.tip": ("y", "z"), "rope.middle": ("z",)}
     # A soft spring holds the middle while there is no tension yet.
     ground = {"aside": [[1.0, 5.0, 0]]}
-    system = jg.assembly.System([frame.part("rope")], [], ground)
+    system = jg.mechanism.System([frame.part("rope")], [], ground)
     structure = js.Structure(
         system,
         {"rope": frame},
         supports=supports,
         ties={"soft": js.Tie(js.Spring(1.0), "ground.aside", "rope.middle")},
     )
-    poses = jg.assembly.start(system)
+    poses = jg.mechanism.start(system)
     loads = [js.NodalForce("rope.tip", (1e4, 0, 0)), js.NodalForce("rope.middle", (0, 1.0, 0))]
     solution = js.second_order(structure, poses, loads)
     moved = solution.part("rope").displacements[1, 1]
@@ -142,7 +142,7 @@ def columns():
     lever = [*pins, [0, 0, LENGTH], [0, 0, LENGTH + RISE]]
     lever = js.FramePart(lever, [links], {"pins": (0, 1), "tip": (3,)})
     joints = [("hinge", J.Hinge()), ("held", J.Angle(0.0))]
-    joints = [jg.assembly.Connection(k, j, "ground.pins", "lever.pins") for k, j in joints]
+    joints = [jg.mechanism.Connection(k, j, "ground.pins", "lever.pins") for k, j in joints]
 
     nodes = np.zeros((STEPS + 2, 3))
     nodes[:, 2] = [*np.linspace(0, LENGTH, STEPS + 1), LENGTH + TOP]
@@ -157,12 +157,12 @@ def columns():
     parts = [frame.part(name) for name, frame in frames.items()]
     held = {"mast.foot": "all", "pinned.foot": "all", "pinned.tip": ("x", "y", "rx", "ry", "rz")}
     structure = js.Structure(
-        jg.assembly.System(parts, joints, {"pins": pins}),
+        jg.mechanism.System(parts, joints, {"pins": pins}),
         frames,
         transfer={"held": js.Spring(1e5)},
         supports=held,
     )
-    return structure, jg.assembly.start(structure.system)
+    return structure, jg.mechanism.start(structure.system)
 
 
 def loaded(analysis, name, force, **options):
@@ -274,10 +274,10 @@ def test_stability_has_derivatives():
     beside = js.Beams([(0, 2)], SLENDER, released=((), ("My", "Mz")))
     named = {"root": (0,), "tip": (3,)}
     frame = js.FramePart(nodes, [beams, beside, js.RigidLinks([(2, 3)])], named)
-    clamp = jg.assembly.Connection("clamp", J.Clamp(), "part")
-    system = jg.assembly.System([frame.part("part")], [clamp])
+    clamp = jg.mechanism.Connection("clamp", J.Clamp(), "part")
+    system = jg.mechanism.System([frame.part("part")], [clamp])
     structure = js.Structure(system, {"part": frame}, supports={"part.root": "all"})
-    poses = jg.assembly.start(system)
+    poses = jg.mechanism.start(system)
 
     def changed(s):
         frame = s.frames["part"]

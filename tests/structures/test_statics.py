@@ -196,12 +196,12 @@ def test_three_hinged_arch():
         return js.FramePart(nodes, [beams], {"foot": (0, 1), "crown": (2, 3)})
 
     frames = {"left": half(-1.0), "right": half(1.0)}
-    system = jg.assembly.System(
+    system = jg.mechanism.System(
         [frame.part(name) for name, frame in frames.items()],
         [
-            jg.assembly.Connection("foot left", J.Hinge(), "ground.left", "left.foot"),
-            jg.assembly.Connection("foot right", J.Hinge(), "ground.right", "right.foot"),
-            jg.assembly.Connection("crown", J.Hinge(), "left.crown", "right.crown"),
+            jg.mechanism.Connection("foot left", J.Hinge(), "ground.left", "left.foot"),
+            jg.mechanism.Connection("foot right", J.Hinge(), "ground.right", "right.foot"),
+            jg.mechanism.Connection("crown", J.Hinge(), "left.crown", "right.crown"),
         ],
         {
             "left": [[-a, -1, 0], [-a, 1, 0]],
@@ -209,7 +209,7 @@ def test_three_hinged_arch():
         },
     )
     structure = js.Structure(system, frames)
-    poses = jg.assembly.start(system)
+    poses = jg.mechanism.start(system)
     halves = [js.NodalForce(("left", k), (0, 0, -force / 2)) for k in (2, 3)]
     reactions = js.solve(structure, poses, halves).reactions()
     thrust = force * a / 2 / h
@@ -238,9 +238,9 @@ def guyed(turn):
     frame = js.FramePart([[0, 0, 0], [0, 0, HEIGHT]], js.Beams([(0, 1)], BOX), {"foot": (0,)})
     angles = turn + np.arange(4) * np.pi / 2
     feet = REACH * np.stack([np.cos(angles), np.sin(angles), 0 * angles], axis=1)
-    system = jg.assembly.System(
+    system = jg.mechanism.System(
         [frame.part("mast")],
-        [jg.assembly.Connection("ball", J.Ball(), "ground.foot", "mast.foot")],
+        [jg.mechanism.Connection("ball", J.Ball(), "ground.foot", "mast.foot")],
         {"foot": [[0, 0, 0]]} | {f"g{k}": [foot] for k, foot in enumerate(feet)},
     )
     rope = js.Rope(1e7, ROPE_MASS)
@@ -253,7 +253,7 @@ def guyed(turn):
 def test_ropes_go_slack(turn):
     """Pulled along a rope, whatever the rounding makes of the two beside; then lifted."""
     structure, system = guyed(turn)
-    poses = jg.assembly.start(system)
+    poses = jg.mechanism.start(system)
     length = np.hypot(HEIGHT, REACH)
     along = np.array([REACH * np.cos(turn), REACH * np.sin(turn), HEIGHT]) / length
 
@@ -278,17 +278,17 @@ def test_locked_rope_holds_whatever_the_rounding(excess):
     nodes = [[0, -1, 0], [0, 1, 0], [0, 0, 0], [3, 0, 0]]
     beams = js.Beams([(0, 2), (2, 1), (2, 3)], BOX)
     frame = js.FramePart(nodes, beams, {"pins": (0, 1), "tip": (3,)})
-    system = jg.assembly.System(
+    system = jg.mechanism.System(
         [frame.part("arm")],
         [
-            jg.assembly.Connection("hinge", J.Hinge(), "ground.pins", "arm.pins"),
-            jg.assembly.Connection("rope", J.Rope(5.0 + excess), "ground.top", "arm.tip"),
+            jg.mechanism.Connection("hinge", J.Hinge(), "ground.pins", "arm.pins"),
+            jg.mechanism.Connection("rope", J.Rope(5.0 + excess), "ground.top", "arm.tip"),
         ],
         {"pins": nodes[:2], "top": [[0, 0, 4.0]]},
     )
     structure = js.Structure(system, {"arm": frame}, transfer={"rope": "lock"})
     load = js.NodalForce("arm.tip", (0.0, 0.0, -100.0))
-    solution = js.solve(structure, jg.assembly.start(system), load)
+    solution = js.solve(structure, jg.mechanism.start(system), load)
     close(solution.connection("rope").force, [-75.0, 0.0, 100.0], 1e-9)
     force, moment = total(solution.reactions())
     close(force, [0, 0, 100.0], 1e-9)
@@ -331,10 +331,10 @@ def test_numbers_do_not_compile_anew():
 
 def sentences(nodes, elements, held):
     frame = js.FramePart(nodes, elements, {f"n{k}": (k,) for k in range(len(nodes))})
-    system = jg.assembly.System([frame.part("f")], [])
+    system = jg.mechanism.System([frame.part("f")], [])
     supports = {f"f.n{k}": how for k, how in held.items()}
     structure = js.Structure(system, {"f": frame}, supports=supports)
-    found = js.zero_modes(structure, jg.assembly.start(system))
+    found = js.zero_modes(structure, jg.mechanism.start(system))
     return found, structure
 
 
@@ -367,7 +367,7 @@ def test_motions_within_parts_are_those_of_nodes():
     )
     with pytest.raises(js.StructureError) as error:
         js.solve(
-            structure, jg.assembly.start(structure.system), js.NodalForce(("f", 5), (0, 0, -1))
+            structure, jg.mechanism.start(structure.system), js.NodalForce(("f", 5), (0, 0, -1))
         )
     assert len(str(error.value)) < 200
     found, _ = sentences(x, chain_, {0: "pinned"})
@@ -376,10 +376,10 @@ def test_motions_within_parts_are_those_of_nodes():
 
 def test_sentences():
     frame = frame_between_pins()
-    part = jg.assembly.Part("boom", {"foot": [[0, -1, 0], [0, 1, 0.01]]})
-    system = jg.assembly.System(
+    part = jg.mechanism.Part("boom", {"foot": [[0, -1, 0], [0, 1, 0.01]]})
+    system = jg.mechanism.System(
         [part],
-        [jg.assembly.Connection("hinge", J.Hinge(), "ground.foot", "boom.foot")],
+        [jg.mechanism.Connection("hinge", J.Hinge(), "ground.foot", "boom.foot")],
         {"foot": [[0, -1, 0], [0, 1, 0]]},
     )
     bare = js.FramePart(frame.nodes, frame.elements)
@@ -414,8 +414,8 @@ TRUSS = js.FramePart([[0, 0, 0], [0, 0, 1.0]], js.Bars([(0, 1)], js.Bar(STEEL, 1
 
 
 def alone(frame=TRUSS, **options):
-    system = jg.assembly.System(
-        [TRUSS.part("mast")], [jg.assembly.Connection("hold", J.Clamp(), "mast")]
+    system = jg.mechanism.System(
+        [TRUSS.part("mast")], [jg.mechanism.Connection("hold", J.Clamp(), "mast")]
     )
     return js.Structure(system, {"mast": frame}, **options)
 
@@ -498,9 +498,9 @@ jg.enable_x64()
 js = jg.structures
 steel = jg.fem.Isotropic(210e9, 0.3, 7850.0)
 part = js.FramePart([[0, 0, 0], [0, 0, 1.0]], js.Bars([(0, 1)], js.Bar(steel, 1e-3)), {"a": (0,)})
-system = jg.assembly.System([part.part("mast")], [])
+system = jg.mechanism.System([part.part("mast")], [])
 structure = js.Structure(system, {"mast": part}, supports={"mast.a": "pinned"})
-poses = jg.assembly.start(system)
+poses = jg.mechanism.start(system)
 for line in open(0):
     try:
         eval(line)

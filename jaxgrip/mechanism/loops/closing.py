@@ -1,0 +1,346 @@
+"""Positions and velocities that keep a mechanism closed."""
+
+import warnings
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Float
+
+from jaxgrip.checks import check_shape, concrete
+from jaxgrip.joints import relative
+from jaxgrip.mechanism.loops.equations import (
+    RANK_TOLERANCE,
+    Equations,
+    along,
+    conditioning,
+    holding,
+    inverse_of,
+    weighted_jacobian,
+)
+from jaxgrip.mechanism.loops.kinematics import jacobian
+from jaxgrip.mechanism.loops.model import Mechanism, kinds, row_names, seats
+from jaxgrip.precision import require_x64
+from jaxgrip.rigid import crba, forward_kinematics
+
+CLOSED = 1e-10
+# Constraints less independent than this make a position singular.
+SINGULAR = 1e-4
+LEAST = 1e-15
+STEPS = 60
+# The most that a joint turns in one step, so that the position found is one near the guess.
+_LARGEST_TURN = np.pi / 3
+# Parts of Newton's step that are tried at once; the best is taken.
+PARTS = tuple(0.5**k for k in range(8))
+
+
+class RESULTS(eqx.Enumeration):
+    """How closing a mechanism ended."""
+
+    successful = ""
+    open = (
+        "The mechanism does not close: no position near the guess satisfies all joints; try "
+        "another guess, or hold what can be reached."
+    )
+    turned = "The mechanism closes with a joint turned by 180°: start from a guess nearer to it."
+
+
+class Closed(NamedTuple):
+    """A position `q` (n,), `gap` (rows,) that it leaves, `iterations` of Newton's, and `result`.
+
+    Rows are the constraints, then the coordinates held; `conditioning` is their smallest singular
+    value over the largest, zero in a singular position.
+    """
+
+    q: Float[Array, " n"]
+    gap: Float[Array, " rows"]
+    iterations: Any
+    result: RESULTS
+    conditioning: Float[Array, ""]
+
+    def warnings(self) -> tuple[str, ...]:
+        """A sentence where the position is singular or nearly so."""
+        if not self.conditioning < SINGULAR:
+            return ()
+        return (
+            "The mechanism closes in a singular position: its constraints are independent to "
+            f"{float(self.conditioning):.1g} only. It can go on in more than one way, and "
+            "derivatives of the position belong to none of them; start beside it.",
+        )
+
+
+class MechanismError(ValueError):
+    """Raised when a mechanism cannot be closed or moved as asked; the message is a sentence."""
+
+
+@jax.custom_jvp
+def close(equations: Equations, q: Float[Array, " n"]) -> tuple[Float[Array, " n"], Any]:
+    """Position near q that satisfies the equations, by Newton's method, and its steps.
+
+    The derivative is that of the nearest such position in the kinetic norm.
+    """
+    parts, largest = jnp.asarray(PARTS, q.dtype), _largest_steps(equations.mechanism)
+
+    def size_of(q):
+        return jnp.max(jnp.abs(equations(q)), initial=0.0)
+
+    def going(carry):
+        _, size, before, count = carry
+        # Near the end a step that gains little only stirs up rounding.
+        gaining = size < jnp.where(size > CLOSED, before, 0.5 * before)
+        return (count < STEPS) & (size > LEAST) & gaining
+
+    def step(carry):
+        q, size, _, count = carry
+        newton = -inverse_of(equations, q).driven @ equations(q)
+        newton = newton / jnp.maximum(1.0, jnp.max(jnp.abs(newton) / largest, initial=0.0))
+        tried = q[None, :] + parts[:, None] * newton[None, :]
+        sizes = jax.vmap(size_of)(tried)
+        sizes = jnp.where(jnp.isfinite(sizes), sizes, jnp.inf)
+        best = jnp.argmin(sizes)
+        better = sizes[best] < size
+        return jnp.where(better, tried[best], q), jnp.minimum(sizes[best], size), size, count + 1
+
+    start = (q, size_of(q), jnp.full((), jnp.inf, q.dtype), jnp.zeros((), int))
+    q, _, _, count = lax.while_loop(going, step, start)
+    return q, count
+
+
+def _largest_steps(mechanism: Mechanism) -> Float[Array, " n"]:
+    """The most that each coordinate changes in one step: a slide by the size of the mechanism."""
+    tree = mechanism.tree
+    size = jnp.max(jnp.linalg.norm(tree.translation, axis=1))
+    for loop in mechanism.loops:
+        for seat in (loop.first_frame, loop.second_frame):
+            size = jnp.maximum(size, jnp.linalg.norm(seat.origin))
+    slides = np.array([tree.joint_types[i] == "prismatic" for i in tree.moving], dtype=bool)
+    return jnp.where(slides, jnp.where(size > 0, size, jnp.inf), _LARGEST_TURN)
+
+
+@close.defjvp
+def _nearest(primals, tangents):
+    equations, guess = primals
+    d_equations, d_guess = tangents
+    q, count = close(equations, guess)
+    _, missed = jax.jvp(equations, (q,), (d_guess,))
+    _, moved = jax.jvp(lambda e: e(q), (equations,), (d_equations,))
+    dq = d_guess - inverse_of(equations, q).driven @ (missed + moved)
+    return (q, count), (dq, np.zeros(count.shape, jax.dtypes.float0))
+
+
+@eqx.filter_jit
+def _assemble(equations: Equations, guess: Array) -> Closed:
+    q, count = close(equations, guess)
+    gap = equations(q)
+    mechanism = equations.mechanism
+    place = forward_kinematics(mechanism.tree, q)
+    facing = [
+        jax.vmap(lambda j, a, b: j.facing(relative(a, b)))(*seats(mechanism, alike, place))
+        for alike in kinds(mechanism)
+    ]
+    turned = jnp.any(jnp.concatenate(facing) < 0) if facing else jnp.zeros((), bool)
+    result = RESULTS.where(turned, RESULTS.turned, RESULTS.successful)
+    shut = jnp.all(jnp.abs(gap) <= CLOSED)
+    sharp = lax.stop_gradient(conditioning(*lax.stop_gradient((equations, q))))
+    return Closed(q, gap, count, RESULTS.where(shut, result, RESULTS.open), sharp)
+
+
+def assemble(
+    mechanism: Mechanism,
+    guess: Float[Array, " n"],
+    hold: Mapping[str, Any] | None = None,
+    *,
+    throw: bool = True,
+) -> Closed:
+    """Position near a guess in which all loops are closed and all couplings hold.
+
+    Differentiable with respect to all numbers of the mechanism, to what is held and, where that
+    leaves a freedom, to the guess. Give as many coordinates to hold as the mechanism has freedoms
+    and the guess only chooses the branch.
+
+    **Arguments:**
+
+    - `mechanism`; `guess`: (n,) coordinates [rad or m].
+    - `hold`: by the name of a body, the coordinate of its joint [rad or m].
+    - `throw`: raise when it does not close; within `jit` and `vmap` look at `result` instead.
+
+    **Returns:** `Closed` with `q`, `gap`, `iterations`, `result` and `conditioning`. Where the
+    position is singular, its `warnings()` are shown as such, also while it is differentiated.
+
+    **Raises:** `ValueError` for another shape or an unknown name; `MechanismError`, also a
+    `ValueError`, naming the loop that stays open and by how much.
+    """
+    require_x64("Closing a mechanism")
+    check_shape("guess", guess, (mechanism.n,))
+    equations = holding(mechanism, hold)
+    closed = _assemble(equations, guess)
+    if throw and concrete(closed.gap) and not bool(closed.result == RESULTS.successful):
+        raise MechanismError(_why(equations, closed))
+    # Of a position that is differentiated, too, the numbers can be looked at.
+    seen = lax.stop_gradient(closed.conditioning)
+    if concrete(seen):
+        for sentence in closed._replace(conditioning=seen).warnings():
+            warnings.warn(sentence, stacklevel=2)
+    return closed
+
+
+@jax.jit
+def _velocity(equations: Equations, q: Array, qd: Array) -> Array:
+    asked = jnp.concatenate([jnp.zeros(equations.mechanism.m, q.dtype), equations.values])
+    missed = along(equations, q, qd) - asked
+    return qd - inverse_of(equations, q).driven @ missed
+
+
+def consistent_velocity(
+    mechanism: Mechanism,
+    q: Float[Array, " n"],
+    qd: Float[Array, " n"],
+    hold: Mapping[str, Any] | None = None,
+) -> Float[Array, " n"]:
+    """Rates nearest to given ones, in kinetic energy, that keep all loops closed.
+
+    Without anything held it is what an ideal impact leaves of `qd`.
+
+    **Arguments:** `mechanism`; `q`: (n,) closed coordinates [rad or m]; `qd`: (n,) rates [per s];
+    `hold`: by the name of a body, the rate of its joint [rad/s or m/s].
+
+    **Returns:** (n,) rates.
+
+    **Raises:** `ValueError` for another shape or an unknown name; `MechanismError` when the loops
+    do not allow the rates that are held.
+    """
+    check_shape("q", q, (mechanism.n,))
+    check_shape("qd", qd, (mechanism.n,))
+    equations = holding(mechanism, hold)
+    rates = _velocity(equations, q, qd)
+    if hold and concrete(rates):
+        values = np.asarray(equations.values)
+        missed = np.asarray(along(equations, q, rates)) - np.pad(values, (mechanism.m, 0))
+        if np.abs(missed).max() > 1e-8 * (1 + np.abs(values).max()):
+            raise MechanismError(
+                f"The rates held of {', '.join(hold)} do not go together here: the loops miss "
+                f"them by {np.abs(missed).max():.3g}; hold fewer, or leave the dead point."
+            )
+    return rates
+
+
+class Mobility(NamedTuple):
+    """How a mechanism can move in a position.
+
+    `coordinates` of the tree, `equations`, their `rank` and the `freedoms` that are left;
+    `counted`, what coordinates less equations would give; `redundant`: for every loop and
+    coupling, how many of its equations the ones before it imply already; `independent`: names of
+    coordinates that determine the others; `conditioning`: smallest kept singular value over the
+    largest, small near a dead point.
+    """
+
+    coordinates: int
+    equations: int
+    rank: int
+    freedoms: int
+    counted: int
+    redundant: dict[str, int]
+    independent: tuple[str, ...]
+    conditioning: float
+
+    def __str__(self) -> str:
+        """The report, one sentence a line."""
+        lines = [
+            f"{self.coordinates} coordinates of the tree and {self.equations} equations of rank "
+            f"{self.rank} leave {self.freedoms} freedom(s)"
+            + (f", for instance {', '.join(self.independent)}." if self.independent else ".")
+        ]
+        extra = {name: count for name, count in self.redundant.items() if count}
+        if extra:
+            named = ", ".join(f"{count} of {name!r}" for name, count in extra.items())
+            lines.append(
+                f"{sum(extra.values())} equation(s) are implied by others ({named}): counting "
+                f"alone would give {self.counted}."
+            )
+        return "\n".join(lines)
+
+
+def mobility(mechanism: Mechanism, q: Float[Array, " n"]) -> Mobility:
+    """Freedoms and redundant equations in a position, by rank and not by counting.
+
+    **Arguments:** `mechanism`; `q`: (n,) coordinates, numbers and not traced [rad or m].
+
+    **Returns:** `Mobility`; its `str` is the report.
+
+    **Raises:** `ValueError` for another shape.
+    """
+    check_shape("q", q, (mechanism.n,))
+    lower, weighted = weighted_jacobian(crba(mechanism.tree, q), jacobian(mechanism, q))
+    lower, weighted = np.asarray(lower), np.asarray(weighted).T
+    size = np.linalg.svd(weighted, compute_uv=False) if len(weighted) else np.zeros(0)
+    largest = np.max(size, initial=0.0)
+    tolerance = RANK_TOLERANCE * largest
+
+    def rank(rows: np.ndarray) -> int:
+        return int(np.sum(np.linalg.svd(rows, compute_uv=False) > tolerance)) if rows.size else 0
+
+    names = [name for _, name, _ in row_names(mechanism)]
+    redundant, known, seen = {}, 0, 0
+    for name in dict.fromkeys(names):
+        seen += names.count(name)
+        now = rank(weighted[:seen])
+        redundant[name] = names.count(name) - (now - known)
+        known = now
+    # The free motions, in coordinates; pivoting picks those that move best.
+    motions = np.linalg.svd(weighted)[2][known:] if len(weighted) else np.eye(mechanism.n)
+    motions = np.linalg.solve(lower.T, motions.T).T
+    independent = _pivots(motions)
+    return Mobility(
+        mechanism.n,
+        mechanism.m,
+        known,
+        mechanism.n - known,
+        mechanism.n - mechanism.m,
+        redundant,
+        tuple(mechanism.coordinates[k] for k in independent),
+        float(size[known - 1] / largest) if known else 1.0,
+    )
+
+
+def _pivots(motions: np.ndarray) -> list[int]:
+    """Columns, one a row, that are as independent as can be."""
+    rest, chosen = motions.copy(), []
+    for _ in range(len(motions)):
+        k = int(np.argmax(np.linalg.norm(rest, axis=0)))
+        chosen.append(k)
+        unit = rest[:, k] / np.linalg.norm(rest[:, k])
+        rest = rest - np.outer(unit, unit @ rest)
+    return sorted(chosen)
+
+
+def worst(mechanism: Mechanism, missed: np.ndarray) -> tuple[str, str]:
+    """The loop or coupling that misses most, and by how much, in words."""
+    k = int(np.argmax(np.abs(missed)))
+    kind, name, unit = row_names(mechanism)[k]
+    return f"{kind} {name!r}", f"{abs(missed[k]):.3g} {'(sine)' if unit == 'sine' else unit}"
+
+
+def _why(equations: Equations, closed: Closed) -> str:
+    mechanism = equations.mechanism
+    gap = np.asarray(closed.gap)
+    if not np.all(np.isfinite(gap)):
+        return "The guess or the numbers of the mechanism are not finite."
+    if np.all(np.abs(gap) <= CLOSED):
+        return RESULTS[closed.result]
+    m = mechanism.m
+    held = ", ".join(mechanism.coordinates[k] for k in equations.held)
+    if m and np.abs(gap[:m]).max() > CLOSED:
+        what, amount = worst(mechanism, gap[:m])
+    else:
+        k = equations.held[int(np.argmax(np.abs(gap[m:])))]
+        what = f"joint {mechanism.coordinates[k]!r} from the value it is held at"
+        amount = f"{np.abs(gap[m:]).max():.3g} rad or m"
+    return (
+        f"The mechanism does not close: the best position found misses {what} by {amount}"
+        + (f" with {held} held" if held else "")
+        + "; try another guess, or hold what can be reached."
+    )

@@ -1,0 +1,244 @@
+"""Equations of motion and constraint together, redundant constraints allowed.
+
+    M(q) x - Jᵀ(q) y = a,    J(q) x = b
+
+x is unique and y the shortest. What depends on the rank of J is a number, not a shape, so that a
+mechanism may have any constraint more than once.
+"""
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Float
+
+from jaxgrip.checks import numbers
+from jaxgrip.mechanism.loops.kinematics import State, constraint_matrix, mass_matrix, state
+from jaxgrip.mechanism.loops.model import Mechanism, constraints, loop_residuals
+from jaxgrip.rigid import forward_kinematics
+from jaxgrip.solve import dense
+
+# A singular value below this part of the largest is a redundant constraint.
+RANK_TOLERANCE = 1e-9
+# How much of the largest singular value a lost equation regains, at least, per radian or metre.
+LOST = 1e-6
+# Where a position is open by some part of a radian, or of a metre, so is its rank.
+_OPEN = 10.0
+# A position far from a closed one is no reason to drop constraints that are independent.
+_MOST = 1e-5
+
+
+class Equations(eqx.Module):
+    """Constraints of a mechanism, and coordinates that are held at values.
+
+    The joints of the loops `driven` have numbers that change, by `rates` and `accelerations` (d,)
+    [m or rad, per s and per s^2].
+    """
+
+    mechanism: Mechanism
+    values: Float[Array, " held"]
+    held: tuple[int, ...] = eqx.field(static=True)
+    rates: Float[Array, " d"] | None = None
+    accelerations: Float[Array, " d"] | None = None
+    driven: tuple[int, ...] = eqx.field(static=True, default=())
+
+    def __call__(self, q: Float[Array, " n"]) -> Float[Array, " rows"]:
+        """What the constraints miss, then what the held coordinates miss."""
+        return jnp.concatenate(
+            [constraints(self.mechanism, q), q[np.array(self.held, dtype=int)] - self.values]
+        )
+
+
+def free(mechanism: Mechanism) -> Equations:
+    """The constraints alone."""
+    return Equations(mechanism, jnp.zeros(0, mechanism.tree.mass.dtype), ())
+
+
+def holding(mechanism: Mechanism, hold: dict | None) -> Equations:
+    """The constraints, and coordinates held, by the names of their bodies."""
+    hold = hold or {}
+    dtype = mechanism.tree.mass.dtype
+    values = [numbers(f"What {name!r} is held at", x, ()).astype(dtype) for name, x in hold.items()]
+    return Equations(
+        mechanism,
+        jnp.stack(values) if values else jnp.zeros(0, dtype),
+        tuple(mechanism.coordinate(name) for name in hold),
+    )
+
+
+class Inverse(NamedTuple):
+    """Of the equations: x = G a + H b, y = C b - Hᵀ a, in that order G, H and C."""
+
+    free: Float[Array, "n n"]
+    driven: Float[Array, "n rows"]
+    stiff: Float[Array, "rows rows"]
+
+
+def weighted_jacobian(m: Float[Array, "n n"], j: Float[Array, "rows n"]) -> tuple[Array, Array]:
+    """L with M = L Lᵀ, and L⁻¹ Jᵀ, whose singular values tell the rank of J."""
+    lower = dense.cholesky(m)
+    return lower, dense.solve_triangular(lower, j.T, lower=True)
+
+
+@jax.custom_jvp
+def invert(
+    m: Float[Array, "n n"], j: Float[Array, "rows n"], tolerance: Float[Array, ""]
+) -> Inverse:
+    """The inverse, from M = L Lᵀ and L⁻¹ Jᵀ = U Σ Vᵀ cut off at its rank.
+
+    Singular values below `tolerance` of the largest belong to redundant constraints.
+
+    Its derivative is that at constant rank, of the inverse and not of its factors, which have
+    none where singular values are equal.
+    """
+    lower, weighted = weighted_jacobian(m, j)
+    back = dense.solve_triangular(lower, jnp.eye(len(m), dtype=m.dtype), lower=True)
+    if not len(j):
+        return Inverse(back.T @ back, j.T, jnp.zeros((0, 0), m.dtype))
+    left, size, right = dense.svd(weighted)
+    keep = size > tolerance * size[0]
+    inverse = jnp.where(keep, 1 / jnp.where(keep, size, 1.0), 0.0)[:, None]
+    left = left * keep.astype(m.dtype)[None, :]
+    scaled = inverse * right
+    rest = back - left @ (left.T @ back)
+    return Inverse(rest.T @ rest, back.T @ (left @ scaled), scaled.T @ scaled)
+
+
+@invert.defjvp
+def _implicit(primals, tangents):
+    m, j, tolerance = primals
+    dm, dj, _ = tangents
+    inverse = invert(m, j, tolerance)
+    g, h, c = inverse
+    lost = jnp.eye(len(j), dtype=m.dtype) - j @ h
+    turn = lost @ dj @ h
+    dg = -g @ dm @ g - g @ dj.T @ h.T - h @ dj @ g
+    dh = g @ (dj.T @ c - dm @ h) - h @ dj @ h + h @ turn.T
+    bent = c @ (turn.T - dj @ h)
+    return inverse, Inverse(dg, dh, h.T @ dm @ h + bent + bent.T)
+
+
+def derivative_at(equations: Equations, now: State) -> Float[Array, "rows n"]:
+    """J where the bodies are."""
+    mechanism = equations.mechanism
+    held = jnp.eye(mechanism.n, dtype=now.bend.dtype)[np.array(equations.held, dtype=int)]
+    return jnp.concatenate([constraint_matrix(mechanism, now), held])
+
+
+def inverse_at(equations: Equations, now: State) -> Inverse:
+    """The inverse where the bodies are.
+
+    Constraints that are redundant in closed positions only, as Bricard's, look independent in open
+    ones, such as those within a step: what is as small as the gap does not count.
+    """
+    rows = derivative_at(equations, now)
+    missed = loop_residuals(equations.mechanism, now.place)
+    gap = jnp.max(jnp.abs(missed), initial=0.0)
+    slope = jnp.max(jnp.abs(rows), initial=0.0)
+    tolerance = RANK_TOLERANCE + jnp.minimum(_OPEN * gap / jnp.where(slope > 0, slope, 1.0), _MOST)
+    return invert(mass_matrix(equations.mechanism.tree, now), rows, lax.stop_gradient(tolerance))
+
+
+def inverse_of(equations: Equations, q: Float[Array, " n"]) -> Inverse:
+    """The inverse at q."""
+    return inverse_at(equations, state(equations.mechanism.tree, q, jnp.zeros_like(q)))
+
+
+def conditioning(equations: Equations, q: Float[Array, " n"]) -> Float[Array, ""]:
+    """Smallest singular value of J over the largest, zero where an equation is lost for an instant.
+
+    An equation that depends on others in all positions around stays dependent along every free
+    motion to second order; one that is lost here does not.
+    """
+
+    def rows(q: Array) -> Array:
+        return derivative_at(equations, state(equations.mechanism.tree, q, jnp.zeros_like(q)))
+
+    there, along_motions = jax.linearize(rows, q)
+    if not there.size:
+        return jnp.ones((), q.dtype)
+    left, size, right = dense.svd(there)
+    kept = size > RANK_TOLERANCE * size[0]
+    smallest = jnp.min(jnp.where(kept, size, size[0]))
+    left, right = left * kept.astype(q.dtype)[None, :], kept.astype(q.dtype)[:, None] * right
+    free = jnp.eye(len(q), dtype=q.dtype) - right.T @ right
+    dependent = jnp.eye(len(there), dtype=q.dtype) - left @ left.T
+    bend = jnp.max(jnp.abs(dependent @ jax.vmap(along_motions)(free) @ free))
+    return jnp.where(bend > LOST * size[0], 0.0, smallest / size[0])
+
+
+def moving(equations: Equations, at: Array) -> Mechanism:
+    """The mechanism a time `at` later, as far as its drives go [s]."""
+    mechanism, driven = equations.mechanism, equations.driven
+    if not driven:
+        return mechanism
+    joints = [mechanism.loops[k].joint for k in driven]
+    values = jnp.stack([getattr(joint, joint.parameter) for joint in joints])
+    values = values + at * equations.rates + 0.5 * at * at * equations.accelerations
+    return mechanism.with_drives(driven, values)
+
+
+def missed_rate(
+    equations: Equations, q: Float[Array, " n"], qd: Float[Array, " n"]
+) -> Float[Array, " rows"]:
+    """Rate of change of what the constraints miss, drives included; the held ones do not move."""
+    rate = along(equations, q, qd)
+    if not equations.driven:
+        return rate
+    place = forward_kinematics(equations.mechanism.tree, q)
+    zero, one = jnp.zeros((), q.dtype), jnp.ones((), q.dtype)
+    _, driven = jax.jvp(lambda t: loop_residuals(moving(equations, t), place), (zero,), (one,))
+    return rate.at[: len(driven)].add(driven)
+
+
+def along(
+    equations: Equations, q: Float[Array, " n"], x: Float[Array, " n"]
+) -> Float[Array, " rows"]:
+    """J(q) x."""
+    return jax.jvp(equations, (q,), (x,))[1]
+
+
+CORRECTIONS = 3
+ROUNDS = 3
+
+
+def closed(
+    equations: Equations, q: Float[Array, " n"], qd: Float[Array, " n"]
+) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+    """Nearest closed position and velocity of a state that may be open by more than rounding."""
+
+    def nearer(_, x):
+        return project(equations, inverse_of(equations, x[0]), *x)
+
+    return jax.lax.fori_loop(0, ROUNDS, nearer, (q, qd))
+
+
+@jax.custom_jvp
+def project(
+    equations: Equations, inverse: Inverse, q: Float[Array, " n"], qd: Float[Array, " n"]
+) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+    """Nearest closed position and velocity there, in the kinetic norm, of a state almost closed.
+
+    The inverse at q serves all corrections: what it is wrong by is of the order of the gap.
+    """
+
+    def correct(_, state):
+        missed = equations(state[0]), missed_rate(equations, *state)
+        return tuple(x - inverse.driven @ gap for x, gap in zip(state, missed, strict=True))
+
+    return jax.lax.fori_loop(0, CORRECTIONS, correct, (q, qd))
+
+
+@project.defjvp
+def _projected(primals, tangents):
+    equations, inverse, _, _ = primals
+    d_equations, _, dq, dqd = tangents
+    q, qd = project(*primals)
+    _, gap = jax.jvp(equations, (q,), (dq,))
+    _, moved = jax.jvp(lambda e: e(q), (equations,), (d_equations,))
+    dq = dq - inverse.driven @ (gap + moved)
+    _, rate = jax.jvp(lambda e, q: missed_rate(e, q, qd), (equations, q), (d_equations, dq))
+    return (q, qd), (dq, dqd - inverse.driven @ (rate + along(equations, q, dqd)))

@@ -1,0 +1,121 @@
+"""Matrices of the equations of motion from the velocities of the bodies, by a few dense products.
+
+Recursions cost fewer multiplications, but a mechanism needs four of them at once and the
+derivatives of all. Here one forward kinematics serves everything, and no program grows with the
+tree.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from jaxgrip.mechanism.loops.model import Mechanism, coupling_rows, loop_residuals
+from jaxgrip.rigid import Poses, Tree, forward_kinematics
+from jaxgrip.rigid.kinematics import jacobians_at
+from jaxgrip.spatial import skew
+
+Velocity = Float[Array, "bodies 6"]
+
+
+class State(NamedTuple):
+    """Of every body, angular rows first, in base axes.
+
+    `place`; `jacobian` (bodies, 6, n) of its velocity; `velocity` (bodies, 6); `bend`
+    (bodies, 6), its acceleration where no coordinate accelerates.
+    """
+
+    place: Poses
+    jacobian: Float[Array, "bodies 6 n"]
+    velocity: Velocity
+    bend: Velocity
+
+
+def state(tree: Tree, q: Float[Array, " n"], qd: Float[Array, " n"]) -> State:
+    """Where the bodies are and how they move."""
+    place = forward_kinematics(tree, q)
+    jacobian = jacobians_at(tree, place)
+    velocity = jacobian @ qd
+    _, change = jax.jvp(lambda p: jacobians_at(tree, p), (place,), (moved(place, velocity),))
+    return State(place, jacobian, velocity, change @ qd)
+
+
+def moved(place: Poses, velocity: Velocity) -> Poses:
+    """Rate of change of where the bodies are."""
+    return Poses(jax.vmap(skew)(velocity[:, :3]) @ place.rotation, velocity[:, 3:])
+
+
+def mass_matrix(tree: Tree, now: State) -> Float[Array, "n n"]:
+    """Mass matrix M."""
+    turn, way, inertia, _ = _centres(tree, now)
+    kinetic = jnp.einsum("bxi,bxy,byj->ij", turn, inertia, turn)
+    return kinetic + jnp.einsum("b,bxi,bxj->ij", tree.mass, way, way)
+
+
+def bias(tree: Tree, now: State) -> Float[Array, " n"]:
+    """Coriolis, centrifugal and gravity torques h."""
+    turn, way, inertia, arm = _centres(tree, now)
+    w, wd = now.velocity[:, :3], now.bend[:, :3]
+    acceleration = now.bend[:, 3:] + jnp.cross(wd, arm) + jnp.cross(w, jnp.cross(w, arm))
+    force = tree.mass[:, None] * (acceleration - tree.gravity[None, :])
+    spin = jnp.einsum("bxy,by->bx", inertia, w)
+    moment = jnp.einsum("bxy,by->bx", inertia, wd) + jnp.cross(w, spin)
+    return jnp.einsum("bxi,bx->i", way, force) + jnp.einsum("bxi,bx->i", turn, moment)
+
+
+def constraint_matrix(mechanism: Mechanism, now: State) -> Float[Array, "m n"]:
+    """Derivative J of the constraints."""
+
+    def column(velocity: Velocity) -> Array:
+        change = moved(now.place, velocity)
+        return jax.jvp(lambda p: loop_residuals(mechanism, p), (now.place,), (change,))[1]
+
+    loops = jax.vmap(column, in_axes=2, out_axes=1)(now.jacobian)
+    return jnp.concatenate([loops, coupling_rows(mechanism)[0]])
+
+
+@jax.jit
+def jacobian(mechanism: Mechanism, q: Float[Array, " n"]) -> Float[Array, "m n"]:
+    """Derivative of the constraints with respect to the coordinates.
+
+    **Arguments:** `mechanism`; `q`: (n,) coordinates [rad or m].
+
+    **Returns:** (m, n), in units of a constraint per unit of a coordinate.
+
+    **Raises:** `ValueError` for another shape.
+    """
+    return constraint_matrix(mechanism, state(mechanism.tree, q, jnp.zeros_like(q)))
+
+
+def constraint_bend(
+    moving: Callable[[Array], Mechanism], mechanism: Mechanism, now: State
+) -> Float[Array, " m"]:
+    """The acceleration of the constraints where no coordinate accelerates, J̇ q̇ without drives.
+
+    **Arguments:** `moving`: the mechanism by the time from now; `mechanism`, at none; `now`.
+    """
+    first = moved(now.place, now.velocity)
+    turned = moved(first._replace(translation=now.place.translation), now.velocity).rotation
+    bent = moved(now.place, now.bend)
+
+    def residual(t: Array) -> Array:
+        square = 0.5 * t * t
+        rotation = now.place.rotation + t * first.rotation + square * (bent.rotation + turned)
+        way = now.place.translation + t * first.translation + square * bent.translation
+        return loop_residuals(moving(t), Poses(rotation, way))
+
+    zero, one = jnp.zeros((), now.bend.dtype), jnp.ones((), now.bend.dtype)
+    _, loops = jax.jvp(lambda t: jax.jvp(residual, (t,), (one,))[1], (zero,), (one,))
+    return jnp.concatenate([loops, jnp.zeros(len(mechanism.couplings), loops.dtype)])
+
+
+def _centres(tree: Tree, now: State) -> tuple[Array, Array, Array, Array]:
+    """Jacobians of turn and of mass centres, inertias about these, and arms to them."""
+    rotation = now.place.rotation
+    arm = jnp.einsum("bxy,by->bx", rotation, tree.com)
+    turn = now.jacobian[:, :3]
+    way = now.jacobian[:, 3:] - jnp.einsum("bxy,byi->bxi", jax.vmap(skew)(arm), turn)
+    inertia = rotation @ tree.inertia @ jnp.swapaxes(rotation, 1, 2)
+    return turn, way, inertia, arm

@@ -1,0 +1,431 @@
+"""Motion in time with loops that stay closed."""
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import diffrax
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Float, Int
+
+from jaxgrip.checks import check_function, check_times, concrete, non_negative, numbers, positive
+from jaxgrip.mechanism.loops.closing import SINGULAR, MechanismError, mobility, worst
+from jaxgrip.mechanism.loops.dynamics import motion
+from jaxgrip.mechanism.loops.equations import (
+    RANK_TOLERANCE,
+    Equations,
+    closed,
+    free,
+    inverse_of,
+    missed_rate,
+    project,
+    weighted_jacobian,
+)
+from jaxgrip.mechanism.loops.kinematics import constraint_matrix, mass_matrix, state
+from jaxgrip.mechanism.loops.model import Mechanism
+from jaxgrip.precision import require_x64
+from jaxgrip.solve import dense
+from jaxgrip.solve.fusion import jit_plainly
+from jaxgrip.solve.integration import Solution, forward_mode_explained, integrate, why_stopped
+from jaxgrip.spatial import quaternions
+
+# How far an initial state may be from a closed one and still be taken for it.
+SLACK = 1e-9
+
+
+class Motion(NamedTuple):
+    """A motion at given times `t` (k,) [s].
+
+    `q`, `qd` and `qdd` (k, n) [rad or m, per s, per s^2]; `multipliers` (k, m) [N and N m];
+    `gap` (k, m), what the constraints miss [m and sines], and `gap_rate` (k, m) [per s];
+    `conditioning` (k,), smallest singular value of the constraints over the largest; `passages`,
+    through how many singular positions it has gone, and `passed_at`, through the last of them [s];
+    `turned` (k, balls, 4), unit quaternions of the mechanism's `balls` from where the mechanism has
+    them, whose own coordinates are zero: their rates are angular velocities in axes of the body.
+    """
+
+    t: Float[Array, " k"]
+    q: Float[Array, "k n"]
+    qd: Float[Array, "k n"]
+    qdd: Float[Array, "k n"]
+    multipliers: Float[Array, "k m"]
+    gap: Float[Array, "k m"]
+    gap_rate: Float[Array, "k m"]
+    conditioning: Float[Array, " k"]
+    passages: Int[Array, ""]
+    passed_at: Float[Array, ""]
+    turned: Float[Array, "k balls 4"]
+
+    def warnings(self) -> tuple[str, ...]:
+        """Sentences where the mechanism comes near to a singular position, or goes through one."""
+        return singular(self.t, self.conditioning, self.passages, self.passed_at)
+
+
+def singular(
+    times: Array, conditioning: Array, passages: Array, passed_at: Array
+) -> tuple[str, ...]:
+    """Sentences on the singular positions of a motion, given its fields."""
+    said = []
+    if passages:
+        often = "once" if passages == 1 else f"{int(passages)} times, the last"
+        said.append(
+            f"The mechanism went through a singular position {often} at t = "
+            f"{float(passed_at):g} s, where it could have gone on in another way too. It "
+            "went on as it came."
+        )
+    k = int(np.argmin(conditioning))
+    if conditioning[k] < SINGULAR:
+        said.append(
+            f"At t = {float(times[k]):g} s the mechanism is near a singular position: its "
+            f"constraints are independent to {float(conditioning[k]):.1g} only. There it may "
+            "go on in more than one way, and which it takes is left to rounding."
+        )
+    return tuple(said)
+
+
+class MotionState(NamedTuple):
+    """State of a motion: `q` and `qd` (n,), and `turned` (balls, 4), the unit quaternions from
+    which the coordinates of balls count; constant within a step."""
+
+    q: Float[Array, " n"]
+    qd: Float[Array, " n"]
+    turned: Float[Array, "balls 4"]
+
+
+class Setting(eqx.Module):
+    """What moves, and what moves it.
+
+    `effort`: function of `(t, equations, q, qd)` giving (n,) torques or forces, or None; `drives`:
+    functions of t giving the numbers of the joints of the loops `driven` [m or rad].
+    """
+
+    mechanism: Mechanism
+    effort: Callable[..., Array] | None
+    drives: tuple[Callable[..., Any], ...]
+    driven: tuple[int, ...] = eqx.field(static=True)
+
+    def equations(self, t: Array, turned: Array) -> Equations:
+        """The constraints at a time, balls counting from where they have turned to."""
+        mechanism = self.mechanism.turned(turned)
+        if not self.driven:
+            return free(mechanism)
+
+        def values(t: Array) -> Array:
+            return jnp.stack([jnp.asarray(drive(t), turned.dtype) for drive in self.drives])
+
+        def with_rates(t: Array) -> tuple:
+            return jax.jvp(values, (t,), (jnp.ones_like(t),))
+
+        (now, rates), (_, accelerations) = jax.jvp(with_rates, (t,), (jnp.ones_like(t),))
+        return Equations(
+            mechanism.with_drives(self.driven, now),
+            jnp.zeros(0, turned.dtype),
+            (),
+            rates,
+            accelerations,
+            self.driven,
+        )
+
+    def motion(self, t: Array, equations: Equations, q: Array, qd: Array) -> tuple[Array, Array]:
+        """Accelerations and multipliers."""
+        none = jnp.zeros_like(q)
+        tau = none if self.effort is None else self.effort(t, equations, q, qd)
+        return motion(equations, q, qd, tau, none[:0])
+
+
+class _Torque(eqx.Module):
+    """Torques of a function of `(t, q, qd)`."""
+
+    function: Callable[..., Any]
+
+    def __call__(self, t: Array, equations: Equations, q: Array, qd: Array) -> Array:
+        return jnp.asarray(self.function(t, q, qd), q.dtype)
+
+
+class _Passed(NamedTuple):
+    """What a motion has come through.
+
+    `left` (m,) and `right` (n,), the singular vectors of the smallest singular value that is not
+    always zero, its `size` over the largest and its `rank` among them; `count` of the singular
+    positions passed, `time` of the last one [s].
+    """
+
+    left: Float[Array, " m"]
+    right: Float[Array, " n"]
+    size: Float[Array, ""]
+    rank: Int[Array, ""]
+    count: Int[Array, ""]
+    time: Float[Array, ""]
+
+
+class Projected(diffrax.AbstractAdaptiveSolver, diffrax.AbstractWrappedSolver):
+    """A solver whose every step ends on the closed positions and velocities.
+
+    Errors that the projection takes back count for nothing: near a singular position rounding
+    makes accelerations across the constraints arbitrarily wrong, and no step would be small
+    enough.
+    """
+
+    solver: diffrax.AbstractSolver
+
+    @property
+    def term_structure(self):
+        """Of the solver."""
+        return self.solver.term_structure
+
+    @property
+    def interpolation_cls(self):
+        """Of the solver."""
+        return self.solver.interpolation_cls
+
+    @property
+    def term_compatible_contr_kwargs(self):
+        """Of the solver."""
+        return self.solver.term_compatible_contr_kwargs
+
+    @property
+    def scan_kind(self):
+        """Of the solver; diffrax sets it for forward derivatives."""
+        return self.solver.scan_kind
+
+    def order(self, terms):
+        """Of the solver."""
+        return self.solver.order(terms)
+
+    def init(self, terms, t0, t1, y0, args):
+        """MotionState of the solver, and the singular positions passed."""
+        return self.solver.init(terms, t0, t1, y0, args), _passed(args, t0, y0)
+
+    def func(self, terms, t0, y0, args):
+        """Rate of change."""
+        return self.solver.func(terms, t0, y0, args)
+
+    def step(self, terms, t0, t1, y0, args, solver_state, made_jump):
+        """A step of the solver, projected."""
+        state, passed = solver_state
+        # A solver that keeps the last rate of a step would keep that before the projection.
+        y1, error, dense, state, result = self.solver.step(
+            terms, t0, t1, y0, args, state, made_jump=True
+        )
+        y1, error = _projected(args, t1, y1, error)
+        y1 = recentred(args.mechanism, y1)
+        return y1, error, dense, (state, _passed(args, t1, y1, t0, passed)), result
+
+
+def _projected(
+    setting: Setting, t: Array, x: MotionState, dx: MotionState
+) -> tuple[MotionState, MotionState]:
+    """The nearest closed state, and of a small change what is left of it there."""
+    equations = setting.equations(t, x.turned)
+    inverse = inverse_of(equations, x.q)
+    q, qd = project(equations, inverse, x.q, x.qd)
+
+    # What a step is wrong by is as good along the state before the projection.
+    _, gap = jax.jvp(equations, (x.q,), (dx.q,))
+    dq = dx.q - inverse.driven @ gap
+    _, rate = jax.jvp(functools.partial(missed_rate, equations), (x.q, x.qd), (dq, dx.qd))
+    left = MotionState(dq, dx.qd - inverse.driven @ rate, dx.turned)
+    return MotionState(q, qd, x.turned), left
+
+
+def recentred(mechanism: Mechanism, x: MotionState) -> MotionState:
+    """The same state with all coordinates of balls at zero."""
+    if not mechanism.balls:
+        return x
+    index = np.array(mechanism.balls)
+
+    def one(angles: Array, rates: Array, quaternion: Array) -> tuple[Array, Array]:
+        unit = jnp.eye(3, dtype=angles.dtype)
+        x, y, z = (quaternions.exponential(a * axis) for a, axis in zip(angles, unit, strict=True))
+        y_z = quaternions.product(y, z)
+        # As seen from the body, each axis is turned by the rotations that follow.
+        about_x, about_y = quaternions.to_matrix(y_z)[0], quaternions.to_matrix(z)[1]
+        spin = about_x * rates[0] + about_y * rates[1] + unit[2] * rates[2]
+        turn = quaternions.product(quaternion, quaternions.product(x, y_z))
+        return turn / jnp.linalg.norm(turn), spin
+
+    turned, spin = jax.vmap(one)(x.q[index], x.qd[index], x.turned)
+    return MotionState(x.q.at[index].set(0.0), x.qd.at[index].set(spin), turned)
+
+
+def _passed(
+    setting: Setting, t: Array, x: MotionState, t0: Array | None = None, last: _Passed | None = None
+) -> _Passed:
+    """Follow the smallest singular value to the next state: its sign, with that of its vectors,
+    changes where it is zero."""
+    q, none = lax.stop_gradient(x.q), jnp.zeros((), int)
+    if not setting.mechanism.m:
+        empty, one = jnp.zeros(0, q.dtype), jnp.ones((), q.dtype)
+        return _Passed(empty, jnp.zeros_like(q), one, none, none, jnp.full_like(one, jnp.nan))
+    mechanism = lax.stop_gradient(setting.equations(t, x.turned).mechanism)
+    now = state(mechanism.tree, q, jnp.zeros_like(q))
+    left, size, right = dense.svd(constraint_matrix(mechanism, now))
+    rank = jnp.sum(size > RANK_TOLERANCE * size[0])
+    if last is not None:
+        rank = jnp.maximum(rank, last.rank)
+    k = jnp.maximum(rank - 1, 0)
+    left, right, size = left[:, k], right[k], size[k] / size[0]
+    if last is None:
+        return _Passed(left, right, size, rank, none, jnp.full_like(size, jnp.nan))
+    same = (left @ last.left) * (right @ last.right)
+    is_passage = same < -0.5
+    place = last.size / (last.size + size)
+    time = jnp.where(is_passage, t0 + place * (t - t0), last.time)
+    return _Passed(left, right, size, rank, last.count + is_passage.astype(int), time)
+
+
+def _rate(t: Array, x: MotionState, setting: Setting) -> MotionState:
+    equations = setting.equations(t, x.turned)
+    return MotionState(x.qd, setting.motion(t, equations, x.q, x.qd)[0], jnp.zeros_like(x.turned))
+
+
+@jit_plainly
+def _simulate(setting, x0, times, rtol, atol, max_steps, adjoint) -> tuple:
+    solution = integrate(
+        _rate,
+        Projected(diffrax.Dopri8()),
+        times,
+        x0,
+        setting,
+        rtol=rtol,
+        atol=atol,
+        max_steps=max_steps,
+        adjoint=adjoint,
+        throw=False,
+    )
+
+    def look(t, x):
+        equations = setting.equations(t, x.turned)
+        nearest = closed(equations, x.q, x.qd)
+        q, qd, turned = recentred(setting.mechanism, MotionState(*nearest, x.turned))
+        equations = setting.equations(t, turned)
+        qdd, multipliers = setting.motion(t, equations, q, qd)
+        return q, qd, turned, qdd, multipliers, equations(q), missed_rate(equations, q, qd)
+
+    q, qd, turned, *seen = jax.vmap(look)(times, solution.ys)
+    passed = solution.solver_state[1]
+    sharp = _conditioning(setting, times, MotionState(q, qd, turned))
+    return Motion(times, q, qd, *seen, sharp, passed.count, passed.time, turned), solution
+
+
+def _conditioning(setting: Setting, times: Array, x: MotionState) -> Array:
+    """Smallest over largest singular value at every position, of as many as ever differ from 0."""
+    if not setting.mechanism.m:
+        return jnp.ones(len(times), x.q.dtype)
+
+    def sizes(t: Array, x: MotionState) -> Array:
+        mechanism = lax.stop_gradient(setting.equations(t, x.turned).mechanism)
+        now = state(mechanism.tree, x.q, jnp.zeros_like(x.q))
+        rows = constraint_matrix(mechanism, now)
+        weighted = weighted_jacobian(mass_matrix(mechanism.tree, now), rows)[1]
+        return dense.singular_values(weighted)
+
+    size = lax.stop_gradient(jax.vmap(sizes)(times, lax.stop_gradient(x)))
+    rank = jnp.max(jnp.sum(size > RANK_TOLERANCE * size[:, :1], axis=1))
+    return size[:, rank - 1] / size[:, 0]
+
+
+def simulate(
+    mechanism: Mechanism,
+    q0: Float[Array, " n"],
+    qd0: Float[Array, " n"],
+    times: Float[Array, " k"],
+    torque: Callable[..., Any] | None = None,
+    *,
+    rtol: float = 1e-11,
+    atol: float = 1e-11,
+    max_steps: int = 100_000,
+    adjoint: diffrax.AbstractAdjoint | None = None,
+) -> Motion:
+    """Motion of a mechanism from a closed initial state; its loops cannot pull apart.
+
+    Every step ends with a projection to closed positions and velocities, to rounding.
+
+    **Arguments:**
+
+    - `mechanism`.
+    - `q0`, `qd0`: (n,) coordinates [rad or m] and rates [per s] at the first of the times, closed
+      to 1e-9; `assemble` and `consistent_velocity` make them.
+    - `times`: (k,) increasing times at which the motion is wanted [s].
+    - `torque`: function of `(t, q, qd)` giving (n,) torques or forces at the joints of the tree
+      [N m or N]; none when None.
+    - `rtol`, `atol`: relative and absolute tolerance of a step, the latter in units of the state.
+    - `max_steps`: limit on the number of steps.
+    - `adjoint`: how derivatives are taken, `diffrax.ForwardMode()` for `jax.jvp` and `jax.jacfwd`;
+      in reverse when None.
+
+    **Returns:** `Motion`; differentiable with respect to the numbers of the mechanism and of the
+    torque, and the initial state.
+
+    **Raises:** `ValueError` for another shape, for numbers not finite, for times not increasing and
+    for a torque that is no such function; `MechanismError` for an initial state that is not closed,
+    and when the motion stops: at a singular position, at the step limit, or because it is not
+    finite. Within `jit` and `vmap` a motion that stops is not finite from there on.
+
+    Source: index-1 equations by Dopri8 with error control, projected after every step
+    (Hairer 1996, section VII.2).
+    """
+    require_x64("Simulating a mechanism")
+    q0, qd0 = (numbers(name, x, (mechanism.n,)) for name, x in (("q0", q0), ("qd0", qd0)))
+    times = check_times(times)
+    if torque is not None:
+        check_function("torque", torque, (mechanism.n,), t=times[0], q=q0, qd=qd0)
+    # As arrays, so that another tolerance needs no other program.
+    tolerances = positive("rtol", rtol, ()), non_negative("atol", atol, ())
+    setting = Setting(mechanism, None if torque is None else _Torque(torque), (), ())
+    return run(setting, q0, qd0, times, *tolerances, max_steps, adjoint)
+
+
+def run(
+    setting: Setting,
+    q0: Array,
+    qd0: Array,
+    times: Array,
+    rtol: Array,
+    atol: Array,
+    max_steps: int,
+    adjoint: diffrax.AbstractAdjoint | None,
+) -> Motion:
+    """The motion of a setting; see `simulate`."""
+    turned = setting.mechanism.unturned
+    _check_start(setting.equations(times[0], turned), q0, qd0)
+    x0 = MotionState(q0, qd0, turned)
+    with forward_mode_explained():
+        motion, solution = _simulate(setting, x0, times, rtol, atol, max_steps, adjoint)
+    if concrete(motion.q) and not np.isfinite(motion.q).all():
+        raise MechanismError(_stopped(setting.mechanism, solution))
+    return motion
+
+
+def _stopped(mechanism: Mechanism, solution: Solution) -> str:
+    if np.isfinite(solution.y.q).all():
+        found = mobility(mechanism.turned(solution.y.turned), solution.y.q)
+        if found.conditioning < SINGULAR:
+            return (
+                f"{solution.stopped()}, near a singular position, where the constraints are "
+                f"independent to {found.conditioning:.1g} only and the motion is not determined."
+            )
+    return why_stopped(solution)
+
+
+def _check_start(equations: Equations, q0: Array, qd0: Array) -> None:
+    mechanism = equations.mechanism
+    gap, rate = equations(q0), missed_rate(equations, q0, qd0)
+    if not mechanism.m or not (concrete(gap) and concrete(rate)):
+        return
+    gap, rate = np.asarray(gap), np.asarray(rate)
+    if not np.abs(gap).max() <= SLACK:
+        what, amount = worst(mechanism, gap)
+        raise MechanismError(
+            f"The initial position misses {what} by {amount}; close it first, see assemble."
+        )
+    if not np.abs(rate).max() <= SLACK * (1 + float(jnp.max(jnp.abs(qd0)))):
+        what, amount = worst(mechanism, rate)
+        raise MechanismError(
+            f"The initial velocity pulls {what} apart, by {amount} a second; make it consistent "
+            "first, see consistent_velocity."
+        )

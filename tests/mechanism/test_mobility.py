@@ -1,0 +1,109 @@
+import numpy as np
+import pytest
+
+from jaxgrip.joints import Ball, Clamp, Distance, Hinge, Rope, Sleeve
+from jaxgrip.mechanism import Connection, Part, System, assemble, mobility, start
+
+from .conftest import four_bar, slider_crank, superlift, upright
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "angles", "equations", "rank"),
+    [
+        (Ball(), Sleeve(), 1, 24, 24),
+        (Sleeve(), Ball(), 1, 24, 24),
+        (Ball(), Ball(), 1, 23, 23),
+        (Hinge(), Ball(), 1, 25, 24),
+        (Hinge(), Sleeve(), 1, 26, 24),
+        (Hinge(), Hinge(), 1, 27, 24),
+    ],
+)
+def test_closed_chain_of_the_superlift(low, high, angles, equations, rank):
+    """The chain of Webhofer 2005, fig. 7.5; independent ranks (NumPy)."""
+    system = superlift(low, high, angles=angles)
+    found = mobility(system)
+    assert found.miss < 1e-12
+    assert (found.equations, found.rank) == (equations, rank)
+    assert (found.freedoms, found.surplus) == (24 - rank, equations - rank)
+    assert found.loops == 1
+    if found.freedoms:
+        assert len(found.motions) == 1
+        (motion,) = found.motions[0]
+        assert motion.startswith("Part 'rods' can still turn about the axis")
+        spin = found.motion[0][2, 3:]
+        along = np.asarray(start(system).rotation)[2, :, 0]
+        np.testing.assert_allclose(np.cross(spin, along), 0, atol=1e-9)
+
+
+def test_right_count_is_not_enough():
+    """Last row of the table: 24 equations of rank 23."""
+    system = superlift(Hinge(), None, angles=2)
+    extra = Connection("rods angle", system.connections[4].joint, "ground.way", "rods.a-frame end")
+    ground = {"way": np.array([[0.0, 1, 0], [0, -1, 0], [1, 1, 0]])}
+    hinges = [c for c in system.connections if c.name != "clamp"]
+    clamp = Connection("clamp", Clamp(), "superstructure")
+    held = Connection("mast stop", Distance(1.0), "ground.way", "mast.foot")
+    whole = System(system.parts, [clamp, *hinges, held], ground)
+    found = mobility(whole)
+    assert (found.equations, found.count, found.rank) == (24, 0, 23)
+    assert "not coherent" in found.verdict
+    assert found.redundant
+    assert "Part 'rods' can still turn about the axis (0, 1, 0)" in str(found)
+    determinate = mobility(System(system.parts, [clamp, *hinges, extra], ground))
+    assert (determinate.equations, determinate.rank) == (24, 24)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "drive", "equations", "rank"),
+    [
+        ("HHHH", None, 20, 17),
+        ("HHHH", 60.0, 21, 18),
+        ("HHBS", None, 17, 17),
+        ("HHBS", 60.0, 18, 18),
+    ],
+)
+def test_four_bar_by_count_and_by_rank(linkage, kinds, drive, equations, rank):
+    """Independent ranks (NumPy)."""
+    system = four_bar(kinds, drive)
+    found = mobility(system, linkage.poses)
+    assert (found.equations, found.rank) == (equations, rank)
+    assert found.count == 18 - equations
+    assert found.loops == 1
+    assert set(found.redundant) == (set("ABCD") if kinds == "HHHH" else set())
+    if drive is None:
+        first, *others = found.motions[0]
+        assert first == "Part 'crank' can still turn about the axis (0, 0, 1) through (0, 0, 0)"
+        assert len(others) == 2
+
+
+def test_double_pendulum_has_two_freedoms():
+    upper = Part("upper", {"in": upright(), "out": upright(1.0)})
+    parts = [upper, Part("lower", {"in": upright()}, (1.0, 0, 0))]
+    hinges = [
+        Connection("shoulder", Hinge(), "ground.pivot", "upper.in"),
+        Connection("elbow", Hinge(), "upper.out", "lower.in"),
+    ]
+    found = mobility(System(parts, hinges, {"pivot": upright()}))
+    assert (found.count, found.freedoms, found.loops) == (2, 2, 0)
+    assert "Part 'lower' can still turn about the axis (0, 0, 1) through (1, 0, 0)" in str(found)
+    stay = Connection("stay", Distance(1.0), "ground.far", "upper.out")
+    ground = {"pivot": upright(), "far": [[1.0, 1.0, 0.0]]}
+    assert mobility(System(parts, [*hinges, stay], ground)).loops == 1
+
+
+def test_slider_crank_is_determinate():
+    found = mobility(slider_crank(), assemble(slider_crank()).poses)
+    assert (found.equations, found.rank) == (18, 18)
+    assert found.verdict.startswith("Determinate")
+    assert not found.sentences()
+
+
+def test_loose_parts_and_slack_ropes_are_named():
+    parts = [Part("hook", {"eye": [[0.0, 0, 0]]}, (0, 0, -1.0)), Part("spare", {})]
+    rope = Connection("rope", Rope(2.0), "ground.tip", "hook.eye")
+    found = mobility(System(parts, [rope], {"tip": [[0.0, 0, 0]]}))
+    assert found.unconnected == ("spare",)
+    assert found.slack == ("rope",)
+    assert found.freedoms == 12
+    assert "Rope 'rope' is slack" in str(found)
+    assert "Part 'spare' is not connected to the ground" in str(found)
