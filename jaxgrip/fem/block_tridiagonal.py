@@ -1,4 +1,4 @@
-"""Direct solution: Cholesky's method along the levels of a mesh."""
+"""Direct solver: block-tridiagonal Cholesky factorisation along the levels of a mesh."""
 
 import functools
 from typing import NamedTuple
@@ -46,13 +46,14 @@ class Factor(eqx.Module):
         _, y = jax.lax.scan(forward, zero, (rows, self.couplings))
         z = jnp.einsum("lij,lj...->li...", self.pivots, y)
         _, x = jax.lax.scan(backward, zero, (z, self.couplings), reverse=True)
-        return x.reshape(-1, d, *rest)[packing.place]
+        return x.reshape(-1, d, *rest)[packing.slot]
 
 
 def factorise(matrix: NodeMatrix, free: np.ndarray) -> Factor:
     """Factors of a matrix whose free part is symmetric positive definite.
 
-    Fixed freedoms get the equations of the identity. Not positive definite: the factors are NaN.
+    Fixed degrees of freedom get rows of the identity. The factors are NaN if the free part is not
+    positive definite.
     """
     diagonal, lower = _blocks(matrix.restrict(free))
 
@@ -73,9 +74,9 @@ def factorise(matrix: NodeMatrix, free: np.ndarray) -> Factor:
 def solve(
     matrix: NodeMatrix, factor: Factor, free: np.ndarray, b: Float[Array, "n d"]
 ) -> Float[Array, "n d"]:
-    """Solution of A x = b, differentiable in A and b; fixed freedoms of x are zero.
+    """Solution of A x = b, differentiable in A and b; x is zero where fixed.
 
-    One step of iterative refinement takes back what the explicit inverses lose.
+    One step of iterative refinement corrects the rounding of the explicit inverses.
     """
     factor = jax.lax.stop_gradient(factor)
     restricted = matrix.restrict(free)
@@ -92,11 +93,11 @@ def solve(
 
 
 class _Packing(NamedTuple):
-    """Where each node lies: `place` (n,) in levels of equal width, `node` its inverse."""
+    """Nodes padded to levels of equal width: `slot` (n,) of each node, `node` in each slot."""
 
     levels: int
     width: int
-    place: np.ndarray
+    slot: np.ndarray
     node: np.ndarray
 
 
@@ -107,17 +108,17 @@ def _packing(topology: Topology) -> _Packing:
     counts = np.bincount(level)
     width = int(counts.max())
     start = np.concatenate([[0], np.cumsum(counts)[:-1]])
-    place = np.empty(len(level), dtype=np.int32)
-    place[order] = level[order] * width + np.arange(len(level)) - start[level[order]]
+    slot = np.empty(len(level), dtype=np.int32)
+    slot[order] = level[order] * width + np.arange(len(level)) - start[level[order]]
     node = np.full(len(counts) * width, len(level), dtype=np.int32)
-    node[place] = np.arange(len(level))
-    return _Packing(len(counts), width, place, node)
+    node[slot] = np.arange(len(level))
+    return _Packing(len(counts), width, slot, node)
 
 
 def _blocks(matrix: NodeMatrix) -> tuple[Float[Array, "levels w w"], Float[Array, "levels w w"]]:
     packing, near = _packing(matrix.topology), matrix.topology.neighbours
     d, size = matrix.blocks.shape[-1], (packing.levels, packing.width)
-    level, position = np.divmod(packing.place, packing.width)
+    level, position = np.divmod(packing.slot, packing.width)
     row = np.broadcast_to(np.arange(len(level)), near.columns.shape)
 
     def gather(step: int, filled: bool) -> Float[Array, "levels w w"]:

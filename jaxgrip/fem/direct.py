@@ -1,9 +1,9 @@
 """Direct solution of large sparse symmetric equations, by SciPy's SuperLU on the host.
 
-The place of every entry and the order of elimination are found once from which degrees of freedom
-are coupled; numbers come later. Nothing is pivoted, so a matrix must be definite, or
-quasi-definite: of [[K, Bᵀ], [B, -D]] with K and D definite every order of elimination is stable
-enough to be refined.
+The sparsity pattern and the elimination order depend only on which degrees of freedom are coupled
+and are found once. Nothing is pivoted, so a matrix must be definite or quasi-definite:
+[[K, Bᵀ], [B, -D]] with K and D definite can be factorised in any order, accurately enough for
+iterative refinement.
 
 Source: George 1973 (nested dissection); Vanderbei 1995 (quasi-definite matrices).
 """
@@ -22,25 +22,24 @@ from scipy.sparse.csgraph import breadth_first_order, connected_components, reve
 
 from jaxgrip.fem.topology import Constant
 
-# Nodes up to which a part of a graph is not dissected any further; length by width from which it
-# is not at all.
+# Graphs of at most SMALLEST nodes, or LONG times as long as wide, are not dissected.
 SMALLEST, LONG = 30, 3
-# Factors that are kept, as long as they have fewer numbers in all; the last ones always are.
+# Factors kept in the cache: at most KEPT, with at most NUMBERS_KEPT entries in all.
 KEPT = 8
 NUMBERS_KEPT = 2e8
 
 
 class Pattern:
-    """Where the entries of a sum of small matrices are, and in which order to eliminate.
+    """Sparsity pattern and elimination order of a sum of element matrices and constraint rows.
 
     **Arguments:**
 
     - `size`: number of unknowns.
-    - `squares`: numbers (m, v) of the unknowns of symmetric matrices (m, v, v).
-    - `rows`: unknowns (r,), such as multipliers, with the unknowns (r, w) that each is coupled to
+    - `squares`: unknowns (m, v) of symmetric matrices (m, v, v).
+    - `rows`: unknowns (r,), such as multipliers, and the unknowns (r, w) that each is coupled to
       by coefficients (r, w).
 
-    Numbers from `size` on are of no unknown.
+    Indices from `size` on are ignored.
     """
 
     def __init__(
@@ -51,17 +50,17 @@ class Pattern:
     ):
         self.size = size
         self.order = _order(size, squares, rows)
-        place = np.full(size + 1, size, dtype=np.int64)
-        place[self.order] = np.arange(size)
-        first, second = [place[:size]], [place[:size]]
+        position = np.full(size + 1, size, dtype=np.int64)
+        position[self.order] = np.arange(size)
+        first, second = [position[:size]], [position[:size]]
         for index in squares:
-            own = place[np.minimum(index, size)]
+            own = position[np.minimum(index, size)]
             first.append(np.repeat(own, own.shape[1], axis=1).ravel())
             second.append(np.tile(own, (1, own.shape[1])).ravel())
         for row, index in rows:
-            own = place[np.minimum(index, size)].ravel()
-            other = np.repeat(place[row], index.shape[1])
-            # Given once, where squares give both halves.
+            own = position[np.minimum(index, size)].ravel()
+            other = np.repeat(position[row], index.shape[1])
+            # Coefficients are given once; squares give both triangles.
             first.append(np.where(own < size, np.maximum(own, other), size))
             second.append(np.minimum(own, other))
         below, left = np.concatenate(first), np.concatenate(second)
@@ -87,7 +86,7 @@ class Pattern:
         return np.bincount(self._slots, weights=flat[self._taken], minlength=self.entries)
 
     def matrix(self, values: Float[np.ndarray, " entries"]) -> scipy.sparse.csc_matrix:
-        """The whole matrix, its unknowns in the order of elimination."""
+        """The full matrix in elimination order."""
         shape = (self.size, self.size)
         lower = scipy.sparse.csc_matrix((values, self._row, self._start), shape=shape)
         return (lower + scipy.sparse.tril(lower, -1).T).tocsc()
@@ -99,7 +98,7 @@ def pattern(
     squares: tuple[Constant, ...],
     rows: tuple[tuple[Constant, Constant], ...],
 ) -> Pattern:
-    """The `Pattern` of these numbers, made once."""
+    """The `Pattern` of these indices, cached."""
     pairs = [(row.array, index.array) for row, index in rows]
     return Pattern(size, [index.array for index in squares], pairs)
 
@@ -110,7 +109,7 @@ def assemble(
     squares: Sequence[Float[Array, "_ _ _"]],
     rows: Sequence[Float[Array, "_ _"]],
 ) -> Float[Array, " entries"]:
-    """`Pattern.values`, within `jit`; without derivatives."""
+    """`Pattern.values` within `jit`, without derivatives."""
 
     def host(*arrays) -> np.ndarray:
         diagonal, *rest = map(np.asarray, arrays)
@@ -135,8 +134,8 @@ def solve(
         values = np.broadcast_to(values, (*lead, pattern.entries))
         right = np.broadcast_to(right, (*lead, pattern.size))
         found = np.empty(right.shape)
-        for place in np.ndindex(lead):
-            found[place] = host_solve(pattern, values[place], right[place])
+        for position in np.ndindex(lead):
+            found[position] = host_solve(pattern, values[position], right[position])
         return found
 
     shape = jax.ShapeDtypeStruct((pattern.size,), float)
@@ -150,7 +149,7 @@ def host_solve(
 ) -> Float[np.ndarray, " size *columns"]:
     """Solution of A x = b; NaN where A is singular or not finite.
 
-    The factors are kept, so that further solutions with the same numbers take no new ones.
+    The factors are cached for further solutions with the same matrix.
     """
     found = np.full(right.shape, np.nan)
     factor = _factor(pattern, values)
@@ -160,7 +159,7 @@ def host_solve(
 
 
 def factorise(matrix: scipy.sparse.csc_matrix) -> scipy.sparse.linalg.SuperLU:
-    """Factors of a matrix in the order in which its unknowns stand, without pivoting."""
+    """Factors of a matrix in its given order, without pivoting."""
     return scipy.sparse.linalg.splu(
         matrix, permc_spec="NATURAL", diag_pivot_thresh=0.0, options={"SymmetricMode": True}
     )
@@ -177,7 +176,7 @@ _lock = threading.Lock()
 
 
 def _factor(pattern: Pattern, values: np.ndarray) -> scipy.sparse.linalg.SuperLU | None:
-    """Factors that are there, else new ones; None where there are none."""
+    """Cached or new factors; None where the matrix is singular or not finite."""
     if not np.isfinite(values).all():
         return None
     with _lock:
@@ -185,7 +184,7 @@ def _factor(pattern: Pattern, values: np.ndarray) -> scipy.sparse.linalg.SuperLU
             if kept.pattern is pattern and np.array_equal(kept.values, values):
                 _kept.append(_kept.pop(k))
                 return kept.factor
-        # Room first: two sets of factors may not fit.
+        # Memory is freed first: two sets of factors may not fit.
         while _kept and (
             len(_kept) >= KEPT
             or sum(0 if k.factor is None else k.factor.nnz for k in _kept) > NUMBERS_KEPT
@@ -202,14 +201,14 @@ def _factor(pattern: Pattern, values: np.ndarray) -> scipy.sparse.linalg.SuperLU
 def _order(
     size: int, squares: Sequence[np.ndarray], rows: Sequence[tuple[np.ndarray, np.ndarray]]
 ) -> np.ndarray:
-    """Unknowns in the order of elimination, those of rows after all that they are coupled to."""
+    """Elimination order; the unknown of a row comes after all unknowns that it is coupled to."""
     indices = [np.minimum(index, size) for index in [*squares, *(index for _, index in rows)]]
     matrix = np.repeat(np.arange(sum(map(len, indices))), [x.shape[1] for x in indices for _ in x])
     unknown = np.concatenate([index.ravel() for index in indices])
     shape = (int(matrix.max(initial=-1)) + 1, size + 1)
     touched = scipy.sparse.csr_matrix((np.ones(len(unknown)), (matrix, unknown)), shape=shape)
     touched = touched[:, :size]
-    # Unknowns of the same matrices are those of one node.
+    # Unknowns that occur in the same matrices belong to one node.
     mark = touched.T @ np.random.default_rng(0).random(shape[0])
     late = np.concatenate([row for row, _ in rows] or [np.zeros(0, dtype=int)])
     mark[late] = 0.0
@@ -217,23 +216,23 @@ def _order(
     count = int(node.max(initial=-1)) + 1
     member = scipy.sparse.csr_matrix((np.ones(size), (np.arange(size), node)), shape=(size, count))
     touched = touched @ member
-    place = np.empty(count, dtype=np.int64)
-    place[_by_nodes((touched.T @ touched).tocsr())] = np.arange(count)
-    place = place[node]
+    position = np.empty(count, dtype=np.int64)
+    position[_by_nodes((touched.T @ touched).tocsr())] = np.arange(count)
+    position = position[node]
     for row, index in rows:
-        place[row] = np.append(place, -1)[np.minimum(index, size)].max(axis=1)
+        position[row] = np.append(position, -1)[np.minimum(index, size)].max(axis=1)
     is_late = np.zeros(size, dtype=bool)
     is_late[late] = True
-    return np.lexsort((np.arange(size), is_late, place))
+    return np.lexsort((np.arange(size), is_late, position))
 
 
 def _by_nodes(graph: scipy.sparse.csr_matrix) -> np.ndarray:
-    """Nodes of a graph in an order that leaves few new entries."""
+    """Fill-reducing order of the nodes of a graph."""
     _, part = connected_components(graph, directed=False)
     found = []
     for own in np.split(np.argsort(part, kind="stable"), np.cumsum(np.bincount(part))[:-1]):
         level = _far_levels(graph[own][:, own])
-        # What is long and thin has the fewest in a band.
+        # Long and thin graphs fill least in a band.
         if level.max() > LONG * np.bincount(level).max():
             found.append(own[reverse_cuthill_mckee(graph[own][:, own], symmetric_mode=True)])
         else:
@@ -242,7 +241,7 @@ def _by_nodes(graph: scipy.sparse.csr_matrix) -> np.ndarray:
 
 
 def _dissected(graph: scipy.sparse.csr_matrix, nodes: np.ndarray) -> list[np.ndarray]:
-    """Nodes of a graph by nested dissection: two halves, each alike, then what parts them."""
+    """Nested dissection: both halves, dissected in turn, then their separator."""
     if len(nodes) <= SMALLEST:
         return [nodes]
     count, part = connected_components(graph, directed=False)
@@ -265,7 +264,7 @@ def _dissected(graph: scipy.sparse.csr_matrix, nodes: np.ndarray) -> list[np.nda
 
 
 def _far_levels(graph: scipy.sparse.csr_matrix) -> np.ndarray:
-    """Distance of all nodes of a connected graph from one that is far from others."""
+    """Distances of all nodes of a connected graph from one at its periphery."""
     level = _levels(graph, 0)
     for _ in range(2):
         level = _levels(graph, int(np.argmax(level)))
@@ -273,12 +272,12 @@ def _far_levels(graph: scipy.sparse.csr_matrix) -> np.ndarray:
 
 
 def _levels(graph: scipy.sparse.csr_matrix, start: int) -> np.ndarray:
-    """Distance of all nodes of a connected graph from one of them."""
+    """Distances of all nodes of a connected graph from one of them."""
     order, before = breadth_first_order(graph, start, directed=False)
-    place = np.empty(len(order), dtype=np.int64)
-    place[order] = np.arange(len(order))
-    # In this order nodes stand by levels, and so do those from which they were reached.
-    reached = np.append(-1, place[before[order[1:]]])
+    position = np.empty(len(order), dtype=np.int64)
+    position[order] = np.arange(len(order))
+    # Breadth-first order sorts the nodes by level, and their predecessors too.
+    reached = np.append(-1, position[before[order[1:]]])
     level = np.empty(len(order), dtype=np.int64)
     first, last, depth = 0, 1, 0
     while first < last:
