@@ -1,4 +1,4 @@
-"""A body: a mesh, what it is made of, and what holds it."""
+"""A body: mesh, material, damping and supports."""
 
 import functools
 from collections.abc import Iterable, Sequence
@@ -37,11 +37,10 @@ class Rayleigh(eqx.Module):
 
 
 class Support(eqx.Module):
-    """Freedoms of some nodes that are held.
+    """Fixed degrees of freedom of some nodes.
 
-    **Arguments:** `where`, the name of a face or a set of nodes, or indices of nodes; `freedoms`,
-    of `"x"`, `"y"`, `"z"` and, for beams, the rotations `"rx"`, `"ry"`, `"rz"`; all of them when
-    not given.
+    **Arguments:** `where`, name of a face or node set, or node indices; `freedoms`, any of `"x"`,
+    `"y"`, `"z"` and, for beams, the rotations `"rx"`, `"ry"`, `"rz"`; all when not given.
     """
 
     where: str | tuple[int, ...] = eqx.field(static=True)
@@ -57,13 +56,13 @@ class Body(eqx.Module):
 
     **Arguments:**
 
-    - `mesh`; `material`, of beams their section.
-    - `clamp`: name of a face or set of nodes all of whose freedoms are held, or None.
-    - `supports`: further held freedoms.
+    - `mesh`; `material`, for beams their section.
+    - `clamp`: name of a face or node set that is fully fixed, or None.
+    - `supports`: further fixed degrees of freedom.
     - `damping`: Rayleigh damping, none when not given.
 
-    **Raises:** `ValueError` for a face or freedom that is not there, or a material that the
-    elements cannot be made of; `RuntimeError` without 64-bit floating point.
+    **Raises:** `ValueError` for an unknown face or degree of freedom, or a material of the wrong
+    type for the elements; `RuntimeError` without 64-bit floating point.
     """
 
     mesh: Mesh
@@ -86,21 +85,21 @@ class Body(eqx.Module):
         self.material = material
         self.damping = Rayleigh() if damping is None else damping
         self.supports = tuple(supports) if clamp is None else (Support(clamp), *supports)
-        # Unknown names are told now, not at the first use.
+        # Unknown names raise here, not at the first use.
         _free(mesh.topology, self.supports)
 
     @property
     def free(self) -> np.ndarray:
-        """(n, d), True where a freedom is not held."""
+        """(n, d), True where a degree of freedom is not fixed."""
         return _free(self.mesh.topology, self.supports).array
 
     @property
     def dofs(self) -> int:
-        """Freedoms of a node: 3 of solids, 6 of beams."""
+        """Degrees of freedom of a node: 3 for solids, 6 for beams."""
         return self.mesh.element.dofs
 
     def zeros(self) -> Float[Array, "n d"]:
-        """No displacement, or no load."""
+        """Zero displacements [m], or a zero load [N]."""
         return jnp.zeros((self.mesh.topology.n_nodes, self.dofs))
 
 
@@ -125,7 +124,7 @@ def _free(topology: Topology, supports: tuple[Support, ...]) -> Constant:
         for name in names:
             if name not in FREEDOMS[:d]:
                 raise ValueError(
-                    f"A support holds the freedom {name!r}; nodes of "
+                    f"A support fixes the degree of freedom {name!r}; nodes of "
                     f"{type(topology.element).__name__} have {', '.join(FREEDOMS[:d])}."
                 )
             free[nodes, FREEDOMS.index(name)] = False

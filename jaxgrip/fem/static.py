@@ -23,7 +23,7 @@ MOTIONS = (
 )
 
 
-# Beyond this width of a level its dense blocks cost more than conjugate gradients.
+# For wider levels, dense blocks cost more than conjugate gradients.
 WIDEST_LEVEL = 3000
 TOLERANCE = 1e-10
 ITERATIONS = 20_000
@@ -38,19 +38,19 @@ def solve_static(
 ) -> Float[Array, "n d"]:
     """Displacements [m] of a body in equilibrium with a load.
 
-    **Arguments:** `load` (n, d), forces on the nodes [N], the sum of what `jaxgrip.fem` makes
-    (`gravity`, `traction`, `tip_wrench`, ...); `prescribed` (n, d), displacements of the held
-    freedoms, zero when not given, no matter elsewhere; `method`, `"direct"` along the levels of
-    the mesh or `"iterative"` by conjugate gradients, whichever suits the mesh when not given.
+    **Arguments:** `load` (n, d), nodal forces [N], a sum of `gravity`, `traction`, `tip_wrench`,
+    ...; `prescribed` (n, d), displacements of the fixed degrees of freedom [m], zero when not
+    given, ignored elsewhere; `method`, `"direct"` or `"iterative"` (conjugate gradients), chosen
+    by the mesh when not given.
 
-    **Returns:** displacements, differentiable in everything; NaN where conjugate gradients do not
-    get below 1e-10 of the load.
+    **Returns:** displacements (n, d), differentiable; NaN where conjugate gradients do not
+    converge to 1e-9 of the load.
 
     **Raises:** `ValueError` when the supports leave a rigid motion (it is named), or a load is
     not finite.
     """
     load = numbers("The load", load, body.free.shape)
-    held = (
+    given = (
         body.zeros() if prescribed is None else numbers("prescribed", prescribed, body.free.shape)
     )
     check_supports(body)
@@ -59,28 +59,28 @@ def solve_static(
         method = "direct" if widest <= WIDEST_LEVEL else "iterative"
     if method not in ("direct", "iterative"):
         raise ValueError(f"The method is {brief(method)}; it must be 'direct' or 'iterative'.")
-    return _solve(body, load, held, method)
+    return _solve(body, load, given, method)
 
 
 @eqx.filter_jit
 def _solve(body: Body, load: Array, prescribed: Array, method: str) -> Array:
     matrix = stiffness(body)
-    held = jnp.where(body.free, 0.0, prescribed)
+    fixed = jnp.where(body.free, 0.0, prescribed)
     if method == "iterative":
-        rest = jnp.where(body.free, load - matrix @ held, 0.0)
-        return held + _conjugate_gradients(matrix.restrict(body.free), rest)
-    return held + responses(body, (load - matrix @ held)[None])[0]
+        rest = jnp.where(body.free, load - matrix @ fixed, 0.0)
+        return fixed + _conjugate_gradients(matrix.restrict(body.free), rest)
+    return fixed + responses(body, (load - matrix @ fixed)[None])[0]
 
 
 def responses(body: Body, loads: Float[Array, "s n d"]) -> Float[Array, "s n d"]:
-    """Displacements [m] at rest under each of several loads [N], with one factorisation."""
+    """Static displacements [m] under each of several loads [N], with one factorisation."""
     matrix = stiffness(body)
     factor = block_tridiagonal.factorise(matrix, body.free)
     return jax.vmap(lambda f: block_tridiagonal.solve(matrix, factor, body.free, f))(loads)
 
 
 def _conjugate_gradients(matrix: NodeMatrix, load: Array) -> Array:
-    """Solution of K u = f, preconditioned by the blocks of each node with itself."""
+    """Solution of K u = f by conjugate gradients with block-diagonal preconditioner."""
     inverse = dense.inverse(jax.lax.stop_gradient(matrix).diagonal())
 
     def precondition(residual):
@@ -89,8 +89,8 @@ def _conjugate_gradients(matrix: NodeMatrix, load: Array) -> Array:
     u, _ = jax.scipy.sparse.linalg.cg(
         lambda x: matrix @ x, load, tol=TOLERANCE, maxiter=ITERATIONS, M=precondition
     )
-    lost = jnp.linalg.norm(load - matrix @ u) > 10 * TOLERANCE * jnp.linalg.norm(load)
-    return jnp.where(lost, jnp.nan, u)
+    failed = jnp.linalg.norm(load - matrix @ u) > 10 * TOLERANCE * jnp.linalg.norm(load)
+    return jnp.where(failed, jnp.nan, u)
 
 
 def check_supports(body: Body) -> None:
@@ -106,12 +106,12 @@ def check_supports(body: Body) -> None:
             names = [MOTIONS[k] for k in np.flatnonzero(np.abs(loose).max(axis=0) > 1e-6)]
             raise ValueError(
                 f"The supports leave {len(loose)} rigid motion{'s' * (len(loose) > 1)} of {which}: "
-                f"it can {', '.join(names)}. Hold more freedoms with `clamp` or `supports`."
+                f"it can {', '.join(names)}. Add supports with `clamp` or `supports`."
             )
 
 
 def _loose_motions(nodes: np.ndarray, free: np.ndarray) -> np.ndarray:
-    """Rigid motions (m, 6) that move no held freedom, as combinations of `MOTIONS`."""
+    """Rigid motions (m, 6) compatible with the supports, as combinations of `MOTIONS`."""
     size = max(np.ptp(nodes, axis=0).max(), np.finfo(float).tiny)
     arms = (nodes - nodes.mean(axis=0)) / size
     rigid = np.zeros((*free.shape, 6))
@@ -120,7 +120,7 @@ def _loose_motions(nodes: np.ndarray, free: np.ndarray) -> np.ndarray:
         rigid[:, :3, 3 + k] = np.cross(axis, arms)
         if free.shape[1] == 6:
             rigid[:, 3 + k, 3 + k] = 1.0
-    # Six rows of nothing, so that all six directions come out however few freedoms are held.
-    held = np.concatenate([rigid[~free], np.zeros((6, 6))])
-    _, s, vectors = np.linalg.svd(held, full_matrices=False)
+    # Six zero rows, so that there are six singular vectors even without supports.
+    fixed = np.concatenate([rigid[~free], np.zeros((6, 6))])
+    _, s, vectors = np.linalg.svd(fixed, full_matrices=False)
     return vectors[s <= 1e-9 * max(s.max(), 1.0)]
