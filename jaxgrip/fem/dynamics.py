@@ -21,10 +21,11 @@ from jaxgrip.fem.structure import Structure, structure
 from jaxgrip.solve import dense
 from jaxgrip.solve.integration import Controller, forward_mode_explained
 
-# A quarter of a period a step still follows a vibration, with a visible error in its period.
+# Longest step without a warning: in periods of the slowest vibration (its period is then visibly
+# wrong), and in rad of rotation of the frame.
 COARSE = 0.25
-COARSE_TURN = 0.1
-# Times at which functions of time are looked at before a simulation.
+COARSE_ROTATION = 0.1
+# Number of times at which motion and load are checked before a simulation.
 SAMPLES = 65
 
 
@@ -81,14 +82,14 @@ def simulate(
 
     - `body`: a whole body, or a reduced one.
     - `motion`: function of time giving the `FrameMotion`; None for a frame at rest. Its
-      acceleration holds gravity, as that of `jaxgrip.rigid.rnea_bodies` does.
-    - `dt`: step [s], made a little shorter so that a whole number fits.
+      acceleration includes -g, as in `jaxgrip.rigid.rnea_bodies`.
+    - `dt`: step [s], shortened so that a whole number of steps fits.
     - `t0`, `t1`: begin and end [s].
     - `load`: a `Load`, besides inertia.
     - `u0`, `v0`: displacements [m] and velocities [m/s] at the start; zero when not given.
-    - `geometric`: whether the stress of the inertia forces stiffens a whole body, so that a blade
-      that spins gets stiffer; of a reduced body `reduce` decides. The source leaves it out, which
-      is cheaper, and right for turns much slower than the slowest vibration.
+    - `geometric`: whether the stress of the inertia forces stiffens a whole body, as in a spinning
+      blade; for a reduced body see `reduce`. False, as in the source, is cheaper, and accurate
+      for rotations much slower than the slowest vibration.
     - `ts`: (k,) times to save at; the end of every step when not given.
     - `save`: function `(t, u, v)` of what to save instead of displacements, velocities and, for
       reduced bodies, coordinates.
@@ -97,17 +98,17 @@ def simulate(
       `atol` (in units of the coordinates) and at most `max_steps`.
     - `progress_meter`, `adjoint`: as for `diffrax.diffeqsolve`; forward derivatives take
       `adjoint=diffrax.ForwardMode()`.
-    - `throw`: whether to raise where the motion stops; else, and within `jit` and `vmap`, see
-      `result`.
+    - `throw`: whether to raise where the motion stops early; if not, and within `jit` and `vmap`,
+      see `result`.
 
     **Returns:** `Response`; differentiable in all numbers but the times, which set the number of
     steps.
 
-    **Raises:** `ValueError` for times out of order, supports that leave a rigid motion, or an
-    initial state, motion or load that is not finite, or no `Load`; `RuntimeError` when the step
-    limit is reached or the motion stops being finite. Warns when the step is too long
-    for the motion, and when a body that its turn does not stiffen turns faster than its slowest
-    vibration, beyond which it diverges.
+    **Raises:** `ValueError` for times out of order, supports that leave a rigid motion, an initial
+    state, motion or load that is not finite, or a load that is no `Load`; `RuntimeError` when the
+    step limit is reached or the motion stops being finite. Warns when the step is too long for
+    the motion, and when a body without geometric stiffness rotates faster than its slowest
+    vibration, where it diverges.
 
     Source: Schanzer 2007, eq. 4.47, pp. 56-57, integrated by eq. 4.50-4.52, pp. 57-58.
     """
@@ -148,7 +149,7 @@ def simulate(
     model = structure(body, geometric and motion is not None) if whole else body.structure
     fastest = _look_ahead(motion, load, (t0, t1))
     _warn(model, motion, (t1 - t0) / steps, fastest)
-    # Python's numbers would be part of the program.
+    # Python floats would be compiled in as constants.
     span = jnp.asarray(t0, dtype=float), jnp.asarray(t1, dtype=float)
     tolerances = jnp.asarray(rtol, dtype=float), jnp.asarray(atol, dtype=float)
     with forward_mode_explained():
@@ -189,7 +190,7 @@ def _simulate(
             )
 
         def output(t, y):
-            # The corrections follow the loads, and so does their share of the velocity.
+            # The corrections follow the loads and so contribute to the velocity.
             u, v = jax.jvp(displacements, (t, y[0]), (jnp.ones_like(t), y[1]))
             return (u, v, y[0]) if save is None else save(t, u, v)
 
@@ -215,7 +216,7 @@ def _simulate(
     mass = model.factorise(jnp.array(1.0), jnp.array(0.0))
     term = StructureTerm(model, frame, force, _Mass(model, mass))
     if isinstance(method, Integrator):
-        # The last time must be the end to the last digit, which a product may miss.
+        # Rounding of the product must not change the end.
         times = (t0 + h * jnp.arange(steps + 1.0)).at[-1].set(t1)
         solver, control = prepare(method, term, h), diffrax.StepTo(times)
         count, first = steps, None
@@ -229,7 +230,7 @@ def _simulate(
         t1,
         first,
         y0,
-        # Coordinates are few: what they mean is worked out after the loop, which is faster.
+        # Reduced coordinates are expanded after the loop, which is faster.
         saveat=diffrax.SaveAt(
             ts=jnp.clip(ts, t0, t1), fn=lambda t, y, args: y if reduced else output(t, y)
         ),
@@ -267,11 +268,11 @@ class _Mass(eqx.Module):
 
 
 def _check_load(load: Any, shape: tuple[int, int]) -> None:
-    """Raise unless a load is one of this body."""
+    """Raise unless a load is a `Load` with patterns of this body's shape."""
     if not isinstance(load, Load):
         raise ValueError(
-            f"The load is a {type(load).__name__}; give Load(patterns, amount), for a constant "
-            "load f of shape (n, d) Load(f[None], lambda t: jnp.ones(1))."
+            f"The load is a {type(load).__name__}; give Load(patterns, amount): for a constant "
+            "load f (n, d), Load(f[None], lambda t: jnp.ones(1))."
         )
     numbers(
         "The array of patterns of the load", load.patterns, (np.shape(load.patterns)[0], *shape)
@@ -279,7 +280,7 @@ def _check_load(load: Any, shape: tuple[int, int]) -> None:
 
 
 def _check_patterns(body: Reduced, load: Load) -> None:
-    """Raise unless the patterns of a load are those that the body was reduced with."""
+    """Raise unless the load has the patterns that the body was reduced with."""
     given, known = load.patterns, body.patterns[12:]
     if len(given) != len(known):
         raise ValueError(
@@ -288,9 +289,9 @@ def _check_patterns(body: Reduced, load: Load) -> None:
         )
     if not (concrete(given) and concrete(known)):
         return
-    # The body knows the patterns without the loads on held freedoms, which no shape moves.
-    held = np.all(np.asarray(body.shapes) == 0, axis=0)
-    off = np.abs(np.where(held, 0.0, given - known)).max(initial=0.0)
+    # `reduce` drops the loads on fixed degrees of freedom, where all shapes are zero.
+    fixed = np.all(np.asarray(body.shapes) == 0, axis=0)
+    off = np.abs(np.where(fixed, 0.0, given - known)).max(initial=0.0)
     if off > 1e-9 * np.abs(known).max(initial=0.0):
         raise ValueError(
             "The patterns of the load are not those that the body was reduced with; give "
@@ -299,24 +300,24 @@ def _check_patterns(body: Reduced, load: Load) -> None:
 
 
 def _fit(body: Reduced, u: Array) -> Array:
-    """Coordinates of the combination of shapes nearest to displacements."""
+    """Coordinates of the least-squares fit of the shapes to displacements."""
     gram = jnp.einsum("ind,jnd->ij", body.shapes, body.shapes)
     return dense.solve(gram, jnp.einsum("ind,nd->i", body.shapes, u))
 
 
 def _look_ahead(motion, load: Load | None, span: tuple[float, float]) -> Array:
-    """Fastest turning of the frame [rad/s]; raise where motion or load is not finite."""
+    """Largest angular speed of the frame [rad/s]; raise where motion or load is not finite."""
     amount = None if load is None else load.amount
     if not _concrete((motion, amount)):
         return jnp.array(0.0)
     times = jnp.linspace(*span, SAMPLES)
-    frame, amount, turning = _sampled(motion, amount, times)
+    frame, amount, speed = _sampled(motion, amount, times)
     for what, values in (("motion of the frame", frame), ("amount of the load", amount)):
         # A function may have closed over traced numbers.
         if concrete(values) and not np.all(np.isfinite(values)):
             first = np.flatnonzero(~np.all(np.isfinite(values), axis=1))[0]
             raise ValueError(f"The {what} is not finite at {float(times[first]):g} s.")
-    return turning
+    return speed
 
 
 def _concrete(tree: Any) -> bool:
@@ -325,46 +326,46 @@ def _concrete(tree: Any) -> bool:
 
 @eqx.filter_jit
 def _sampled(motion, amount, times: Array) -> tuple[Array, Array, Array]:
-    """Amounts of the motion and of the load at some times, and the fastest turning."""
+    """Amounts of the motion and of the load at some times, and the largest angular speed."""
     nothing = jnp.zeros((len(times), 0))
     loads = nothing if amount is None else jax.vmap(lambda t: jnp.ravel(amount(t)))(times)
     if motion is None:
         return nothing, loads, jnp.array(0.0)
     frames = jax.vmap(motion)(times)
-    turning = jnp.sqrt(jnp.max(jnp.sum(frames.angular_velocity**2, axis=1)))
-    return jax.vmap(lambda frame: frame.amounts)(frames), loads, turning
+    speed = jnp.sqrt(jnp.max(jnp.sum(frames.angular_velocity**2, axis=1)))
+    return jax.vmap(lambda frame: frame.amounts)(frames), loads, speed
 
 
 def _warn(model: Structure, motion, h: float, fastest: Array) -> None:
-    """Warn of steps that are too long, and of a turn that is too fast for a soft body."""
+    """Warn of steps that are too long, and of a rotation too fast without stiffening."""
     if not _concrete((model, motion)):
         return
     slowest = float(_slowest(model))
     period = 2 * np.pi / slowest
     if model.geometric is None and concrete(fastest) and fastest > slowest:
         warnings.warn(
-            f"The frame turns at up to {float(fastest):.3g} rad/s, faster than the body's slowest "
-            f"vibration ({slowest:.3g} rad/s), and without stiffening such a body diverges; set "
-            "geometric=True, for a reduced body in `reduce`.",
+            f"The frame rotates at up to {float(fastest):.3g} rad/s, faster than the body's "
+            f"slowest vibration ({slowest:.3g} rad/s), where a body without geometric stiffness "
+            "diverges; set geometric=True (for a reduced body, in `reduce`).",
             stacklevel=3,
         )
     if h > COARSE * period:
         warnings.warn(
-            f"The step of {h:.3g} s is {h / period:.2g} times the period of the slowest vibration "
-            f"({period:.3g} s), which it cannot follow; take at most {COARSE:g} times.",
+            f"The step dt is {h:.3g} s, {h / period:.2g} times the period of the slowest vibration "
+            f"({period:.3g} s); take at most {COARSE:g} times the period.",
             stacklevel=3,
         )
-    if concrete(fastest) and h * np.asarray(fastest) > COARSE_TURN:
+    if concrete(fastest) and h * np.asarray(fastest) > COARSE_ROTATION:
         warnings.warn(
-            f"The frame turns by {float(h * fastest):.2g} rad in one step of {h:.3g} s; take "
-            f"steps in which it turns by at most {COARSE_TURN:g} rad.",
+            f"The frame rotates by {float(h * fastest):.2g} rad in one step of {h:.3g} s; take "
+            f"steps of at most {COARSE_ROTATION:g} rad.",
             stacklevel=3,
         )
 
 
 @eqx.filter_jit
 def _slowest(model: Structure) -> Array:
-    """About the lowest circular frequency [rad/s], by inverse iteration."""
+    """Estimate of the lowest circular frequency [rad/s], by inverse iteration."""
     factor = model.factorise(jnp.array(0.0), jnp.array(1.0))
     start = np.random.default_rng(0).standard_normal(model.free.shape)
 

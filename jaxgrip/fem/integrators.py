@@ -18,7 +18,7 @@ TOLERANCE = 1e-12
 
 
 class Coefficients(NamedTuple):
-    """Of a step: weights of the old acceleration and the old forces, and Newmark's β and γ."""
+    """Weights of the old acceleration and the old forces in a step, and Newmark's β and γ."""
 
     mass: Float[Array, ""]
     force: Float[Array, ""]
@@ -27,12 +27,12 @@ class Coefficients(NamedTuple):
 
 
 class Integrator(eqx.Module):
-    """A method with constant step; give it to `jaxgrip.fem.simulate`."""
+    """A method with constant step, for `jaxgrip.fem.simulate`."""
 
     @property
     @abc.abstractmethod
     def coefficients(self) -> Coefficients:
-        """Of a step."""
+        """Weights of a step."""
 
 
 class Newmark(Integrator):
@@ -54,22 +54,22 @@ class Newmark(Integrator):
             if gamma < 0.5 or beta < (gamma + 0.5) ** 2 / 4 - 1e-15:
                 raise ValueError(
                     f"Newmark's method with beta {float(beta):g} and gamma "
-                    f"{float(gamma):g} is not stable for every step: it takes gamma >= 0.5 "
+                    f"{float(gamma):g} is not stable for every step; it must have gamma >= 0.5 "
                     "and beta >= (gamma + 0.5)^2 / 4."
                 )
 
     @property
     def coefficients(self) -> Coefficients:
-        """Of a step."""
+        """Weights of a step."""
         zero = jnp.zeros_like(self.beta)
         return Coefficients(zero, zero, self.beta, self.gamma)
 
 
 class GeneralizedAlpha(Integrator):
-    """The generalised-α method: second order, damps what the step cannot resolve.
+    """Generalised-α method: second order, damps vibrations that the step cannot resolve.
 
-    **Arguments:** `rho_inf`, from 0 to 1, what is left of an infinitely fast vibration after a
-    step; 1 damps nothing.
+    **Arguments:** `rho_inf`, from 0 to 1: factor of the amplitude of an infinitely fast vibration
+    in one step; 1 damps nothing.
 
     **Raises:** `ValueError` for another value.
 
@@ -85,7 +85,7 @@ class GeneralizedAlpha(Integrator):
 
     @property
     def coefficients(self) -> Coefficients:
-        """Of a step."""
+        """Weights of a step."""
         mass = (2 * self.rho_inf - 1) / (self.rho_inf + 1)
         force = self.rho_inf / (self.rho_inf + 1)
         return Coefficients(mass, force, (1 - mass + force) ** 2 / 4, 0.5 - mass + force)
@@ -103,7 +103,7 @@ class StructureTerm(diffrax.AbstractTerm):
     mass: Any
 
     def residual(self, t, u, v):
-        """Forces that accelerate."""
+        """M u'': load minus elastic, damping and frame forces, zero where fixed."""
         s = self.structure
         inertial = s.forces(self.frame(t))(s.damping.mass * v, v, u)
         elastic = s.elastic(u + s.damping.stiffness * v)
@@ -124,9 +124,9 @@ class StructureTerm(diffrax.AbstractTerm):
 
 
 class OneStep(diffrax.AbstractSolver):
-    """A method prepared for one step length: `mass` · M + `stiffness` · K is factorised.
+    """A method for one step length, with `mass` · M + `stiffness` · K factorised.
 
-    It needs more of the equations than diffrax hands to a solver, so it holds them itself.
+    It keeps the equations, since diffrax passes only the rate of change to a solver.
     """
 
     equations: StructureTerm
@@ -144,7 +144,7 @@ class OneStep(diffrax.AbstractSolver):
         return 2
 
     def init(self, terms, t0, t1, y0, args):
-        """Acceleration at the start, and what K makes of the state."""
+        """Acceleration at the start, and K times the state."""
         a0 = self.equations.vf(t0, y0, args)[1]
         elastic = self.equations.structure.elastic
         return History(0, a0, a0, a0, elastic(y0[0]), elastic(y0[1]), elastic(a0))
@@ -183,7 +183,7 @@ class OneStep(diffrax.AbstractSolver):
             return jnp.where(s.free, total, a)
 
         def solve(_, b):
-            # Forward derivatives come here too; a zero one must not keep a guess of the motion.
+            # Tangents are solved here too; a zero one must not start from the guess of the motion.
             guess = 3 * (old.acceleration - old.before) + old.long_before
             guess = jnp.where(jnp.any(b != 0), guess, 0.0)
             return _iterate(
@@ -191,11 +191,11 @@ class OneStep(diffrax.AbstractSolver):
             )
 
         def transpose_solve(apply, b):
-            # The factors are those of the symmetric part.
+            # The factors are of the symmetric part only.
             return _iterate(lambda x: x + self.factor.solve(b - apply(x)), jnp.zeros_like(b), 1.0)
 
         a1 = jax.lax.custom_linear_solve(matvec, known, solve, transpose_solve)
-        # The equations say what K a is; multiplying by K again would cost as much as the solve.
+        # K a from the equations: a product with K would cost as much as the solve.
         elastic_a = (known - moving(a1, self.mass)) / self.stiffness
         y1 = new(u0, v0, old.acceleration, a1)
         elastic = jax.lax.cond(
@@ -204,7 +204,7 @@ class OneStep(diffrax.AbstractSolver):
             lambda: new(old.elastic_u, old.elastic_v, old.elastic_a, elastic_a),
         )
         history = History(old.steps + 1, a1, old.acceleration, old.before, *elastic, elastic_a)
-        # Hermite's interpolation wants rates times the step.
+        # Hermite interpolation needs rates times the step.
         dense = {
             "y0": y0,
             "y1": y1,
@@ -218,7 +218,7 @@ class OneStep(diffrax.AbstractSolver):
         return y1, None, dense, history, result
 
     def _contraction(self, frame) -> Array | float:
-        """Bound on what a sweep leaves of an error: the frame's forces against the mass."""
+        """Bound on the factor of the error in a sweep: frame forces relative to the mass."""
         if frame is None:
             return 0.0
         if self.equations.structure.geometric is not None:
@@ -242,7 +242,7 @@ class History(NamedTuple):
 
 
 def _iterate(improve, guess: Array, contraction: Array | float) -> Array:
-    """Fixed point of a contraction; NaN when there is none."""
+    """Fixed point of a contraction; NaN where it does not converge."""
 
     def unfinished(state):
         i, x, change = state
@@ -263,7 +263,7 @@ def prepare(method: Integrator, equations: StructureTerm, h: Array) -> OneStep:
     """The method for steps of length h [s]."""
     c = method.coefficients
     late, damping = 1 - c.force, equations.structure.damping
-    # Rayleigh damping is a sum of mass and stiffness, so two numbers describe the equations.
+    # Rayleigh damping is a sum of mass and stiffness, so two factors suffice.
     mass = (1 - c.mass) + late * c.gamma * h * damping.mass
     elastic = late * (c.gamma * h * damping.stiffness + c.beta * h**2)
     factor = jax.lax.stop_gradient(equations.structure.factorise(mass, elastic))

@@ -299,7 +299,7 @@ def test_steps_too_long_for_the_motion_are_told():
     with pytest.warns(UserWarning, match="times the period of the slowest vibration"):
         fem.simulate(body, None, 1e-3, t1=2e-3)
     fast = fem.FrameMotion(jnp.zeros(3), jnp.array([0.0, 0.0, 8000.0]), jnp.zeros(3))
-    with pytest.warns(UserWarning, match=r"turns by 0\.2"):
+    with pytest.warns(UserWarning, match=r"rotates by 0\.2"):
         fem.simulate(body, lambda t: fast, 2.5e-5, t1=1e-4, throw=False)
 
 
