@@ -1,4 +1,4 @@
-"""Matrices that are sums of small ones, each of an element; never formed unless they are small."""
+"""Sums of element matrices and sparse constraint rows, applied without being formed."""
 
 from collections.abc import Sequence
 
@@ -11,10 +11,10 @@ from jaxgrip.fem.topology import Constant
 
 
 class ElementSum(eqx.Module):
-    """Symmetric matrix (size, size): the sum of matrices (m, v, v) of groups of elements.
+    """Symmetric matrix (size, size): the sum of element matrices (m, v, v) of several groups.
 
-    **Arguments:** `size`; groups of `(index, matrices)`, where `index` (m, v) has the numbers of
-    the degrees of freedom of each element; from `size` on they are none.
+    **Arguments:** `size`; groups `(index, matrices)`, where `index` (m, v) gives the degrees of
+    freedom of each element; indices from `size` on are ignored.
     """
 
     matrices: tuple[Float[Array, "_ _ _"], ...]
@@ -29,7 +29,7 @@ class ElementSum(eqx.Module):
 
     @property
     def groups(self) -> list[tuple[np.ndarray, Float[Array, "_ _ _"]]]:
-        """What it was made of."""
+        """The groups it was made from."""
         return [
             (index.array, matrices)
             for index, matrices in zip(self.indices, self.matrices, strict=True)
@@ -46,13 +46,13 @@ class ElementSum(eqx.Module):
     def __matmul__(self, u: Float[Array, " size"]) -> Float[Array, " size"]:
         total = jnp.zeros(self.size)
         for index, own in self.groups:
-            # A sum of products is one loop, where many small products would each be a call.
+            # Faster than `einsum`, which makes one call for each small product.
             force = jnp.sum(own * of(u, index)[:, None, :], axis=2)
             total = total.at[index].add(force, mode="drop")
         return total
 
     def scaled(self, scale: Float[Array, " size"]) -> "ElementSum":
-        """Rows and columns times factors."""
+        """S A S with the diagonal matrix S of the scales."""
 
         def one(index: np.ndarray, own: Array) -> Array:
             factor = of(scale, index)
@@ -61,17 +61,20 @@ class ElementSum(eqx.Module):
         return ElementSum(self.size, [(index, one(index, own)) for index, own in self.groups])
 
     def renumbered(self, number: np.ndarray, size: int) -> "ElementSum":
-        """Of other degrees of freedom: `number` (size,) of each, from the new `size` on none."""
+        """The matrix in other degrees of freedom: `number` (size,) is the new index of each.
+
+        Those with a number from the new `size` on are dropped.
+        """
         number = np.append(number, size)
         return ElementSum(size, [(number[index], own) for index, own in self.groups])
 
     def part(self, rows: np.ndarray, columns: np.ndarray) -> Float[Array, "r c"]:
-        """The entries in some rows and columns."""
-        place = np.full((2, self.size + 1), max(len(rows), len(columns)))
-        place[0, rows], place[1, columns] = np.arange(len(rows)), np.arange(len(columns))
+        """The entries in the given rows and columns."""
+        position = np.full((2, self.size + 1), max(len(rows), len(columns)))
+        position[0, rows], position[1, columns] = np.arange(len(rows)), np.arange(len(columns))
         total = jnp.zeros((len(rows), len(columns)))
         for index, own in self.groups:
-            here, there = place[0][index], place[1][index]
+            here, there = position[0][index], position[1][index]
             some = np.flatnonzero((here < len(rows)).any(1) & (there < len(columns)).any(1))
             here, there = here[some][:, :, None], there[some][:, None, :]
             total = total.at[here, there].add(own[some], mode="drop")
@@ -81,7 +84,7 @@ class ElementSum(eqx.Module):
         """The diagonal."""
         total = jnp.zeros(self.size)
         for index, own in self.groups:
-            # Degrees of freedom that an element has twice meet beside the diagonal, too.
+            # An element may list a degree of freedom twice: its off-diagonal entries count too.
             alike = index[:, :, None] == index[:, None, :]
             own = jnp.where(alike, own, 0.0)
             total = total.at[index].add(jnp.sum(own, axis=2), mode="drop")
@@ -96,10 +99,10 @@ class ElementSum(eqx.Module):
 
 
 class Rows(eqx.Module):
-    """Matrix (count, size) of few entries in a row: coefficients (r, w) of groups of rows.
+    """Sparse matrix (count, size) of constraint equations.
 
-    **Arguments:** `count`, `size`; groups of `(rows, index, coefficients)` with the numbers (r,)
-    of the rows and those (r, w) of the degrees of freedom; from `size` on they are none.
+    **Arguments:** `count`, `size`; groups `(rows, index, coefficients)` with the rows (r,) and,
+    for each, its degrees of freedom and coefficients (r, w); indices from `size` on are ignored.
     """
 
     coefficients: tuple[Float[Array, "_ _"], ...]
@@ -122,7 +125,7 @@ class Rows(eqx.Module):
 
     @property
     def groups(self) -> list[tuple[np.ndarray, np.ndarray, Float[Array, "_ _"]]]:
-        """What it was made of."""
+        """The groups it was made from."""
         return [
             (rows.array, index.array, values)
             for (rows, index), values in zip(self.places, self.coefficients, strict=True)
@@ -139,11 +142,11 @@ class Rows(eqx.Module):
 
     @property
     def T(self) -> "_Transposed":
-        """The transposed matrix, for products."""
+        """The transpose, for products only."""
         return _Transposed(self)
 
     def scaled(self, weight: Float[Array, " count"], scale: Float[Array, " size"]) -> "Rows":
-        """Rows and columns times factors."""
+        """W B S with the diagonal matrices W of the weights and S of the scales."""
         groups = [
             (rows, index, values * weight[rows][:, None] * of(scale, index))
             for rows, index, values in self.groups
@@ -177,5 +180,5 @@ class _Transposed(eqx.Module):
 
 
 def of(values: Float[Array, " n"], index: np.ndarray) -> Array:
-    """Numbers by index, 0 where there is none."""
+    """Values by index, 0 where the index is out of range."""
     return values.at[index].get(mode="fill", fill_value=0.0)

@@ -13,8 +13,8 @@ from jaxgrip.fem.topology import Topology
 class NodeMatrix(eqx.Module):
     """A sparse matrix of d x d blocks, one for each pair of nodes that share an element.
 
-    **Fields:** `blocks` (width, n, d, d), the blocks of each row of nodes, zero where the row
-    has fewer neighbours; `topology`, whose `neighbours` name the columns.
+    **Fields:** `blocks` (width, n, d, d), the blocks of each row of nodes, zero where the node
+    has fewer neighbours; `topology`, whose `neighbours` gives the columns.
     """
 
     blocks: Float[Array, "width n d d"]
@@ -28,7 +28,7 @@ class NodeMatrix(eqx.Module):
 
     @property
     def nnz(self) -> int:
-        """Number of stored entries, those that happen to vanish included."""
+        """Number of stored entries, including zeros."""
         return int(self.topology.neighbours.used.sum()) * self.blocks.shape[-1] ** 2
 
     def __matmul__(self, u: Float[Array, "n d"]) -> Float[Array, "n d"]:
@@ -40,7 +40,7 @@ class NodeMatrix(eqx.Module):
             product = block[:, 0] * near if scalar else jnp.einsum("nab,nb->na", block, near)
             return total + product, None
 
-        # One neighbour at a time, without intermediates, is several times faster than at once.
+        # One neighbour at a time, without intermediates, is several times faster than all at once.
         columns = jnp.asarray(self.topology.neighbours.columns)
         return jax.lax.scan(add, jnp.zeros_like(u), (columns, self.blocks))[0]
 
@@ -53,11 +53,11 @@ class NodeMatrix(eqx.Module):
     __rmul__ = __mul__
 
     def expand(self, weight: Float[Array, "d d"]) -> "NodeMatrix":
-        """A matrix of scalars times `weight` in every block."""
+        """Scalar blocks times `weight`: the Kronecker product."""
         return NodeMatrix(self.blocks * weight[None, None], self.topology)
 
     def restrict(self, free: np.ndarray) -> "NodeMatrix":
-        """Rows and columns of fixed freedoms replaced by those of the identity."""
+        """Rows and columns of fixed degrees of freedom replaced by those of the identity."""
         near = self.topology.neighbours
         keep = free[None, :, :, None] & free[near.columns][:, :, None, :]
         own = near.used & (near.columns == np.arange(len(free)))
@@ -65,7 +65,7 @@ class NodeMatrix(eqx.Module):
         return NodeMatrix(jnp.where(keep, self.blocks, fixed), self.topology)
 
     def diagonal(self) -> Float[Array, "n d d"]:
-        """Blocks of each node with itself."""
+        """The diagonal blocks."""
         near = self.topology.neighbours
         own = near.used & (near.columns == np.arange(self.topology.n_nodes))
         return self.blocks[np.argmax(own, axis=0), np.arange(self.topology.n_nodes)]
@@ -78,7 +78,7 @@ class NodeMatrix(eqx.Module):
         return dense.transpose(0, 2, 1, 3)
 
     def to_scipy(self, free: np.ndarray | None = None) -> scipy.sparse.csr_matrix:
-        """As SciPy's matrix, freedoms of a node side by side; only the free ones `(n, d)`."""
+        """As a SciPy matrix, ordered by node; only the degrees of freedom `free` (n, d)."""
         near, blocks = self.topology.neighbours, np.asarray(self.blocks).swapaxes(0, 1)
         d = blocks.shape[-1]
         ends = np.concatenate([[0], np.cumsum(near.used.sum(axis=0))])
@@ -94,7 +94,7 @@ class NodeMatrix(eqx.Module):
 
 
 def assemble(topology: Topology, local: Float[Array, "elements k d k d"]) -> NodeMatrix:
-    """Sum of the matrices of all elements."""
+    """Assembly of element matrices."""
     near, d = topology.neighbours, local.shape[-1]
     blocks = jnp.zeros((near.width * topology.n_nodes, d, d), local.dtype)
     blocks = blocks.at[near.slots].add(local.transpose(0, 1, 3, 2, 4))
@@ -102,6 +102,6 @@ def assemble(topology: Topology, local: Float[Array, "elements k d k d"]) -> Nod
 
 
 def assemble_vector(topology: Topology, local: Float[Array, "elements k d"]) -> Float[Array, "n d"]:
-    """Sum of the vectors of all elements."""
+    """Assembly of element vectors."""
     zero = jnp.zeros((topology.n_nodes, local.shape[-1]), local.dtype)
     return zero.at[topology.cells].add(local)
