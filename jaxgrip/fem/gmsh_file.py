@@ -35,7 +35,7 @@ TYPES = {
     18: ("wedge15", 3, 15),
     19: ("pyramid13", 3, 13),
 }
-# Gmsh's places of the nodes in VTK's order, which is that of the elements here.
+# Gmsh's node numbers in VTK order, which the elements here use.
 ORDERS = {
     "tetra10": [0, 1, 2, 3, 4, 5, 6, 7, 9, 8],
     "hexahedron27": [
@@ -95,9 +95,9 @@ def read_gmsh(path: Path) -> RawMesh:
 
 
 class _Numbers:
-    """The numbers of a section one after another, be they words or bytes.
+    """Reader of the numbers of a section, in text or binary.
 
-    `order` is that of the bytes, None for words.
+    `order` is the byte order, None for text.
     """
 
     def __init__(self, content: bytes, order: str | None):
@@ -108,7 +108,7 @@ class _Numbers:
         self.content = np.array(content.split(), dtype=float) if order is None else content
 
     def rows(self, count: int, *fields: tuple[str, int]) -> list[np.ndarray]:
-        """Of `count` rows each field, (count, length), by its type and length."""
+        """The next `count` rows: for each field (type, length) an array (count, length)."""
         count, width = int(count), sum(length for _, length in fields)
         if count < 0 or any(length < 0 for _, length in fields):
             raise ValueError("a section has a count below zero; the file is damaged")
@@ -117,7 +117,7 @@ class _Numbers:
         else:
             table = np.dtype([(f"{k}", self.order + t, (n,)) for k, (t, n) in enumerate(fields)])
             step = count * table.itemsize
-        # Counted before anything is made: a count may be any number.
+        # Checked before allocating: the count of a damaged file may be huge.
         if step > len(self.content) - self.at:
             raise ValueError("a section is shorter than it says; the file is cut off or damaged")
         begin, self.at = self.at, self.at + step
@@ -125,18 +125,18 @@ class _Numbers:
             found = np.frombuffer(self.content, table, count, begin)
             return [found[f"{k}"] for k in range(len(fields))]
         words = self.content[begin : self.at].reshape(count, width)
-        places = np.cumsum([0] + [length for _, length in fields])
+        bounds = np.cumsum([0] + [length for _, length in fields])
         return [
             words[:, a:b] if kind == "f8" else _whole(words[:, a:b])
-            for (kind, _), a, b in zip(fields, places[:-1], places[1:], strict=True)
+            for (kind, _), a, b in zip(fields, bounds[:-1], bounds[1:], strict=True)
         ]
 
     def alike(self, width: int, most: int) -> int:
-        """How many rows of words have the second and the third of the first row."""
+        """How many rows of text share the second and third word of the first row."""
         left = self.content[self.at :]
         most, size = min(most, len(left) // max(width, 3)), 1
         while size < most:
-            # Little by little, so that many short runs of rows are not read again and again.
+            # Doubling keeps many short runs of rows linear in time.
             size = min(2 * size, most)
             heads = left[: size * width].reshape(size, width)[:, 1:3]
             same = np.all(heads == heads[0], axis=1)
@@ -145,20 +145,20 @@ class _Numbers:
         return size
 
     def times(self, count: int) -> range:
-        """As often as counted, if there is a number left for each."""
+        """`range(count)`, if as many numbers are left."""
         if not 0 <= count <= len(self.content) - self.at:
             raise ValueError("a section is shorter than it says; the file is cut off or damaged")
         return range(count)
 
     def take(self, kind: str, count: int = 1) -> list:
-        """So many numbers of one type."""
+        """The next `count` numbers of one type."""
         return self.rows(1, (kind, int(count)))[0][0].tolist()
 
 
 def _whole(x: np.ndarray) -> np.ndarray:
     bad = ~(np.abs(x) < 2**53) | (x != np.round(x))
     if bad.any():
-        raise ValueError(f"{x[bad][0]:g} stands where a whole number is due")
+        raise ValueError(f"{x[bad][0]:g} is read where a whole number is expected")
     return x.astype(int)
 
 
@@ -181,7 +181,7 @@ def _sections(data: bytes) -> dict[str, bytes]:
 
 
 def _names(content: bytes) -> dict[tuple[int, int], str]:
-    """Name by dimension and number; it stands between the first and the last quote of its line."""
+    """Names by dimension and number; a name is between the first and last quote of its line."""
     names = {}
     for line in content.decode(errors="replace").splitlines()[1:]:
         words = line.split(None, 2)
@@ -194,12 +194,12 @@ def _names(content: bytes) -> dict[tuple[int, int], str]:
 
 def _nodes_2(content: bytes, order: str | None) -> tuple[np.ndarray, np.ndarray]:
     count, _, rest = content.partition(b"\n")
-    number, places = _Numbers(rest, order).rows(int(count), ("i4", 1), ("f8", 3))
-    return number[:, 0], places
+    number, positions = _Numbers(rest, order).rows(int(count), ("i4", 1), ("f8", 3))
+    return number[:, 0], positions
 
 
 def _elements_2(content: bytes, order: str | None) -> list[tuple]:
-    """Type, nodes (elements, n) and numbers of the groups, for elements that share them."""
+    """Type, nodes (elements, n) and group numbers of elements that share type and groups."""
     first, _, rest = content.partition(b"\n")
     count, numbers = int(first), _Numbers(rest, order)
     found: dict[tuple[int, int], list] = {}
@@ -226,7 +226,7 @@ def _elements_2(content: bytes, order: str | None) -> list[tuple]:
 def _entities(
     numbers: _Numbers, count: str, old: bool, section: str
 ) -> dict[tuple[int, int], list[int]]:
-    """Numbers of the groups of each entity, by its dimension and number."""
+    """Group numbers of each entity, by its dimension and number."""
     partitioned = section == "PartitionedEntities"
     if partitioned:
         numbers.take(count)
@@ -239,7 +239,7 @@ def _entities(
                 numbers.take("i4", 2)
                 numbers.take("i4", numbers.take(count)[0])
             numbers.take("f8", 6 if dim or old else 3)
-            # The sign of a group says which way the entity is turned in it.
+            # The sign of a group number gives the orientation of the entity in it.
             groups[dim, tag] = [abs(g) for g in numbers.take("i4", numbers.take(count)[0])]
             if dim:
                 numbers.take("i4", numbers.take(count)[0])
@@ -248,20 +248,20 @@ def _entities(
 
 def _nodes_4(numbers: _Numbers, count: str, old: bool) -> tuple[np.ndarray, np.ndarray]:
     blocks = numbers.take(count, 2 if old else 4)[0]
-    tags, places = [np.zeros(0, dtype=int)], [np.zeros((0, 3))]
+    tags, positions = [np.zeros(0, dtype=int)], [np.zeros((0, 3))]
     for _ in numbers.times(blocks):
         first, second, parametric = numbers.take("i4", 3)
         dim = second if old else first
         (many,) = numbers.take(count)
         width = 3 + (dim if parametric else 0)
         if old:
-            tag, place = numbers.rows(many, ("i4", 1), ("f8", width))
+            tag, position = numbers.rows(many, ("i4", 1), ("f8", width))
         else:
             (tag,) = numbers.rows(many, (count, 1))
-            (place,) = numbers.rows(many, ("f8", width))
+            (position,) = numbers.rows(many, ("f8", width))
         tags.append(tag[:, 0].astype(int))
-        places.append(place[:, :3])
-    return np.concatenate(tags), np.concatenate(places)
+        positions.append(position[:, :3])
+    return np.concatenate(tags), np.concatenate(positions)
 
 
 def _elements_4(
@@ -281,8 +281,8 @@ def _elements_4(
 def _type(kind: int) -> tuple[str, int, int]:
     if kind not in TYPES:
         raise ValueError(
-            f"it has elements of Gmsh's type {kind}, which are not known here; make elements of "
-            "the first or the second order (Mesh.ElementOrder in Gmsh)"
+            f"it has elements of Gmsh's type {kind}, which is not supported; use elements of "
+            "first or second order (Mesh.ElementOrder in Gmsh)"
         )
     return TYPES[kind]
 
@@ -292,16 +292,16 @@ def _mesh(numbers: np.ndarray, points: np.ndarray, elements: list[tuple], names:
     ascending = numbers[order]
     twice = np.flatnonzero(np.diff(ascending) == 0)
     if len(twice):
-        raise ValueError(f"it has two nodes of the number {ascending[twice[0]]}")
+        raise ValueError(f"it has two nodes with number {ascending[twice[0]]}")
     blocks: list[Block] = []
     members: dict[tuple[int, int], list[Block]] = {}
     for kind, nodes, groups in elements:
         name, dim, _ = _type(kind)
-        place = np.minimum(np.searchsorted(ascending, nodes), len(ascending) - 1)
-        lost = nodes[ascending[place] != nodes] if len(ascending) else nodes
-        if lost.size:
-            raise ValueError(f"an element has the node {lost.flat[0]}, which is not there")
-        own = order[place]
+        index = np.minimum(np.searchsorted(ascending, nodes), len(ascending) - 1)
+        missing = nodes[ascending[index] != nodes] if len(ascending) else nodes
+        if missing.size:
+            raise ValueError(f"an element has node {missing.flat[0]}, which does not exist")
+        own = order[index]
         block = Block(name, dim, own[:, ORDERS[name]] if name in ORDERS else own)
         blocks.append(block)
         for group in groups:

@@ -9,17 +9,17 @@ from jaxtyping import Float, Int
 
 from jaxgrip.fem.elements.element import Element
 
-# A node is on a face or at another node if it is so near, in parts of the size of the face.
+# Largest gap between a node and a face or another node that touch, relative to the face's size.
 NEAR = 1e-5
 
 
 def check_joined(
-    path: Path, places: Float[np.ndarray, "n 3"], cells: Int[np.ndarray, "m k"], element: Element
+    path: Path, nodes: Float[np.ndarray, "n 3"], cells: Int[np.ndarray, "m k"], element: Element
 ) -> None:
-    """Raise `ValueError` for hanging nodes, and warn of nodes at one place that are not joined.
+    """Raise `ValueError` for hanging nodes, and warn of coincident nodes.
 
-    A hanging node lies within a face or an edge of an element that it does not belong to, so the
-    displacements jump there. Nodes at one place may be meant: a crack has them.
+    A hanging node lies within a face or an edge of an element that it does not belong to, so
+    displacements are discontinuous there. Coincident nodes may be intended, as in a crack.
     """
     local = np.array(element.faces)
     faces = cells[:, local].reshape(-1, local.shape[1])
@@ -33,35 +33,35 @@ def check_joined(
         triangles = np.concatenate([triangles, faces[:, [0, 2, 3]]])
         faces, owner = np.tile(faces, (2, 1)), np.tile(owner, 2)
     surface = np.unique(faces)
-    corners = places[triangles]
+    corners = nodes[triangles]
     centre = corners.mean(axis=1)
     radius = np.linalg.norm(corners - centre[:, None], axis=2).max(axis=1)
-    tree = scipy.spatial.cKDTree(places[surface])
+    tree = scipy.spatial.cKDTree(nodes[surface])
     near = tree.query_ball_point(centre, radius * (1 + NEAR))
     face = np.repeat(np.arange(len(faces)), [len(found) for found in near])
     node = surface[np.concatenate(near).astype(int)]
     other = (faces[face] != node[:, None]).all(axis=1)
     face, node = face[other], node[other]
-    on = _on_triangles(places[node], corners[face], NEAR * radius[face])
+    on = _on_triangles(nodes[node], corners[face], NEAR * radius[face])
     face, node = face[on], node[on]
-    apart = np.linalg.norm(places[faces[face]] - places[node][:, None], axis=2).min(axis=1)
+    apart = np.linalg.norm(nodes[faces[face]] - nodes[node][:, None], axis=2).min(axis=1)
     double = apart <= NEAR * radius[face]
     hanging = np.unique(node[~double])
     if len(hanging):
         first = np.flatnonzero(~double)[0]
-        where = ", ".join(f"{x:.6g}" for x in places[node[first]])
+        where = ", ".join(f"{x:.6g}" for x in nodes[node[first]])
         raise ValueError(
             f"The mesh file {path} has {len(hanging)} hanging nodes: the one at ({where}) lies "
-            f"within a face or edge of element {owner[face[first]]}, to which it does not belong, "
-            "so the two sides could part there. Mesh both together, so that they share their "
-            "nodes (in Gmsh: BooleanFragments before meshing)."
+            f"within a face or edge of element {owner[face[first]]} without being one of its "
+            "nodes, so the two sides could separate there. Mesh both sides together (in Gmsh: "
+            "BooleanFragments before meshing)."
         )
     if double.any():
-        where = ", ".join(f"{x:.6g}" for x in places[node[0]])
+        where = ", ".join(f"{x:.6g}" for x in nodes[node[0]])
         warnings.warn(
-            f"The mesh file {path} has {len(np.unique(node))} nodes at the places of others, as "
-            f"at ({where}): elements there touch but are not joined. Unless that is meant, join "
-            "them (in Gmsh: Coherence Mesh).",
+            f"The mesh file {path} has {len(np.unique(node))} nodes that coincide with others, as "
+            f"at ({where}): elements there touch but are not joined. Unless that is intended, "
+            "merge them (in Gmsh: Coherence Mesh).",
             stacklevel=3,
         )
 

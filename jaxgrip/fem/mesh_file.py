@@ -1,4 +1,4 @@
-"""Meshes from files, and results to files that ParaView opens."""
+"""Meshes from files, and fields to VTK files."""
 
 import contextlib
 import io
@@ -19,28 +19,27 @@ from jaxgrip.fem.mesh import Mesh, mesh
 from jaxgrip.fem.raw_mesh import FIRST, Block, Group, RawMesh, by_name
 from jaxgrip.fem.vtu_size import check_vtu
 
-# Of what another program says is wrong with a file so many characters go into a sentence.
+# Characters of another program's message that are quoted in an error.
 LONGEST = 300
 ELEMENTS = {kind.meshio_name: kind for kind in (Hex8, Hex27, Tet4, Tet10)}
 
 
 def read_mesh(path: str | Path, *, element: Element | None = None) -> Mesh:
-    """Mesh of the solid elements of a file of Gmsh (`.msh`), VTK (`.vtu`) or another of meshio's.
+    """Mesh of the solid elements in a Gmsh (`.msh`), VTK (`.vtu`) or other meshio file.
 
-    **Arguments:** `path`; `element`, a kind with the nodes of those in the file, such as
-    `Hex8Incompatible()`; the plain one when not given.
+    **Arguments:** `path`; `element`, a type with the same nodes as those in the file, such as
+    `Hex8Incompatible()`; the plain type when not given.
 
-    **Returns:** a mesh with the coordinates of the file, taken as metres. Groups of surfaces are
-    its faces; every group is a set of nodes. A group without a name is called by its number, as
-    in `"7"`. Where groups of several dimensions share a name, it is that of the surface, else of
-    the curve, else of the points; the others have their dimension appended (`"foot:volume"`).
-    Nodes of no solid element are left out.
+    **Returns:** a mesh with the coordinates of the file, taken as metres. Surface groups become
+    faces; every group becomes a node set. A group without a name is called by its number, as in
+    `"7"`. Where groups of several dimensions share a name, the surface has it, else the curve,
+    else the points; the others have their dimension appended (`"foot:volume"`). Nodes of no solid
+    element are dropped.
 
     **Raises:** `FileNotFoundError`; `ValueError` when the file cannot be read, has no solid
-    elements, several kinds or an unknown kind of them (which is named), a surface that is no face
-    of them, or nodes in the middle of edges or faces of elements that they do not belong to. Warns
-    of shared names, of groups with nodes of no solid element, and of elements that share a place
-    but no nodes.
+    elements, elements of several types or an unsupported type (which is named), a surface that is
+    not a face of a solid element, or hanging nodes. Warns of shared names, of groups with nodes of
+    no solid element, and of elements that touch without sharing nodes.
     """
     path = Path(path)
     raw = _read(path)
@@ -58,8 +57,8 @@ def read_mesh(path: str | Path, *, element: Element | None = None) -> Mesh:
         nodes = number[group.nodes]
         if (nodes < 0).any():
             warnings.warn(
-                f"Of the group {name!r} of the mesh file {path} {(nodes < 0).sum()} of "
-                f"{len(nodes)} nodes belong to no solid element and are left out.",
+                f"The group {name!r} of the mesh file {path}: {(nodes < 0).sum()} of "
+                f"{len(nodes)} nodes belong to no solid element and are dropped.",
                 stacklevel=2,
             )
         if (nodes < 0).all():
@@ -68,12 +67,12 @@ def read_mesh(path: str | Path, *, element: Element | None = None) -> Mesh:
         surfaces = [number[part.nodes] for part in group.parts if part.dim == 2]
         if surfaces:
             faces[name] = _match(path, name, surfaces, cells, chosen)
-    places = raw.points[used]
+    positions = raw.points[used]
     try:
-        found = mesh(places, cells, chosen, faces=faces, points=points)
+        found = mesh(positions, cells, chosen, faces=faces, points=points)
     except ValueError as error:
         raise ValueError(f"The mesh file {path} is no mesh. {error}") from None
-    check_joined(path, places, cells, chosen)
+    check_joined(path, positions, cells, chosen)
     return found
 
 
@@ -84,10 +83,10 @@ def write_vtu(
     point_data: Mapping[str, Any] | None = None,
     cell_data: Mapping[str, Any] | None = None,
 ) -> None:
-    """Mesh and fields as a file `.vtu`.
+    """Write mesh and fields to a file `.vtu`.
 
-    **Arguments:** `point_data`, name to values at the nodes `(n, ...)`; `cell_data`, name to
-    values of the elements `(elements, ...)`. Of nodes with rotations `(n, 6)` becomes the
+    **Arguments:** `point_data`, name to values at the nodes (n, ...); `cell_data`, name to values
+    of the elements (elements, ...). For nodes with rotations, a field (n, 6) is split into the
     displacements and, with `_rotation` appended to the name, the rotations.
 
     **Raises:** `ValueError` for fields of another length.
@@ -119,10 +118,10 @@ def write_vtu_series(
     *,
     cell_data: Mapping[str, Any] | None = None,
 ) -> None:
-    """Fields over time as a file `.pvd` and, in a folder of its name, one `.vtu` a time.
+    """Write fields over time to a file `.pvd` and, in a folder of its name, one `.vtu` per time.
 
-    **Arguments:** `times` (t,) [s]; `point_data` and `cell_data` as those of `write_vtu` with
-    the time in front, `(t, n, ...)`.
+    **Arguments:** `times` (t,) [s]; `point_data` and `cell_data` as for `write_vtu`, with time as
+    the first axis, (t, n, ...).
 
     **Raises:** `ValueError` for fields of another length.
     """
@@ -141,8 +140,8 @@ def write_vtu_series(
             point_data={name: values[k] for name, values in at_nodes.items()},
             cell_data={name: values[k] for name, values in in_cells.items()},
         )
-        place = {"timestep": repr(float(time)), "part": "0", "file": f"{folder.name}/{file.name}"}
-        ElementTree.SubElement(collection, "DataSet", place)
+        entry = {"timestep": repr(float(time)), "part": "0", "file": f"{folder.name}/{file.name}"}
+        ElementTree.SubElement(collection, "DataSet", entry)
     ElementTree.indent(root)
     ElementTree.ElementTree(root).write(path, xml_declaration=True, encoding="utf-8")
 
@@ -176,10 +175,10 @@ def _read(path: Path) -> RawMesh:
 
 
 def _check_abaqus(path: Path) -> None:
-    """Raise `ValueError` for what meshio reads wrongly, and warn of surfaces, which it leaves out.
+    """Raise `ValueError` for what meshio reads wrongly, and warn of surfaces, which it ignores.
 
-    It keeps the last of several lists of nodes, gives a set named with some lists of elements to
-    others, and follows files that include each other without end.
+    It keeps only the last of several node lists, assigns the set of one element list to others,
+    and recurses without end where files include each other.
     """
     lines = re.findall(r"^\*(?!\*)(.*)$", path.read_text(errors="replace"), re.MULTILINE)
     keys = [line.partition(",")[0].strip().upper() for line in lines]
@@ -187,7 +186,7 @@ def _check_abaqus(path: Path) -> None:
         if keys.count(key) > most:
             raise ValueError(
                 f"it has {keys.count(key)} *{key} lines, of which at most {most} can be read; "
-                "bring all into one list of nodes in one file"
+                "merge all nodes into one list in one file"
             )
     elements = [line for line, key in zip(lines, keys, strict=True) if key == "ELEMENT"]
     sets = [re.findall(r"ELSET\s*=\s*([^,]+)", line.upper()) for line in elements]
@@ -195,7 +194,7 @@ def _check_abaqus(path: Path) -> None:
     if named and (len(named) < len(sets) or len(set(named)) < len(named)):
         raise ValueError(
             "some of its lists of elements have no ELSET, or the same one; give each its own, or "
-            "none and use *ELSET"
+            "give none and use *ELSET"
         )
     if "SURFACE" in keys:
         warnings.warn(
@@ -206,7 +205,7 @@ def _check_abaqus(path: Path) -> None:
 
 
 def _from_meshio(path: Path) -> RawMesh:
-    """The file as meshio has it, which prints and ends the program where it cannot read one."""
+    """The file as read by meshio, which prints and exits where it cannot read a file."""
     import meshio
 
     known = sorted(meshio.extension_to_filetypes)
@@ -256,7 +255,7 @@ def _part(block: Block, index) -> Block:
 
 
 def _numbered(raw, blocks: list[Block]) -> list[Group]:
-    """Groups by numbers on the elements, as Gmsh, Medit and Nastran have them."""
+    """Groups given by tags on the elements, as in Gmsh, Medit and Nastran files."""
     named = {
         (int(entry[1]), int(entry[0])): name
         for name, entry in raw.field_data.items()
@@ -288,7 +287,8 @@ def _kind(path: Path, raw: RawMesh, element: Element | None) -> Element:
         )
     if len(found) > 1:
         raise ValueError(
-            f"The mesh file {path} has elements of the types {' and '.join(found)}; a mesh has one."
+            f"The mesh file {path} has elements of the types {' and '.join(found)}; a mesh has one "
+            "type."
         )
     if element is None:
         return ELEMENTS[found[0]]()
@@ -303,7 +303,7 @@ def _kind(path: Path, raw: RawMesh, element: Element | None) -> Element:
 def _match(
     path: Path, name: str, surfaces: list[np.ndarray], cells: np.ndarray, element: Element
 ) -> np.ndarray:
-    """Element and local face (faces, 2) of each surface; of a surface inside the first of two."""
+    """Element and local face (faces, 2) of each surface; an inner surface gets the first of two."""
     local = np.array(element.faces)
     keys = np.sort(cells[:, local].reshape(-1, local.shape[1]), axis=1)
     known = {tuple(key): i for i, key in reversed(list(enumerate(keys.tolist())))}
@@ -311,7 +311,7 @@ def _match(
     missing = sum(key not in known for key in wanted)
     if missing:
         raise ValueError(
-            f"The surface {name!r} of the mesh file {path} is in {missing} places no face of a "
-            "solid element; surfaces and solids must be meshed together, to the same order."
+            f"The surface {name!r} of the mesh file {path} has {missing} elements that are no face "
+            "of a solid element; mesh surfaces and solids together, with the same order."
         )
     return np.stack(np.divmod([known[key] for key in wanted], len(local)), axis=1)

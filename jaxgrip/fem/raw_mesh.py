@@ -1,4 +1,4 @@
-"""A mesh as a file has it: elements of any kind, and groups of them that may share their names."""
+"""A mesh as in a file: elements of any type, in groups that may share a name."""
 
 import warnings
 from pathlib import Path
@@ -8,12 +8,12 @@ import numpy as np
 from jaxtyping import Float, Int
 
 KINDS = ("point", "curve", "surface", "volume")
-# Of groups that share a name the plain name is that of the first of these dimensions.
+# Among groups that share a name, the first of these dimensions has the plain name.
 FIRST = (2, 1, 0, 3)
 
 
 class Block(NamedTuple):
-    """Elements of one type, as meshio calls it, and dimension: `nodes` (elements, n)."""
+    """Elements of one type (meshio's name) and dimension: `nodes` (elements, n)."""
 
     type: str
     dim: int
@@ -21,7 +21,7 @@ class Block(NamedTuple):
 
 
 class Group(NamedTuple):
-    """A group of elements; `dim` is the dimension that tells it from others of its name."""
+    """A group of elements; `dim` distinguishes it from others of the same name."""
 
     name: str
     dim: int
@@ -34,7 +34,7 @@ class Group(NamedTuple):
 
 
 class RawMesh(NamedTuple):
-    """What a file has."""
+    """The contents of a mesh file."""
 
     points: Float[np.ndarray, "n 3"]
     blocks: list[Block]
@@ -42,11 +42,11 @@ class RawMesh(NamedTuple):
 
 
 def by_name(path: Path, groups: list[Group]) -> dict[str, Group]:
-    """Groups by a name of their own.
+    """Groups by unique name.
 
-    Where groups of several dimensions share a name, it is that of the surface, else of the curve,
-    else of the points; the others have their dimension appended, as in `foot:volume`. A warning
-    says so, unless all have the same nodes.
+    Where groups of several dimensions share a name, the surface has it, else the curve, else the
+    points; the others have their dimension appended, as in `foot:volume`. Warns of this unless all
+    have the same nodes.
     """
     named: dict[str, Group] = {}
     for name in dict.fromkeys(group.name for group in groups):
@@ -60,8 +60,8 @@ def by_name(path: Path, groups: list[Group]) -> dict[str, Group]:
         if any(not np.array_equal(group.nodes, first.nodes) for group in others):
             rest = " and ".join(repr(f"{name}:{KINDS[group.dim]}") for group in others)
             warnings.warn(
-                f"The mesh file {path} has {len(others) + 1} groups called {name!r}: here {name!r} "
-                f"is the {KINDS[first.dim]}, and there is {rest}.",
+                f"The mesh file {path} has {len(others) + 1} groups called {name!r}: {name!r} "
+                f"is now the {KINDS[first.dim]}; also available: {rest}.",
                 stacklevel=4,
             )
     return named

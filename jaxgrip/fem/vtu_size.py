@@ -1,4 +1,4 @@
-"""What a VTU file unpacks to, counted before it is unpacked."""
+"""Size of a VTU file when unpacked, checked before unpacking."""
 
 import base64
 import binascii
@@ -12,7 +12,7 @@ import numpy as np
 
 from jaxgrip._files import LARGEST_MESH, read_bytes
 
-# A mesh of some ten million nodes; reading takes a few times as much memory.
+# Bytes of about ten million nodes; reading takes a few times as much memory.
 LARGEST = 2**30
 UNPACKERS = {
     "vtkZLibDataCompressor": zlib.decompressobj,
@@ -23,8 +23,8 @@ UNPACKERS = {
 def check_vtu(path: Path) -> None:
     """Raise `ValueError` for a file `.vtu` whose arrays are too large, or that has several pieces.
 
-    Compressed arrays say in their headers how large they are. Each block is unpacked up to that
-    size only, so that a header cannot understate it.
+    Headers give the sizes of compressed arrays. Each block is unpacked up to that size only, so
+    that a header cannot understate it.
     """
     root, appended = _parse(read_bytes(path, LARGEST_MESH))
     pieces = root.findall("./UnstructuredGrid/Piece")

@@ -175,7 +175,7 @@ def check(mesh):
 def test_every_version(version, order, tmp_path):
     """Shared and missing names, overlapping groups, elements of none, gaps, either byte order."""
     path = write(tmp_path / "cubes.msh", version, order)
-    with pytest.warns(UserWarning, match=r"2 groups called 'foot': here 'foot' is the surface"):
+    with pytest.warns(UserWarning, match=r"2 groups called 'foot': 'foot' is now the surface"):
         mesh = jg.fem.read_mesh(path)
     check(mesh)
 
@@ -288,7 +288,7 @@ def test_parts_that_touch_without_common_nodes(tmp_path):
     nodes |= {10 + k: HALVES[k] for k in (1, 2, 3)}
     entities = {(3, 1): (TETRA, [[1, 2, 3, 4], [11, 13, 12, 5]], [1])}
     path = write(tmp_path / "crack.msh", "4.1", None, nodes, entities, {})
-    with pytest.warns(UserWarning, match=r"6 nodes at the places of others.*not joined"):
+    with pytest.warns(UserWarning, match=r"6 nodes that coincide with others.*not joined"):
         mesh = jg.fem.read_mesh(path)
     assert len(mesh.nodes) == 8
 
@@ -316,12 +316,12 @@ def text(tmp_path, version="4.1", **changes):
         ("4.1", ("2 1 0 12", "2 1 0 -1"), "has a count below zero"),
         ("4.1", ("3 1 5 1", "3 1 5 -1"), "has a count below zero"),
         ("2.2", ("1 5 2 7 1", "1 5 -2 7 1"), "has a count below zero"),
-        ("4.1", ("\n200 190 ", "\n190 190 "), "two nodes of the number 190"),
-        ("4.1", ("\n200 190 ", "\n201 190 "), "has the node 200, which is not there"),
+        ("4.1", ("\n200 190 ", "\n190 190 "), "two nodes with number 190"),
+        ("4.1", ("\n200 190 ", "\n201 190 "), "has node 200, which does not exist"),
         ("4.1", ("3 1 5 1", "3 1 29 1"), r"Gmsh's type 29.*Mesh\.ElementOrder"),
-        ("4.1", ("3 1 5 1", "3 1 nan 1"), "nan stands where a whole number is due"),
+        ("4.1", ("3 1 5 1", "3 1 nan 1"), "nan is read where a whole number is expected"),
         ("2.2", ("$Nodes", "$Knots"), "does not end"),
-        ("2.2", ("1 5 2 7 1", "1 5 3 7 1"), "which is not there|shorter|type|whole"),
+        ("2.2", ("1 5 2 7 1", "1 5 3 7 1"), "which does not exist|shorter|type|whole"),
     ],
 )
 def test_damaged_files(version, change, message, tmp_path):

@@ -167,7 +167,7 @@ def test_surface_that_is_no_face(tmp_path):
     lines[at] = " ".join([number, "1", *rest])
     assert first != "1"
     (tmp_path / "bad.msh").write_text("\n".join(lines))
-    with pytest.raises(ValueError, match=r"surface 'tip' of the mesh file .* in 1 places no face"):
+    with pytest.raises(ValueError, match=r"surface 'tip' of .* has 1 elements that are no face"):
         jg.fem.read_mesh(tmp_path / "bad.msh")
 
 
@@ -301,7 +301,7 @@ def test_abaqus_sets(tmp_path):
     """A set of nodes and one of elements may share a name."""
     path = tmp_path / "tet.inp"
     path.write_text(ABAQUS)
-    with pytest.warns(UserWarning, match=r"here 'foot' is the point, and there is 'foot:volume'"):
+    with pytest.warns(UserWarning, match=r"'foot' is now the point; also available: 'foot:vol"):
         mesh = jg.fem.read_mesh(path)
     assert len(mesh.topology.point_set("foot")) == 3
     assert len(mesh.topology.point_set("foot:volume")) == 4
