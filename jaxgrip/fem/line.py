@@ -11,11 +11,10 @@ from jaxgrip.fem.topology import Topology
 
 
 def line_mesh(line, n: int, *, element: Element | None = None) -> Mesh:
-    """Beams along a straight or polygonal line, n of equal length on each straight piece.
+    """Beams along a polyline, n of equal length on each straight segment.
 
-    **Arguments:** `line`, the length of a line from the origin along x [m], or its corners
-    (m, 3) [m], may be traced; `n`, number of elements of each piece; `element`, `Timoshenko()`
-    when not given.
+    **Arguments:** `line`, length of a line from the origin along x [m], or corners (m, 3) [m],
+    may be traced; `n`, number of elements per segment; `element`, `Timoshenko()` when not given.
 
     **Returns:** a mesh with the points `x0`, the first node, and `x1`, the last.
 

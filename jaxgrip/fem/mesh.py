@@ -1,4 +1,4 @@
-"""Meshes: nodes that are traced, connectivity that is static."""
+"""Meshes: traced node positions, static connectivity."""
 
 from collections.abc import Mapping
 
@@ -13,12 +13,12 @@ from jaxgrip.fem.topology import Topology
 
 
 class Mesh(eqx.Module):
-    """Nodes joined to elements of one kind.
+    """Nodes and elements of one type.
 
-    **Fields:** `nodes` (n, 3), places [m], traced; `topology`, connectivity and named faces.
+    **Fields:** `nodes` (n, 3), positions [m], traced; `topology`, connectivity and named faces.
 
-    **Raises:** `ValueError` when an element is inverted or degenerate (its number is named), an
-    index is out of range, a node belongs to no element, or a place is not finite.
+    **Raises:** `ValueError` when an element is inverted or degenerate (its index is named), an
+    index is out of range, a node belongs to no element, or a position is not finite.
     """
 
     nodes: Float[Array, "n 3"]
@@ -31,16 +31,16 @@ class Mesh(eqx.Module):
 
     @property
     def element(self) -> Element:
-        """The kind of all elements."""
+        """The element type."""
         return self.topology.element
 
     @property
     def cell_nodes(self) -> Float[Array, "elements n 3"]:
-        """Places of the nodes of each element [m]."""
+        """Node positions of each element [m]."""
         return self.nodes[self.topology.cells]
 
     def nearest(self, place) -> int:
-        """Index of the node nearest to a place [m]; nodes must not be traced."""
+        """Index of the node nearest to a position (3,) [m]; nodes must not be traced."""
         return int(np.argmin(np.linalg.norm(np.asarray(self.nodes) - np.asarray(place), axis=1)))
 
 
@@ -52,10 +52,10 @@ def mesh(
     faces: Mapping[str, np.ndarray] | None = None,
     points: Mapping[str, np.ndarray] | None = None,
 ) -> Mesh:
-    """A mesh of nodes `(n, 3)` [m] and cells `(elements, nodes of one)` of one kind of element.
+    """A mesh of nodes (n, 3) [m] and cells (elements, nodes of one) of one element type.
 
-    **Arguments:** `faces`, name to `(faces, 2)`, element and local face; `points`, name to
-    indices of nodes.
+    **Arguments:** `faces`, name to (faces, 2), element and local face; `points`, name to node
+    indices.
 
     **Raises:** `ValueError` as `Mesh` does.
     """
@@ -68,16 +68,16 @@ def mesh(
         )
     if cells.size and not (cells.min() >= 0 and cells.max() < n):
         bad = int(np.argmax((cells < 0).any(axis=1) | (cells >= n).any(axis=1)))
-        raise ValueError(f"Element {bad} uses a node that is not there (there are {n}).")
+        raise ValueError(f"Element {bad} uses a node that does not exist (there are {n}).")
     for name, chosen in (points or {}).items():
         if np.size(chosen) and not (np.min(chosen) >= 0 and np.max(chosen) < n):
-            raise ValueError(f"The set {name!r} has a node that is not there (there are {n}).")
+            raise ValueError(f"The set {name!r} has a node that does not exist (there are {n}).")
     for name, pairs in (faces or {}).items():
         most = np.array([len(cells), len(element.faces)])
         if not ((np.asarray(pairs) >= 0) & (np.asarray(pairs) < most)).all():
             raise ValueError(
-                f"The face {name!r} names an element or a side of it that is not there (there are "
-                f"{most[0]} elements of {most[1]} sides)."
+                f"The face {name!r} names an element or a side that does not exist (there are "
+                f"{most[0]} elements with {most[1]} sides)."
             )
     loose = np.setdiff1d(np.arange(n), cells)
     if len(loose):

@@ -37,14 +37,14 @@ def box_mesh(L, b, h, nx: int, ny: int, nz: int, *, element: Any = None) -> Mesh
 def cylinder_mesh(L, r, nx: int, n: int, *, element: Any = None) -> Mesh:
     """Solid cylinder 0 ≤ x ≤ L of radius r about the x axis, n · n cells over the section.
 
-    The square grid is bent onto the disc: y = r y' √(1 - z'²/2) and likewise z, which leaves no
-    cell of size zero; the volume approaches that of the cylinder from below.
+    The square grid is mapped to the disc by y = r y' √(1 - z'²/2), likewise z, without degenerate
+    cells; the volume converges to that of the cylinder from below.
 
     **Arguments:** `L`, `r` [m], may be traced; `nx`, `n`, numbers of cells; `element`, `Hex8()`
     when not given.
 
-    **Returns:** a mesh with the faces `x0`, `x1`, `y0`, `y1`, `z0`, `z1`, the last four being the
-    quarters of the side.
+    **Returns:** a mesh with the faces `x0`, `x1`, `y0`, `y1`, `z0`, `z1`, the last four being
+    quarters of the lateral surface.
 
     **Raises:** `ValueError` when a length or a number of cells is not positive.
 
@@ -66,14 +66,14 @@ def _grid(counts: tuple[int, int, int], element: Any) -> tuple[np.ndarray, Topol
     check_element(element)
     for name, count in zip(("nx", "ny", "nz"), counts, strict=True):
         if count < 1 or count != int(count):
-            raise ValueError(f"The number of cells {name} is {count}; it must be 1, 2, ...")
-    block, places = element.block()
-    steps = len(np.unique(places[:, 0])) - 1
+            raise ValueError(f"The number of cells {name} is {count}; it must be at least 1.")
+    block, positions = element.block()
+    steps = len(np.unique(positions[:, 0])) - 1
     shape = steps * np.array(counts) + 1
     stride = np.array([shape[1] * shape[2], shape[2], 1])
     corner = steps * np.array(list(itertools.product(*map(range, counts)))) @ stride
-    local = np.rint((places + 1) / 2 * steps).astype(int) @ stride
-    # Cells of several elements, like a cube of six tetrahedra, stay together.
+    local = np.rint((positions + 1) / 2 * steps).astype(int) @ stride
+    # The elements of a cell, such as six tetrahedra, are numbered consecutively.
     cells = (corner[:, None, None] + local[block][None]).reshape(-1, block.shape[1])
     unit = np.stack(np.unravel_index(np.arange(np.prod(shape)), shape), axis=1) / (shape - 1.0)
     used = np.unique(cells)

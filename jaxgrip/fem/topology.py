@@ -1,4 +1,4 @@
-"""What of a mesh is no number: the connectivity, the named faces, and what follows from them."""
+"""The static part of a mesh: connectivity, named faces and node sets."""
 
 import functools
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from jaxgrip.fem.elements.element import Element, check_element
 
 
 class Constant:
-    """A NumPy array that can be a static field: hashed once, equal when its entries are."""
+    """A NumPy array as a static field: hashed once, compared by value."""
 
     def __init__(self, array: np.ndarray):
         self.array = np.ascontiguousarray(array)
@@ -35,17 +35,17 @@ class Constant:
 
 
 class Topology(eqx.Module):
-    """Connectivity of a mesh of one kind of element.
+    """Connectivity of a mesh of one element type.
 
     **Fields:**
 
-    - `element`: the kind of all elements.
+    - `element`: the element type.
     - `n_nodes`: number of nodes.
-    - `cells`: (elements, nodes of one) indices of nodes, in the order of the element.
+    - `cells`: (elements, nodes of one) node indices, in the order of the element.
     - `faces`: name to (faces, 2), the element and its local face.
-    - `points`: name to (nodes,), named sets of nodes; each of `faces` has one of its name.
+    - `points`: name to (nodes,), node sets; each face is also a node set of the same name.
     - `levels`: (nodes,), groups numbered from zero such that neighbours differ by at most one;
-      the fewer nodes the largest group has, the faster are direct solves.
+      direct solves are faster the smaller the largest group is.
     """
 
     element: Element = eqx.field(static=True)
@@ -76,7 +76,7 @@ class Topology(eqx.Module):
 
     @property
     def cells(self) -> np.ndarray:
-        """(elements, nodes of one) indices of nodes."""
+        """(elements, nodes of one) node indices."""
         return self._cells.array
 
     @property
@@ -86,7 +86,7 @@ class Topology(eqx.Module):
 
     @property
     def points(self) -> dict[str, np.ndarray]:
-        """Name to (nodes,), named sets of nodes."""
+        """Name to (nodes,), node sets."""
         return {name: nodes.array for name, nodes in self._points}
 
     def face(self, name: str) -> np.ndarray:
@@ -99,12 +99,12 @@ class Topology(eqx.Module):
 
     @property
     def levels(self) -> np.ndarray:
-        """(nodes,) groups of nodes such that neighbours differ by at most one."""
+        """(nodes,) level of each node; levels of neighbours differ by at most one."""
         return _levels(self)
 
     @property
     def parts(self) -> np.ndarray:
-        """(nodes,) number of the part that each node belongs to; parts share no element."""
+        """(nodes,) index of the connected part that each node belongs to."""
         return _parts(self)
 
     @property
@@ -114,12 +114,12 @@ class Topology(eqx.Module):
 
 
 class Neighbours:
-    """Which nodes share an element, as one column of equal length a node.
+    """Which nodes share an element, as a padded table.
 
-    - `columns`: (width, nodes), the neighbours of each node in ascending order, itself among
-      them, filled up with the node itself.
-    - `used`: (width, nodes), False where a column only fills up.
-    - `slots`: (elements, n, n), the place `slot * nodes + row` of each pair of element nodes.
+    - `columns`: (width, nodes), the neighbours of each node in ascending order, including the
+      node itself, padded with it.
+    - `used`: (width, nodes), False for padding.
+    - `slots`: (elements, n, n), the index `slot * nodes + row` of each pair of element nodes.
     """
 
     def __init__(self, n_nodes: int, cells: np.ndarray):
@@ -134,8 +134,8 @@ class Neighbours:
         self.columns = np.tile(np.arange(n_nodes, dtype=np.int32), (self.width, 1))
         self.columns[slot, row] = col
         self.used = np.arange(self.width)[:, None] < count
-        place = slot * n_nodes + row
-        self.slots = place[back].reshape(len(cells), n, n).astype(np.int32)
+        index = slot * n_nodes + row
+        self.slots = index[back].reshape(len(cells), n, n).astype(np.int32)
 
 
 def _frozen(arrays: Mapping[str, np.ndarray]) -> tuple[tuple[str, Constant], ...]:
@@ -166,7 +166,7 @@ def _parts(topology: Topology) -> np.ndarray:
 
 @functools.lru_cache(maxsize=64)
 def _levels(topology: Topology) -> np.ndarray:
-    """The best of breadth-first searches from every named set and from a far node."""
+    """The best of breadth-first searches from every node set and from a peripheral node."""
     near = topology.neighbours
     candidates = [_search(near, nodes) for nodes in topology.points.values() if len(nodes)]
     far = _search(near, np.array([0]))
@@ -186,5 +186,5 @@ def _search(near: Neighbours, start: np.ndarray) -> np.ndarray:
             rest = np.flatnonzero(level < 0)
             if not len(rest):
                 return level
-            # Parts that do not touch each other share the levels without being coupled.
+            # Disconnected parts may share levels, since they are not coupled.
             front, depth = rest[:1], 0

@@ -233,7 +233,7 @@ def test_inverted_and_degenerate_elements_are_named():
         jg.fem.mesh(twin * np.nan, [[0, 1, 2, 3]], jg.fem.Tet4())
     with pytest.raises(ValueError, match="Cells of Tet4 need 4 nodes each"):
         jg.fem.mesh(twin, [[0, 1, 2]], jg.fem.Tet4())
-    with pytest.raises(ValueError, match="Element 0 uses a node that is not there"):
+    with pytest.raises(ValueError, match="Element 0 uses a node that does not exist"):
         jg.fem.mesh(twin, [[0, 1, 2, 4]], jg.fem.Tet4())
     with pytest.raises(ValueError, match="Node 3 belongs to no element"):
         jg.fem.mesh(np.eye(4, 3), [[3, 0, 1, 2]][:0] or [[0, 1, 2, 2]], jg.fem.Tet4())

@@ -73,7 +73,7 @@ def test_each_part_of_a_mesh_needs_its_supports():
 def test_sets_of_nodes_that_are_not_there():
     one = fem.box_mesh(1.0, 1.0, 1.0, 1, 1, 1)
     given = (one.nodes, one.topology.cells, fem.Hex8())
-    with pytest.raises(ValueError, match="set 'a' has a node that is not there"):
+    with pytest.raises(ValueError, match="set 'a' has a node that does not exist"):
         fem.mesh(*given, points={"a": np.array([-1])})
     with pytest.raises(ValueError, match="face 'b' names an element or a side"):
         fem.mesh(*given, faces={"b": np.array([[0, 6]])})
