@@ -1,7 +1,7 @@
 """Inertia of a body in its own, accelerated frame.
 
-Every term has the form ∫ ρ Nᵀ W N dV with a 3 x 3 matrix W: the mass for the identity, Coriolis'
-for 2 ω x, the rest for ω' x + ω x ω x.
+Every term has the form ∫ ρ Nᵀ W N dV with a 3 x 3 matrix W: the identity for the mass matrix,
+2 ω x for the Coriolis matrix, ω' x + ω x ω x for the Euler and centrifugal terms.
 """
 
 import abc
@@ -23,7 +23,7 @@ from jaxgrip.spatial.rotations import skew
 class FrameMotion(NamedTuple):
     """Motion of the body frame, all in body axes.
 
-    `acceleration` (3,) of the origin less that of free fall [m/s^2], as the recursions give it;
+    `acceleration` (3,) of the origin minus gravity [m/s^2], as in `jaxgrip.rigid.rnea_bodies`;
     `angular_velocity` (3,) [rad/s]; `angular_acceleration` (3,) [rad/s^2].
     """
 
@@ -38,18 +38,18 @@ class FrameMotion(NamedTuple):
 
     @property
     def turning(self) -> Float[Array, "3 3"]:
-        """ω' x + ω x ω x: acceleration of a particle at rest in the frame by its place."""
+        """ω' x + ω x ω x: acceleration relative to the origin, per position in the frame."""
         omega = skew(self.angular_velocity)
         return skew(self.angular_acceleration) + omega @ omega
 
     @property
     def amounts(self) -> Float[Array, "12"]:
-        """Acceleration and `turning` in one row: inertia forces are linear in it."""
+        """Acceleration and `turning` as one vector, in which the inertia forces are linear."""
         return jnp.concatenate([self.acceleration, self.turning.ravel()])
 
 
 class Inertia(eqx.Module):
-    """All integrals ∫ ρ Nᵀ W N dV of a body; `inertia` makes them."""
+    """The integrals ∫ ρ Nᵀ W N dV of a body; see `inertia`."""
 
     @abc.abstractmethod
     def matrix(self, weight: Float[Array, "3 3"]) -> NodeMatrix | Float[Array, "m m"]:
@@ -61,7 +61,7 @@ class Inertia(eqx.Module):
 
     @abc.abstractmethod
     def load(self, constant: Float[Array, "3"], weight: Float[Array, "3 3"]) -> Float[Array, "n d"]:
-        """∫ ρ Nᵀ (c + W R) dV with the places R of the undeformed body."""
+        """∫ ρ Nᵀ (c + W R) dV with the positions R in the undeformed body."""
 
     def combine(self, *terms: Array) -> Array:
         """Sum of `apply` over pairs of weights and displacements given in turn."""
@@ -69,7 +69,7 @@ class Inertia(eqx.Module):
         return sum(self.apply(weight, u) for weight, u in pairs)
 
     def forces(self, frame: FrameMotion) -> Callable[[Array, Array, Array], Array]:
-        """Function (a, v, u) of what it takes to accelerate, at one instant of the frame."""
+        """Function (a, v, u) of the negative inertia force, at one instant of the frame."""
 
         def force(a, v, u):
             return self.combine(jnp.eye(3), a, frame.coriolis, v, frame.turning, u)
@@ -89,7 +89,7 @@ class Inertia(eqx.Module):
 
 
 class SolidInertia(Inertia):
-    """Of a solid, where one scalar mass matrix holds everything."""
+    """Inertia of a solid, which follows from one scalar mass matrix."""
 
     mass: NodeMatrix
     nodes: Float[Array, "n 3"]
@@ -113,7 +113,7 @@ class SolidInertia(Inertia):
 
 
 class TabulatedInertia(Inertia):
-    """Of any element, and of a reduced body (no `topology`): a matrix for each entry of W."""
+    """Inertia of any element or (without `topology`) a reduced body: a matrix per entry of W."""
 
     products: Float[Array, "3 3 ..."]
     translation: Float[Array, "3 ..."]
@@ -130,7 +130,7 @@ class TabulatedInertia(Inertia):
         return self.matrix(weight) @ u
 
     def forces(self, frame: FrameMotion) -> Callable[[Array, Array, Array], Array]:
-        """Function (a, v, u), with the matrices formed once for all its calls."""
+        """As in `Inertia`, with the matrices formed once for all calls."""
         weights = jnp.stack([jnp.eye(3), frame.coriolis, frame.turning])
         mass, coriolis, turning = jnp.tensordot(weights, self.products, 2)
         if self.topology is not None:

@@ -1,4 +1,4 @@
-"""Loads, as forces on the nodes; loads add up."""
+"""Loads as nodal forces, which can be added."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -18,7 +18,7 @@ from jaxgrip.solve import dense
 
 
 def gravity(body: Body, g) -> Float[Array, "n d"]:
-    """Own weight [N] under the acceleration of free fall g (3,) [m/s^2], in body axes.
+    """Nodal forces (n, d) [N] of the weight, with gravity g (3,) [m/s^2] in body axes.
 
     Source: Schanzer 2007, section 4.3.3, pp. 55-56, h_Fg.
     """
@@ -28,7 +28,7 @@ def gravity(body: Body, g) -> Float[Array, "n d"]:
 def body_force(
     body: Body, force: Callable[[Float[Array, "3"]], Float[Array, "3"]]
 ) -> Float[Array, "n 3"]:
-    """Force per volume [N/m^3], a function of the place (3,) [m].
+    """Nodal forces [N] of a force per volume [N/m^3], a function of the position (3,) [m].
 
     **Raises:** `ValueError` for beams.
     """
@@ -43,9 +43,11 @@ def body_force(
 
 
 def traction(body: Body, face: str, force) -> Float[Array, "n 3"]:
-    """Force per area [Pa] on a named face: three numbers, or a function of the place (3,) [m].
+    """Nodal forces [N] of a traction on a named face.
 
-    **Raises:** `ValueError` when the face is not there.
+    **Arguments:** `force`, (3,) [Pa] or a function giving it at a position (3,) [m].
+
+    **Raises:** `ValueError` when there is no such face.
 
     Source: Schanzer 2007, section 4.3.3, pp. 55-56, h_Fp.
     """
@@ -59,11 +61,11 @@ def traction(body: Body, face: str, force) -> Float[Array, "n 3"]:
 
     surface = _surface(body, face)
     weight = jnp.linalg.norm(surface.areas, axis=-1, keepdims=True)
-    return _distribute(body, surface, weight * jax.vmap(jax.vmap(field))(surface.places))
+    return _distribute(body, surface, weight * jax.vmap(jax.vmap(field))(surface.positions))
 
 
 def pressure(body: Body, face: str, p) -> Float[Array, "n 3"]:
-    """Pressure p [Pa] onto a named face, against its outward normal."""
+    """Nodal forces [N] of a pressure p [Pa] on a named face, against its outward normal."""
     value = numbers("The pressure", p, ())
     surface = _surface(body, face)
     return _distribute(body, surface, -value * surface.areas)
@@ -75,10 +77,10 @@ def face_area(body: Body, face: str) -> Float[Array, ""]:
 
 
 def tip_wrench(body: Body, face: str, force, moment) -> Float[Array, "n 3"]:
-    """Force (3,) [N] and moment (3,) [N m] about the middle of a face, spread linearly over it.
+    """Nodal forces [N] of a force (3,) [N] and a moment (3,) [N m] about the centroid of a face.
 
-    The stress is that of a beam: p = F / A + θ x r with θ such that the moment is right, so the
-    nodal forces have exactly these resultants.
+    The traction is linear over the face, as in a beam: p = F / A + θ x r with θ such that the
+    resultants are exact.
 
     Source: own choice: the traction that beam theory gives on a plane section.
     """
@@ -91,8 +93,8 @@ def _tip_wrench(body: Body, face: str, force: Array, moment: Array) -> Array:
     surface = _surface(body, face)
     weight = jnp.linalg.norm(surface.areas, axis=-1)
     area = weight.sum()
-    centre = jnp.einsum("fq,fqa->a", weight, surface.places) / area
-    arms = surface.places - centre[None, None]
+    centre = jnp.einsum("fq,fqa->a", weight, surface.positions) / area
+    arms = surface.positions - centre[None, None]
     second = jnp.einsum("fq,fqa,fqb->ab", weight, arms, arms)
     theta = dense.solve(jnp.trace(second) * jnp.eye(3) - second, moment)
     stress = force[None, None] / area + jnp.cross(jnp.broadcast_to(theta, arms.shape), arms)
@@ -100,10 +102,10 @@ def _tip_wrench(body: Body, face: str, force: Array, moment: Array) -> Array:
 
 
 def interface_loads(body: Body, face: str) -> Float[Array, "6 n d"]:
-    """Nodal forces of unit forces along and unit moments about x, y, z on a face.
+    """Nodal forces of unit forces along, then unit moments about, x, y and z on a face.
 
-    They are the dual of its average motion: their products with displacements are the average
-    translation and rotation of the face.
+    They are dual to its mean motion: their products with displacements are the mean translation
+    [m] and rotation [rad] of the face.
     """
     if body.dofs == 6:
         nodes = body.mesh.topology.point_set(face)
@@ -115,18 +117,18 @@ def interface_loads(body: Body, face: str) -> Float[Array, "6 n d"]:
 
 
 def point_force(body: Body, node: int, force) -> Float[Array, "n d"]:
-    """Force (d,) [N] on one node; for beams followed by a moment [N m]."""
+    """Nodal forces of a force (d,) [N] on one node; for beams a moment [N m] follows it."""
     if not 0 <= node < len(body.free):
         raise ValueError(f"There is no node {node}; the mesh has {len(body.free)}.")
     return body.zeros().at[node].set(numbers("The force", force, (body.dofs,)))
 
 
 class _Surface(NamedTuple):
-    """Integration points of a face: `shape` (f, q, n), `places` and `areas` (f, q, 3)."""
+    """Integration points of a face: `shape` (f, q, n), `positions` and `areas` (f, q, 3)."""
 
     cells: np.ndarray
     shape: Array
-    places: Array
+    positions: Array
     areas: Array
 
 
@@ -141,6 +143,6 @@ def _surface(body: Body, face: str) -> _Surface:
 
 
 def _distribute(body: Body, surface: _Surface, force: Float[Array, "f q 3"]) -> Array:
-    """Forces on the nodes of forces at the integration points."""
+    """Nodal forces of forces at the integration points."""
     local = jnp.einsum("fqn,fqa->fna", surface.shape, force)
     return body.zeros().at[surface.cells].add(local)
