@@ -40,21 +40,20 @@ def frequencies(body: Body, k: int) -> Float[Array, " k"]:
 def modes(body: Body, k: int) -> Modes:
     """The k lowest natural vibrations, undamped.
 
-    First derivatives only. Those of the frequencies are those of simple ones, and right for the
-    sum over coinciding ones. Those of the shapes are of the space they span: a change of the
-    shapes within it is left out, on which no displacement of a reduced body depends. They are NaN
-    when the last frequency coincides with the first left out, since the space is then not
-    determined.
+    First derivatives only. For repeated frequencies only the derivative of their sum is correct.
+    Derivatives of the shapes are those of the space they span: changes within it, on which no
+    displacement of a reduced body depends, are omitted. They are NaN when frequency k equals
+    frequency k + 1, since the space is then undetermined.
 
-    **Raises:** `ValueError` when the supports leave a rigid motion, or k is no number of modes
-    the body has.
+    **Raises:** `ValueError` when the supports leave a rigid motion, or the body has fewer than k
+    modes.
 
     Source: subspace iteration for K phi = w^2 M phi; K, M: Schanzer 2007, section 4.3, pp. 47-57.
     """
     check_supports(body)
     most = int(body.free.sum())
     if not 1 <= k <= most:
-        raise ValueError(f"The number of modes is {k}; the body has 1 to {most} of them.")
+        raise ValueError(f"The number of modes is {k}; it must be from 1 to {most}.")
     return _modes(body, k)
 
 
@@ -73,11 +72,12 @@ def _modes(body: Body, k: int) -> Modes:
     residuals = jax.vmap(residual)(value, shape)
     shift = jnp.einsum("kna,kna->k", shape, residuals)
     squared = value + shift - jax.lax.stop_gradient(shift)
-    return Modes(jnp.sqrt(squared), shape + _turn(residuals, value, following, shape, free, frozen))
+    change = _change_of_span(residuals, value, following, shape, free, frozen)
+    return Modes(jnp.sqrt(squared), shape + change)
 
 
 class _Frozen(NamedTuple):
-    """What the iterations use, free of derivatives."""
+    """Matrices of the iterations, without derivatives."""
 
     matrix: NodeMatrix
     factor: block_tridiagonal.Factor
@@ -89,10 +89,7 @@ class _Frozen(NamedTuple):
 
 
 def _subspace(frozen: _Frozen, free: Array, k: int, size: int) -> tuple[Array, Array, Array]:
-    """Squared frequencies (k,), the next one, and shapes (k, n, d).
-
-    Inverse iteration from Krylov's space.
-    """
+    """Squared frequencies (k,), the next one, and shapes (k, n, d), by subspace iteration."""
     mass, elastic = _columns(frozen.mass), _columns(lambda x: frozen.matrix @ x)
     mask = free[..., None]
     columns = BLOCK * -(-3 * k // BLOCK) + 2 * BLOCK
@@ -106,7 +103,7 @@ def _subspace(frozen: _Frozen, free: Array, k: int, size: int) -> tuple[Array, A
         i, x, old, _ = state
         y = inverse(x)
         values, x = _ritz(y, elastic(y), mass(y))
-        # Inverse values are known to rounding of the largest one.
+        # Inverse eigenvalues are accurate to the rounding of the largest.
         error = jnp.abs(values / old - 1) - ROUNDING * values / values[0]
         return i + 1, x, values, jnp.max(error[:k])
 
@@ -122,7 +119,7 @@ def _subspace(frozen: _Frozen, free: Array, k: int, size: int) -> tuple[Array, A
 
 
 def _krylov(inverse, mass, mask: Array, columns: int) -> Array:
-    """An orthonormal basis (n, d, columns) of Krylov's space of the inverse, block by block."""
+    """A mass-orthonormal basis (n, d, columns) of the block Krylov space of the inverse."""
     shape = (*mask.shape[:2], BLOCK)
     first = np.random.default_rng(0).standard_normal(shape)
 
@@ -146,9 +143,9 @@ def _krylov(inverse, mass, mask: Array, columns: int) -> Array:
 
 
 def _dense(frozen: _Frozen, free: Array, k: int, size: int) -> tuple[Array, Array, Array]:
-    """The same from all freedoms at once, for small bodies."""
-    place = jnp.flatnonzero(free.ravel(), size=size)
-    unit = jnp.zeros((free.size, size)).at[place, jnp.arange(size)].set(1.0)
+    """As `_subspace`, by a dense eigenvalue problem, for small bodies."""
+    dofs = jnp.flatnonzero(free.ravel(), size=size)
+    unit = jnp.zeros((free.size, size)).at[dofs, jnp.arange(size)].set(1.0)
     unit = unit.reshape(*free.shape, size)
     kx = _columns(lambda x: frozen.matrix @ x)(unit)
     values, x = _ritz(unit, kx, _columns(frozen.mass)(unit))
@@ -157,7 +154,7 @@ def _dense(frozen: _Frozen, free: Array, k: int, size: int) -> tuple[Array, Arra
 
 
 def _ritz(x: Array, kx: Array, mx: Array) -> tuple[Array, Array]:
-    """Squared frequencies, and the shapes in the span of x."""
+    """Squared frequencies and shapes in the span of x (Rayleigh-Ritz)."""
     flat = [a.reshape(-1, a.shape[-1]) for a in (x, kx, mx)]
     squared, vectors = rayleigh_ritz(flat[0].T @ flat[1], flat[0].T @ flat[2])
     return squared, (flat[0] @ vectors).reshape(x.shape)
@@ -168,8 +165,7 @@ def rayleigh_ritz(
 ) -> tuple[Float[Array, " m"], Float[Array, "m m"]]:
     """Squared frequencies, ascending, of small matrices, and vectors with modal mass 1.
 
-    The eigenvalues sought are the inverse ones, of which the wanted are the largest: they come
-    out to rounding.
+    Solves for the inverse eigenvalues, the largest of which are the most accurate.
     """
     # Scaled columns keep the small matrix far from singular.
     scale = 1 / jnp.sqrt(jnp.diagonal(k))
@@ -184,16 +180,16 @@ def rayleigh_ritz(
 
 
 @jax.custom_jvp
-def _turn(
+def _change_of_span(
     residuals: Array, value: Array, following: Array, shape: Array, free: Array, frozen: _Frozen
 ) -> Array:
-    """Zero, with the derivative of the space that the shapes span."""
+    """Zero, with the derivative of the shapes' span as its derivative."""
     return jnp.zeros_like(residuals)
 
 
-@_turn.defjvp
-def _turn_jvp(primals, tangents):
-    """Beyond the span K - w^2 M is positive definite: conjugate gradients, preconditioned by K."""
+@_change_of_span.defjvp
+def _change_of_span_jvp(primals, tangents):
+    """By conjugate gradients preconditioned with K: off the span K - w^2 M is positive definite."""
     residuals, value, following, shape, free, frozen = primals
     parted = following > value[-1] * (1 + 1e-6)
 
@@ -207,19 +203,19 @@ def _turn_jvp(primals, tangents):
         return x - jnp.einsum("jna,j->na", shape, jnp.einsum("jna,na->j", dual, x))
 
     def outside_dual(f):
-        # Reactions, which come in when derivatives are carried backwards, do no work.
+        # Cotangents include reactions, which do no work.
         f = jnp.where(free, f, 0.0)
         return f - jnp.einsum("jna,j->na", dual, jnp.einsum("jna,na->j", shape, f))
 
     def one(squared, right):
         def apply(x):
             y = outside(x)
-            # The span itself gets a positive part, so that the operator is definite everywhere.
+            # A positive term on the span makes the operator definite everywhere.
             inner = jnp.einsum("jna,j->na", dual, value * jnp.einsum("jna,na->j", dual, x))
             return outside_dual(frozen.matrix @ y - squared * inertial(y)) + inner
 
         def solve(_, b):
-            # Between the first wanted frequency and the first left out lies what slows it down.
+            # Convergence depends on the gap between frequencies k and k + 1.
             x, _ = jax.scipy.sparse.linalg.cg(
                 apply, b, M=frozen.factor.solve, tol=1e-9, maxiter=200
             )

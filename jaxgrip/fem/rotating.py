@@ -1,4 +1,4 @@
-"""Equilibrium and vibration of bodies whose frame turns steadily."""
+"""Equilibrium and vibration of bodies that rotate at constant angular velocity."""
 
 import warnings
 from typing import NamedTuple
@@ -25,18 +25,18 @@ INVERSE_STEPS = 4
 
 
 def rotating_equilibrium(body: Body, omega, *, geometric: bool = True) -> Float[Array, "n d"]:
-    """Displacements [m] at rest in a frame that turns steadily about an axis through its origin.
+    """Displacements [m] at rest in a frame rotating steadily about an axis through its origin.
 
-    Solves (K + K_ω + K_g(u)) u = h with K_ω = ∫ρ Nᵀ ω x ω x N, which softens, and
-    h = -∫ρ Nᵀ ω x ω x R; K_g, the geometric stiffness by the stress of u, is left out where
-    `geometric` is False. Works on the host with SciPy, so it is neither traced nor differentiated.
+    Solves (K + K_ω + K_g(u)) u = h with the centrifugal softening K_ω = ∫ρ Nᵀ ω x ω x N and
+    h = -∫ρ Nᵀ ω x ω x R; K_g is the geometric stiffness of the stress of u, omitted where
+    `geometric` is False. Runs on the host with SciPy, so it cannot be traced or differentiated.
 
     **Arguments:** `omega` (3,), angular velocity in body axes [rad/s].
 
     **Raises:** `ValueError` when the supports leave a rigid motion; `RuntimeError` when no
-    equilibrium is found, since the body turns too fast for linear elasticity. Warns where the
-    body turns faster than its slowest vibration and `geometric` is False: that equilibrium is
-    none a body stays in.
+    equilibrium is found because the body rotates too fast for linear elasticity. Warns where
+    `geometric` is False and the body rotates faster than its slowest vibration, since that
+    equilibrium is unstable.
 
     Source: Schanzer 2007, eq. 4.47, pp. 56-57.
     """
@@ -46,9 +46,9 @@ def rotating_equilibrium(body: Body, omega, *, geometric: bool = True) -> Float[
         slowest, speed = _lowest_speed(_factorise(elastic), mass), np.linalg.norm(omega)
         if speed > slowest:
             warnings.warn(
-                f"The body turns at {speed:.3g} rad/s, faster than its slowest vibration "
-                f"({slowest:.3g} rad/s); without stiffening it leaves this equilibrium. Take "
-                "geometric=True.",
+                f"The body rotates at {speed:.3g} rad/s, faster than its slowest vibration "
+                f"({slowest:.3g} rad/s), where its equilibrium without geometric stiffness is "
+                "unstable; set geometric=True.",
                 stacklevel=2,
             )
     return _equilibrium(body, terms, geometric)[0]
@@ -59,24 +59,25 @@ def rotating_frequencies(
 ) -> Complex[np.ndarray, " k"]:
     """Eigenvalues λ [1/s] of small vibrations about `rotating_equilibrium`.
 
-    Solves (λ² M + λ (D + G) + K + K_ω + K_g) v = 0 with Coriolis' matrix G = ∫ρ Nᵀ 2 ω x N and
-    the damping D of the body; K_g unless `geometric` is False. Without it fast bodies become
-    unstable, which real ones do not. Works on the host: densely up to 300 freedoms, with ARPACK
-    on the factorised stiffness above; neither traced nor differentiated.
+    Solves (λ² M + λ (D + G) + K + K_ω + K_g) v = 0 with the Coriolis matrix G = ∫ρ Nᵀ 2 ω x N and
+    the damping D of the body; without K_g (`geometric` False) fast bodies become spuriously
+    unstable. Runs on the host (dense up to 300 degrees of freedom, ARPACK above), so it cannot be
+    traced or differentiated.
 
     **Arguments:** `omega` (3,), angular velocity in body axes [rad/s]; `k`, number of
     eigenvalues.
 
-    **Returns:** the k smallest by magnitude of those whose imaginary part, the frequency
-    [rad/s], is not negative; a positive real part means growth.
+    **Returns:** the k eigenvalues of smallest magnitude with non-negative imaginary part, the
+    frequency [rad/s]; a positive real part means growth.
 
-    **Raises:** as `rotating_equilibrium`, and `ValueError` when k is no number of freedoms.
+    **Raises:** as `rotating_equilibrium`, and `ValueError` unless k is from 1 to the number of
+    free degrees of freedom.
 
     Source: Schanzer 2007, eq. 4.47, pp. 56-57; own derivation of the eigenvalue problem.
     """
     count = int(body.free.sum())
     if not 1 <= k <= count:
-        raise ValueError(f"k is {k}; the body has {count} free freedoms.")
+        raise ValueError(f"k is {k}; it must be from 1 to {count}, the free degrees of freedom.")
     terms = _terms(body, omega)
     _, total = _equilibrium(body, terms, geometric)
     mass, velocity = (m.to_scipy(body.free) for m in (terms.mass, terms.velocity))
@@ -84,7 +85,7 @@ def rotating_frequencies(
     speed = _lowest_speed(invert, mass)
 
     def inverse(z):
-        """Of the companion form: its eigenvalues are 1 / λ, its vectors (v, λ v / speed)."""
+        """Inverse companion form, with eigenvalues 1 / λ and vectors (v, λ v / speed)."""
         right = velocity @ z[:count] + speed * (mass @ z[count:])
         return np.concatenate([-invert(right), z[:count] / speed])
 
@@ -106,7 +107,7 @@ def rotating_frequencies(
 
 
 class _Terms(NamedTuple):
-    """What multiplies the displacements, the velocities and the accelerations, and the load."""
+    """Matrices of displacements (elastic, softening), velocities and accelerations; the load."""
 
     elastic: NodeMatrix
     softening: NodeMatrix
@@ -136,7 +137,7 @@ def _assemble(body: Body, omega: Array) -> _Terms:
 
 
 def _equilibrium(body: Body, terms: _Terms, geometric: bool):
-    """Displacements, and the matrix of the static equation on the free freedoms."""
+    """Displacements, and the static matrix of the free degrees of freedom."""
     linear = (terms.elastic + terms.softening).to_scipy(body.free)
     right = np.asarray(terms.load)[body.free]
 
@@ -147,7 +148,7 @@ def _equilibrium(body: Body, terms: _Terms, geometric: bool):
 
     if not geometric:
         return solve(linear), linear
-    # Softening alone would let the first guess diverge near the speed that it destabilises.
+    # With softening the first guess would diverge near the speed at which K + K_ω is singular.
     u = solve(terms.elastic.to_scipy(body.free))
     for _ in range(ROUNDS):
         matrix = linear + geometric_stiffness(body, u).to_scipy(body.free)
@@ -155,15 +156,15 @@ def _equilibrium(body: Body, terms: _Terms, geometric: bool):
         if jnp.abs(u - previous).max() <= SETTLED * jnp.abs(u).max():
             return u, matrix
     raise RuntimeError(
-        "The equilibrium of the rotating body was not found: it turns too fast for linear "
+        "The equilibrium of the rotating body was not found; it rotates too fast for linear "
         "elasticity."
     )
 
 
 def _lowest_speed(invert, mass) -> float:
-    """Magnitude of the lowest eigenvalue without Coriolis' matrix, to a few percent.
+    """Magnitude of the lowest eigenvalue without the Coriolis matrix, to a few percent.
 
-    It puts displacements and velocities on one scale, without which ARPACK may not converge.
+    It scales velocities to displacements, without which ARPACK may not converge.
     """
     v = _start(mass.shape[0])
     for _ in range(INVERSE_STEPS):
