@@ -1,4 +1,4 @@
-"""Reduced bodies: displacements as a combination of few shapes."""
+"""Reduced bodies: displacements as combinations of a few shapes."""
 
 import operator
 
@@ -27,9 +27,10 @@ class Reduced(eqx.Module):
 
     - `structure`: the equations of motion of the coordinates q.
     - `shapes`: (m, n, d).
-    - `patterns`: (s, n, d), the loads that the corrections know: of `FrameMotion.amounts`, then
-      those given to `reduce`.
-    - `corrections`: (s, n, d), what a unit of each load moves at rest beyond the shapes [m].
+    - `patterns`: (s, n, d), the loads with a correction: of `FrameMotion.amounts`, then those
+      given to `reduce`.
+    - `corrections`: (s, n, d), static displacements [m] under a unit of each load, less their part
+      in the shapes.
     """
 
     structure: Structure
@@ -50,11 +51,11 @@ def reduce(
     **Arguments:**
 
     - `shapes`: number of modes, or shapes (m, n, d) such as those of `craig_bampton`.
-    - `patterns`: (s, n, d), loads of unit amount [N] besides inertia; what they move at rest is
-      represented exactly (static correction).
-    - `geometric`: whether the stress of the inertia forces stiffens the body, so that a blade
-      that spins gets stiffer; the source leaves it out, which is cheaper, and right for turns
-      much slower than the slowest vibration.
+    - `patterns`: (s, n, d), loads of unit amount [N] besides inertia, whose static displacements
+      are represented exactly (static correction).
+    - `geometric`: whether the stress of the inertia forces stiffens the body, as in a spinning
+      blade. False, as in the source, is cheaper, and accurate for rotations much slower than the
+      slowest vibration.
 
     **Raises:** `ValueError` as `modes` does.
 
@@ -65,7 +66,7 @@ def reduce(
     else:
         basis = numbers("The array of shapes", shapes, (len(shapes), *body.free.shape))
         if concrete(basis) and np.any(np.asarray(basis)[:, ~body.free]):
-            raise ValueError("A shape moves a freedom that is held; reduce a body without it held.")
+            raise ValueError("A shape moves a fixed degree of freedom; it must be zero there.")
     own = jnp.zeros((0, *body.free.shape)) if patterns is None else patterns
     return _reduce(body, basis, own, geometric)
 
@@ -78,8 +79,8 @@ def _reduce(body: Body, basis: Array, own: Array, geometric: bool) -> Reduced:
     )
     elastic = project(matrix, basis)
     static = responses(body, patterns)
-    held = dense.solve(elastic, jnp.einsum("ind,snd->is", basis, patterns))
-    corrections = static - jnp.einsum("is,ind->snd", held, basis)
+    in_shapes = dense.solve(elastic, jnp.einsum("ind,snd->is", basis, patterns))
+    corrections = static - jnp.einsum("is,ind->snd", in_shapes, basis)
     stress = None
     if geometric:
 
@@ -98,13 +99,13 @@ def _reduce(body: Body, basis: Array, own: Array, geometric: bool) -> Reduced:
 
 
 def project(matrix: NodeMatrix, basis: Float[Array, "m n d"]) -> Float[Array, "m m"]:
-    """Quadratic form of a symmetric matrix on shapes."""
+    """Φᵀ A Φ of a symmetric matrix A with the shapes Φ."""
     product = jnp.einsum("ind,jnd->ij", basis, jax.vmap(lambda x: matrix @ x)(basis))
     return (product + product.T) / 2
 
 
 def reduce_inertia(inert: Inertia, basis: Float[Array, "m n d"]) -> TabulatedInertia:
-    """Inertia of the coordinates of shapes."""
+    """Inertia in the coordinates of the shapes."""
     units = jnp.eye(9).reshape(9, 3, 3)
     m = len(basis)
 
@@ -119,10 +120,10 @@ def reduce_inertia(inert: Inertia, basis: Float[Array, "m n d"]) -> TabulatedIne
 
 
 def craig_bampton(body: Body, interface: str, k: int) -> Float[Array, "m n d"]:
-    """Shapes of Craig and Bampton: all static shapes of an interface, and k modes with it held.
+    """Shapes of Craig and Bampton: constraint modes of an interface, and k fixed-interface modes.
 
-    **Arguments:** `interface`, the name of a face or set of nodes each of whose freedoms moves
-    alone in one of the shapes; `k`, the number of fixed-interface modes.
+    **Arguments:** `interface`, name of a face or node set; each of its degrees of freedom gets a
+    static shape in which it is 1 and the others are 0; `k`, number of fixed-interface modes.
 
     **Returns:** (m, n, d), the static shapes first.
 

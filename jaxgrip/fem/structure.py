@@ -1,4 +1,4 @@
-"""What time integration needs of a body: whole or reduced, the same operations."""
+"""Equations of motion of a whole or reduced body, as time integration needs them."""
 
 from collections.abc import Callable
 from typing import Any
@@ -23,9 +23,9 @@ from jaxgrip.solve import dense
 class Structure(eqx.Module):
     """M u'' + (D + 2 ω x) u' + (K + ω' x + ω x ω x) u = f in a moving frame.
 
-    Coordinates u are displacements (n, d) of a whole body, or (m,) of a reduced one.
-    `geometric`, if there, is the stiffness by the stress of the inertia forces, for a unit of each
-    of `FrameMotion.amounts`.
+    The coordinates u are displacements (n, d) of a whole body, or (m,) of a reduced one.
+    `geometric`, if given, is the geometric stiffness of the stress of the inertia forces, for a
+    unit of each of `FrameMotion.amounts`.
 
     Source: Schanzer 2007, eq. 4.47, pp. 56-57.
     """
@@ -38,12 +38,12 @@ class Structure(eqx.Module):
 
     @property
     def free(self) -> np.ndarray:
-        """True where a coordinate is not held."""
+        """True where a coordinate is not fixed."""
         return self._free.array
 
     @property
     def refresh(self) -> int:
-        """Steps after which K u is computed anew, before the rounding of its updates adds up."""
+        """Number of steps after which K u is recomputed, to limit the rounding of its updates."""
         return 50 if isinstance(self.stiffness, NodeMatrix) else 1
 
     def elastic(self, u: Array) -> Array:
@@ -67,11 +67,11 @@ class Structure(eqx.Module):
         return lambda a, v, u: inertial(a, v, u) + stress @ u
 
     def held(self, force: Array) -> Array:
-        """Forces without those on fixed freedoms."""
+        """Forces, set to zero on fixed degrees of freedom."""
         return jnp.where(self.free, force, 0.0)
 
     def factorise(self, mass: Array, stiffness: Array) -> Any:
-        """Factors of `mass` · M + `stiffness` · K, with a method `solve`."""
+        """Factors, with a method `solve`, of `mass` · M + `stiffness` · K."""
         if isinstance(self.stiffness, NodeMatrix):
             matrix = self.inertia.matrix(mass * jnp.eye(3)) + stiffness * self.stiffness
             return block_tridiagonal.factorise(matrix, self.free)
@@ -90,7 +90,7 @@ class DenseFactor(eqx.Module):
 
 
 def structure(body: Body, geometric: bool = False) -> Structure:
-    """The whole body; `geometric`: stiffened by the stress of the inertia forces."""
+    """Equations of a whole body; `geometric`: with stiffening by the inertia forces."""
     return Structure(
         stiffness(body),
         inertia(body),
@@ -102,13 +102,13 @@ def structure(body: Body, geometric: bool = False) -> Structure:
 
 @eqx.filter_jit
 def motion_stiffness(body: Body) -> Float[Array, "12 width n s s"]:
-    """Blocks of the geometric stiffness [N/m] by the stress of the inertia forces.
+    """Blocks of the geometric stiffness [N/m] of the stress of the inertia forces.
 
-    They are numbers (1, 1) of solids, times the unit matrix, and (d, d) of other elements. One
-    matrix for a unit of each of `FrameMotion.amounts`; the stress is the one of equilibrium
-    without elastic acceleration, so it is linear in them.
+    One matrix for a unit of each of `FrameMotion.amounts`, in which it is linear, since the stress
+    is that of static equilibrium with the inertia forces. Blocks are (d, d); of solids (1, 1),
+    the factor of the unit matrix.
     """
     static = responses(body, inertia(body).patterns())
-    # In solids it is the same in all three directions, so one number a pair of nodes holds it.
+    # In solids it is the same in all three directions: one number per pair of nodes.
     size = 1 if isinstance(body.mesh.element, Solid) else body.dofs
     return jax.lax.map(lambda u: geometric_stiffness(body, u).blocks[..., :size, :size], static)
