@@ -12,10 +12,10 @@ WIDTH_DIRECTION = (0.0, 1.0, 0.0)
 
 
 class BeamSection(eqx.Module):
-    """Cross-section of a beam and what it is made of.
+    """Cross-section and material of a beam.
 
-    The section's y and z axes are principal axes through its centroid, which is its shear centre
-    too; x runs from the first to the second node of each element.
+    The section's y and z axes are principal axes through its centroid, which is also its shear
+    centre; x runs from the first to the second node of each element.
 
     **Arguments:**
 
@@ -23,7 +23,7 @@ class BeamSection(eqx.Module):
     - `A`, area [m^2]; `Iy` = ∫z² dA, `Iz` = ∫y² dA, second moments [m^4]; `J`, Saint-Venant's
       torsion constant [m^4].
     - `shear` (2,), shear correction factors of the shear forces along y and z.
-    - `orientation` (3,), direction in body axes; the y axis is its part across the beam.
+    - `orientation` (3,), direction in body axes; y is its component normal to the beam.
 
     **Raises:** `ValueError` when a number is not positive or the orientation is zero.
     """
@@ -98,7 +98,7 @@ class BeamSection(eqx.Module):
 
     @property
     def rigidities(self) -> Float[Array, "6"]:
-        """EA, k_y GA, k_z GA [N], GJ, EI_y, EI_z [N m^2]: section forces by their strains."""
+        """EA, k_y GA, k_z GA [N], GJ, EI_y, EI_z [N m^2]: ratios of section forces to strains."""
         E, G = self.material.E, self.material.lame[1]
         shear = self.shear * (G * self.A)
         return jnp.stack([E * self.A, shear[0], shear[1], G * self.J, E * self.Iy, E * self.Iz])
@@ -107,8 +107,8 @@ class BeamSection(eqx.Module):
 def _rectangle_torsion(a: Float[Array, ""], b: Float[Array, ""]) -> Float[Array, ""]:
     """Saint-Venant's series for sides a ≥ b.
 
-    With tanh = 1 - 2 / (exp + 1) its slow part is the closed sum of 1 / n⁵ over odd n, and the
-    rest falls by exp(-2 π) a term.
+    With tanh = 1 - 2 / (exp + 1) its slowly converging part is the known sum of 1 / n⁵ over odd
+    n; the rest decreases by exp(-2 π) per term.
     """
     n = np.arange(1.0, 12.0, 2.0)
     odd_fifths = 1.0045237627951384

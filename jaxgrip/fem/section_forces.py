@@ -1,4 +1,4 @@
-"""Forces in the sections of beams."""
+"""Section forces of beams."""
 
 import equinox as eqx
 import jax
@@ -9,15 +9,15 @@ from jaxgrip.fem.elements.beam import Beam
 
 
 def section_forces(body: Body, u: Float[Array, "n d"]) -> Float[Array, "elements 2 6"]:
-    """N, V_y, V_z [N], M_x, M_y, M_z [N m] at both ends of each beam, in the section's axes.
+    """N, V_y, V_z [N], M_x, M_y, M_z [N m] at both ends of each beam, in section axes.
 
-    They are those by which what lies ahead (larger x) pulls; exact when loads act on nodes only.
+    They act on the face with outward normal +x; exact when loads act on nodes only.
 
-    **Raises:** `ValueError` when the body is no beam.
+    **Raises:** `ValueError` when the elements are no beams.
     """
     if not isinstance(body.mesh.element, Beam):
         kind = type(body.mesh.element).__name__
-        raise ValueError(f"Section forces belong to beams; the elements are {kind}.")
+        raise ValueError(f"Section forces need beams; the elements are {kind}.")
     return _section_forces(body, u)
 
 

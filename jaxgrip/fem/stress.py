@@ -1,6 +1,6 @@
-"""Strain and stress of displacements, and what an engineer reads off them.
+"""Strain and stress of displacements, and measures derived from them.
 
-Components are xx, yy, zz, xy, yz, zx, shear strains the engineering ones.
+Components are xx, yy, zz, xy, yz, zx, with engineering shear strains.
 """
 
 import functools
@@ -42,18 +42,17 @@ def stress(body: Body, u: Float[Array, "n d"]) -> Float[Array, "elements points 
 
     Source: Schanzer 2007, eq. 3.24-3.25, pp. 32-34.
     """
-    # The material of beams has no stress: `strain` says so first.
+    # `strain` raises for beams, whose material has no `stress`.
     found = strain(body, u)
     return body.material.stress(found)
 
 
 @eqx.filter_jit
 def at_nodes(body: Body, values: Float[Array, "elements points *rest"]) -> Float[Array, " n *rest"]:
-    """Values at the nodes of what is known at the Gauss points: extrapolated, then averaged.
+    """Values at the nodes, extrapolated from the Gauss points and averaged over the elements.
 
-    In each element a linear function (trilinear in hexahedra) is fitted with the weights of the
-    Gauss points, which meets the points of a 2x2x2 rule exactly (extrapolation by a factor √3);
-    a node has the mean over its elements.
+    In each element a linear function (trilinear in hexahedra) is fitted with the Gauss weights;
+    for a 2x2x2 rule it interpolates the points exactly (extrapolation by a factor √3).
 
     Source: Barlow 1976 for the fit; own choice of the mean at a node.
     """
@@ -83,9 +82,8 @@ def von_mises(stress: Float[Array, "*points 6"]) -> Float[Array, "*points"]:
 def principal_stresses(stress: Float[Array, "*points 6"]) -> Float[Array, "*points 3"]:
     """Principal stresses [Pa], the largest first.
 
-    The derivative of each is nᵀ dσ n with its direction n. Where some coincide, any orthonormal
-    directions serve: derivatives stay finite, and those of sums over all that coincide are right;
-    one of them alone has a kink there.
+    The derivative of each is nᵀ dσ n with its direction n. Where some coincide, the derivatives
+    are finite and correct for sums over the coinciding ones; a single one has none there.
     """
     return dense.eigvalsh(stress_tensor(stress))[..., ::-1]
 
@@ -100,14 +98,14 @@ def safety_factor(
 
 
 def smooth_maximum(values: Float[Array, "..."], p: ArrayLike = 100.0) -> Float[Array, ""]:
-    """The p-norm of values that are not negative: a differentiable bound of their maximum.
+    """The p-norm of non-negative values, a differentiable upper bound of their maximum.
 
-    With N values it is at least the largest and at most N^(1/p) times that. The smooth maximum
-    of the smooth maxima of parts is that of all, so a long series can be worked off in parts.
+    With N values it is between the largest and N^(1/p) times the largest. The smooth maximum of
+    the smooth maxima of parts is that of the whole, so long series can be processed in parts.
     """
     top = jax.lax.stop_gradient(jnp.max(values))
     some = top > 0
-    # Relative to the largest no power overflows, and the largest itself keeps the sum from zero.
+    # Relative to the largest value no power overflows, and the sum is at least 1.
     total = jnp.sum(jnp.where(some, values / jnp.where(some, top, 1.0), 1.0) ** p)
     return jnp.where(some, top * total ** (1 / p), 0.0)
 
@@ -115,8 +113,8 @@ def smooth_maximum(values: Float[Array, "..."], p: ArrayLike = 100.0) -> Float[A
 class Peak(NamedTuple):
     """The largest value of a quantity over a body and over time.
 
-    `value` (), found at the index `time` () in the node `node` (); `over_time` (t,), the largest
-    in the body at each time; `envelope` (n,), the largest over time at each node.
+    `value` (), at index `time` () and node `node` (); `over_time` (t,), the largest in the body at
+    each time; `envelope` (n,), the largest over time at each node.
     """
 
     value: Float[Array, ""]
@@ -137,8 +135,7 @@ def peak(
     """Peak of a quantity of the stress at the nodes while a body moves.
 
     **Arguments:** `u` (t, n, 3), displacements at many times [m]; `quantity`, function of the
-    stress; `batch_size`, how many times are worked off together: memory grows with it, not with
-    the length of the series.
+    stress; `batch_size`, number of times processed together, with which memory grows.
 
     **Raises:** `ValueError` for beams and for displacements of a wrong shape.
     """
@@ -148,11 +145,11 @@ def peak(
     if not count or u.shape[1:] != body.free.shape:
         raise ValueError(
             f"The displacements u have the shape {u.shape}; it must be (times, "
-            f"{body.free.shape[0]}, 3) with one time at least."
+            f"{body.free.shape[0]}, 3) with at least one time."
         )
     size = min(batch_size, count)
     groups = -(-count // size)
-    # Repeating the last time fills up the last group and changes no maximum.
+    # The last time is repeated to fill the last group, which changes no maximum.
     index = np.minimum(np.arange(groups * size), count - 1).reshape(groups, size)
 
     @jax.checkpoint

@@ -441,5 +441,5 @@ def test_bad_input():
     with pytest.raises(ValueError, match=r"2 rigid motions.*turn about y, turn about z"):
         jg.fem.solve_static(hinged, hinged.zeros())
     solid = jg.fem.Body(jg.fem.box_mesh(1.0, 1.0, 1.0, 1, 1, 1), ALUMINIUM)
-    with pytest.raises(ValueError, match="belong to beams"):
+    with pytest.raises(ValueError, match="need beams; the elements are Hex8"):
         jg.fem.section_forces(solid, solid.zeros())
