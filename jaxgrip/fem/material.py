@@ -16,7 +16,7 @@ class Isotropic(eqx.Module):
     **Arguments:** `E`, Young's modulus [Pa]; `nu`, Poisson's ratio; `rho`, density [kg/m^3].
 
     **Raises:** `ValueError` unless E > 0, -1 < nu < 0.5 and rho > 0. Warns of a density below
-    1 kg/m^3, which as a rule was meant in g/cm^3.
+    1 kg/m^3, which is probably in g/cm^3.
 
     Source: Schanzer 2007, eq. 3.24-3.25, pp. 32-34.
     """
@@ -31,8 +31,8 @@ class Isotropic(eqx.Module):
         self.rho = positive("The density rho", rho, (), unit="kg/m^3")
         if concrete(self.nu) and not -1 < np.asarray(self.nu) < 0.5:
             raise ValueError(
-                f"Poisson's ratio nu is {float(self.nu):g}; it must lie between -1 and 0.5, both "
-                "excluded (0.5 is incompressible, which displacement elements cannot represent)."
+                f"Poisson's ratio nu is {float(self.nu):g}; it must lie between -1 and 0.5, "
+                "exclusive (displacement elements cannot represent incompressible material)."
             )
         if concrete(self.rho) and np.asarray(self.rho) < 1:
             warnings.warn(
@@ -48,7 +48,7 @@ class Isotropic(eqx.Module):
         return self.nu * self.E / ((1 + self.nu) * (1 - 2 * self.nu)), mu
 
     def stress(self, strain: Float[Array, "*points 6"]) -> Float[Array, "*points 6"]:
-        """Stress [Pa] of strains, both xx, yy, zz, xy, yz, zx with engineering shear."""
+        """Stress [Pa] of strains; components xx, yy, zz, xy, yz, zx, shear strains engineering."""
         lam, mu = self.lame
         normal, shear = strain[..., :3], strain[..., 3:]
         trace = jnp.sum(normal, axis=-1, keepdims=True)

@@ -1,4 +1,4 @@
-"""Matrices of a body, assembled or applied without forming them."""
+"""Matrices of a body, assembled or applied element by element."""
 
 import equinox as eqx
 import jax
@@ -33,7 +33,7 @@ def mass(body: Body) -> NodeMatrix:
 
 @eqx.filter_jit
 def geometric_stiffness(body: Body, u: Float[Array, "n d"]) -> NodeMatrix:
-    """Stiffness [N/m] by the stress of the displacements u [m]; the source leaves it out.
+    """Geometric stiffness [N/m] of the stress at displacements u [m]; the source omits it.
 
     Source: Schanzer 2007, remark 3.7, pp. 32-34, linearised about u.
     """
@@ -47,9 +47,9 @@ def geometric_stiffness(body: Body, u: Float[Array, "n d"]) -> NodeMatrix:
 
 @eqx.filter_jit
 def apply_stiffness(body: Body, u: Float[Array, "n d"]) -> Float[Array, "n d"]:
-    """Stiffness times displacements [N], element by element; nothing is stored.
+    """Stiffness times displacements [N], element by element, without storing the matrix.
 
-    The elements are worked off in groups, so that memory stays small for large meshes.
+    Elements are processed in groups to limit memory on large meshes.
     """
     element, topology = body.mesh.element, body.mesh.topology
     u = numbers("The array of displacements u", u, body.free.shape)
