@@ -1,4 +1,4 @@
-"""Finite elements, one a file."""
+"""Finite elements, one per file."""
 
 from jaxgrip.fem.elements.element import Element as Element
 from jaxgrip.fem.elements.euler_bernoulli import EulerBernoulli as EulerBernoulli

@@ -1,4 +1,4 @@
-"""What the beams of both theories share."""
+"""Common base of Euler-Bernoulli and Timoshenko beams."""
 
 import abc
 from typing import ClassVar, NamedTuple
@@ -18,9 +18,9 @@ from jaxgrip.spatial.rotations import skew
 class Beam(Element):
     """Straight beam of two nodes with three displacements and three small rotations each.
 
-    The particle at r in the section moves by u(x) + θ(x) x r. Between the nodes u and θ are the
-    solution of the beam without load, so displacements of the nodes under forces on nodes are
-    exact for any number of elements, and nothing locks.
+    The displacement of a particle at r in the section is u(x) + θ(x) x r. Between the nodes u and
+    θ solve the unloaded beam, so nodal displacements under nodal forces are exact for any number
+    of elements, without locking.
 
     Source: Przemieniecki 1968, section 5.6 and chapter 11.
     """
@@ -37,20 +37,20 @@ class Beam(Element):
         """φ = 12 E I / (k G A L²) of bending in the planes xy and xz."""
 
     def stiffness(self, x: Float[Array, "2 3"], section: BeamSection) -> Float[Array, "2 6 2 6"]:
-        """Stiffness: forces [N] and moments [N m] by displacements [m] and rotations."""
+        """Stiffness: forces [N] and moments [N m] per displacement [m] and rotation [rad]."""
         return _to_body(_axes(x, section), self._stiffness(x, section))
 
     def inertia(
         self, x: Float[Array, "2 3"], section: BeamSection, weight: Float[Array, "3 3"]
     ) -> Float[Array, "2 6 2 6"]:
-        """∫ ρ Nᵀ W N dV over the solid beam, so rotary inertia is included."""
+        """∫ ρ Nᵀ W N dV over the volume of the beam, including rotary inertia."""
         axes = _axes(x, section)
         local = axes.T @ weight @ axes
         field, mass = self._fields(x, section, _FOUR), self._masses(x, section, _FOUR)
         turning = sum(k.T @ local @ k * radius for k, radius in _second_moments(section))
         moved = jnp.stack([field.u, field.theta])
-        pushed = jnp.einsum("kab,kqbj->kqaj", jnp.stack([local, turning]), moved)
-        matrix = jnp.einsum("kqai,kqaj->ij", moved * mass[None, :, None, None], pushed)
+        weighted = jnp.einsum("kab,kqbj->kqaj", jnp.stack([local, turning]), moved)
+        matrix = jnp.einsum("kqai,kqaj->ij", moved * mass[None, :, None, None], weighted)
         return _to_body(axes, matrix)
 
     def inertia_load(
@@ -60,13 +60,13 @@ class Beam(Element):
         constant: Float[Array, "3"],
         weight: Float[Array, "3 3"],
     ) -> Float[Array, "2 6"]:
-        """∫ ρ Nᵀ (c + W R) dV over the solid beam."""
+        """∫ ρ Nᵀ (c + W R) dV over the volume of the beam."""
         axes = _axes(x, section)
         local = axes.T @ weight @ axes
         field, mass = self._fields(x, section, _FOUR), self._masses(x, section, _FOUR)
-        places = np.stack([1 - _FOUR.points, _FOUR.points], axis=1) @ x
-        force = (constant[None, :] + places @ weight.T) @ axes
-        # The mean of r x W r; products of y and z have none.
+        positions = np.stack([1 - _FOUR.points, _FOUR.points], axis=1) @ x
+        force = (constant[None, :] + positions @ weight.T) @ axes
+        # The mean of r x W r over the section, where the mean of y z is zero.
         moment = sum(
             (k @ local)[:, axis] * radius
             for axis, (k, radius) in enumerate(_second_moments(section), start=1)
@@ -86,11 +86,11 @@ class Beam(Element):
     def geometric_stiffness(
         self, x: Float[Array, "2 3"], u: Float[Array, "2 6"], section: BeamSection
     ) -> Float[Array, "2 6 2 6"]:
-        """Second variation of the strains by the section forces of the displacements u.
+        """Second variation of the strain energy under the section forces of the displacements u.
 
-        To second order, with the rotation vector θ, a beam of finite rotations is stretched and
-        sheared by -θ x u' + θ x (θ x e) / 2 and bent and twisted by -θ x θ' / 2; the fibres of a
-        twisted beam are longer by θ_x'² (y² + z²) / 2.
+        The second-order terms in the rotation vector θ are -θ x u' + θ x (θ x e) / 2 of the axial
+        and shear strains and -θ x θ' / 2 of the curvatures; twist stretches the fibres by
+        θ_x'² (y² + z²) / 2.
 
         Source: Simo 1986.
         """
@@ -114,7 +114,7 @@ class Beam(Element):
         return _length(x)[None]
 
     def check(self, nodes: Float[Array, "n 3"], cells: np.ndarray, material: eqx.Module) -> None:
-        """Raise `ValueError` unless the section has an orientation across every element."""
+        """Raise `ValueError` unless the section's orientation is not parallel to any element."""
         super().check(nodes, cells, material)
         if not (concrete(nodes) and concrete(material.orientation)):
             return
@@ -125,7 +125,7 @@ class Beam(Element):
         if len(bad):
             raise ValueError(
                 f"The orientation {brief(wanted)} of the section is parallel to element "
-                f"{bad[0]}; give a direction across all elements."
+                f"{bad[0]}; it must be parallel to none."
             )
 
     def _stiffness(self, x: Array, section: BeamSection) -> Float[Array, "12 12"]:
@@ -145,14 +145,14 @@ class Beam(Element):
         bent = (rule.bending[:, 0] + phi * rule.bending[:, 1]) / (1 + phi)
         bent = (bent * scale[:, None, None, :]).reshape(4, len(rule.points), 8)
         straight = rule.stretching * (length**-_STRETCHING_POWERS)[:, None, None]
-        fields = jnp.concatenate([bent, straight], axis=2) @ _PLACES
+        fields = jnp.concatenate([bent, straight], axis=2) @ _PLACEMENT
         return _Fields(*fields.reshape(4, len(rule.points), 3, 12))
 
 
 class _Fields(NamedTuple):
-    """Displacements, rotations and their derivatives along the beam by the nodal values.
+    """Interpolation (q, 3, 12) of displacements, rotations and their derivatives along the beam.
 
-    Each is (q, 3, 12), in the axes of the section.
+    In section axes.
     """
 
     u: Float[Array, "q 3 12"]
@@ -162,12 +162,11 @@ class _Fields(NamedTuple):
 
 
 class _Rule:
-    """Gauss points on [0, 1] with the interpolation there, of all that `_Fields` lists.
+    """Gauss points on [0, 1] with the interpolation of `_Fields` there, for a beam of length 1.
 
-    `bending` (4, 2, q, 1, 4) has the part of Bernoulli's beam and the part that φ multiplies, by
-    the deflection and the rotation of the first and the second node; it lacks the division by
-    1 + φ. `stretching` (4, q, 2) is by the values of both nodes. Both are those of a beam of
-    length 1.
+    `bending` (4, 2, q, 1, 4) has the Bernoulli part and the part multiplied by φ, before division
+    by 1 + φ, for the deflections and rotations of both nodes. `stretching` (4, q, 2) is for the
+    values of both nodes.
     """
 
     def __init__(self, count: int):
@@ -191,7 +190,7 @@ class _Rule:
 
 
 def _placement(bent: tuple[int, int], signs: tuple[tuple, tuple], axial: int) -> np.ndarray:
-    """(10, 36): from bending in the planes xy and xz and what is linear to (3, 12)."""
+    """Matrix (10, 36) from bending in xy and xz and the linear fields to fields (3, 12)."""
     table = np.zeros((10, 3, 12))
     for plane, columns in enumerate(((1, 5, 7, 11), (2, 4, 8, 10))):
         for k, column in enumerate(columns):
@@ -201,16 +200,16 @@ def _placement(bent: tuple[int, int], signs: tuple[tuple, tuple], axial: int) ->
     return table.reshape(10, 36)
 
 
-# Rotation about y lowers z as x grows: w' = -θ_y.
+# Signs follow from w' = -θ_y.
 _U = _placement((1, 2), ((1, 1, 1, 1), (1, -1, 1, -1)), 0)
 _THETA = _placement((2, 1), ((1, 1, 1, 1), (-1, 1, -1, 1)), 3)
-_PLACES = np.stack([_U, _U, _THETA, _THETA])
-# Of the length, by which the fields are divided.
+_PLACEMENT = np.stack([_U, _U, _THETA, _THETA])
+# Powers of the length by which the fields are divided.
 _BENDING_POWERS = np.array([0.0, 1.0, 1.0, 2.0])
 _STRETCHING_POWERS = np.array([0.0, 1.0, 0.0, 1.0])
 _CROSS_Y = np.array([[0.0, 0.0, 1.0], [0.0, 0.0, 0.0], [-1.0, 0.0, 0.0]])
 _CROSS_Z = np.array([[0.0, -1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 0.0]])
-# Shear strains are u' + e x θ with the direction e of the beam.
+# Shear strains are u' + e x θ with the axis e of the beam.
 _TILT = np.array([[0.0, 0.0, 0.0], [0.0, 0.0, -1.0], [0.0, 1.0, 0.0]])
 _TWO, _FOUR = _Rule(2), _Rule(4)
 
@@ -220,7 +219,7 @@ def _length(x: Float[Array, "2 3"]) -> Float[Array, ""]:
 
 
 def _axes(x: Float[Array, "2 3"], section: BeamSection) -> Float[Array, "3 3"]:
-    """The axes of the section as columns, in body axes."""
+    """The section axes as columns, in body axes."""
     along = (x[1] - x[0]) / _length(x)
     normal = jnp.cross(along, section.orientation)
     normal = normal / jnp.linalg.norm(normal)
@@ -228,10 +227,10 @@ def _axes(x: Float[Array, "2 3"], section: BeamSection) -> Float[Array, "3 3"]:
 
 
 def _second_moments(section: BeamSection) -> tuple[tuple[np.ndarray, Array], ...]:
-    """Cross-product matrix of the y and the z axis and the mean square of the place along it."""
+    """For the y and z axes: cross-product matrix, and mean square of the coordinate."""
     return ((_CROSS_Y, section.Iz / section.A), (_CROSS_Z, section.Iy / section.A))
 
 
 def _to_body(axes: Float[Array, "3 3"], local: Float[Array, "12 12"]) -> Float[Array, "2 6 2 6"]:
-    turned = jnp.einsum("ab,ibjc,dc->iajd", axes, local.reshape(4, 3, 4, 3), axes)
-    return turned.reshape(2, 6, 2, 6)
+    rotated = jnp.einsum("ab,ibjc,dc->iajd", axes, local.reshape(4, 3, 4, 3), axes)
+    return rotated.reshape(2, 6, 2, 6)

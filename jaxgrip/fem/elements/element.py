@@ -1,4 +1,4 @@
-"""What every element provides."""
+"""Interface of all elements."""
 
 import abc
 from typing import ClassVar
@@ -11,7 +11,7 @@ from jaxgrip.checks import brief
 
 
 def check_element(element: object) -> None:
-    """Raise `ValueError` unless this is an element; a class of elements is none."""
+    """Raise `ValueError` unless this is an instance of `Element`."""
     if not isinstance(element, Element):
         raise ValueError(f"The element is {brief(element)}; give an instance such as Hex27().")
 
@@ -19,9 +19,9 @@ def check_element(element: object) -> None:
 class Element(eqx.Module):
     """Kernels of one element; `jax.vmap` runs them over all elements of a mesh.
 
-    Displacements `(n, d)` are those of the n nodes; d is 3 for solids and 6 for beams, whose
-    last three are small rotations. Matrices `(n, d, n, d)` act on displacements. `material` is the
-    type of what it can be made of.
+    Displacements (n, d) are those of the n nodes; d is 3 for solids and 6 for beams, whose last
+    three are small rotations. Matrices (n, d, n, d) act on displacements. `material` is the type
+    of material required.
     """
 
     dofs: ClassVar[int]
@@ -32,7 +32,7 @@ class Element(eqx.Module):
 
     @classmethod
     def block(cls) -> tuple[np.ndarray, np.ndarray]:
-        """Elements `(m, n)` that fill a cube [-1, 1]^3, as rows of places `(p, 3)` in it."""
+        """Elements (m, n) that fill a cube [-1, 1]^3, as indices into positions (p, 3)."""
         return np.arange(len(cls.nodes))[None], cls.nodes
 
     @abc.abstractmethod
@@ -43,7 +43,7 @@ class Element(eqx.Module):
     def inertia(
         self, x: Float[Array, "n 3"], material: eqx.Module, weight: Float[Array, "3 3"]
     ) -> Float[Array, "n d n d"]:
-        """∫ ρ Nᵀ W N dV with the interpolation N of displacements; the mass for W = 1 [kg]."""
+        """∫ ρ Nᵀ W N dV with shape functions N; for W = 1 the mass [kg]."""
 
     @abc.abstractmethod
     def inertia_load(
@@ -53,20 +53,20 @@ class Element(eqx.Module):
         constant: Float[Array, "3"],
         weight: Float[Array, "3 3"],
     ) -> Float[Array, "n d"]:
-        """∫ ρ Nᵀ (c + W R) dV with the place R of the undeformed particle."""
+        """∫ ρ Nᵀ (c + W R) dV with the undeformed position R."""
 
     @abc.abstractmethod
     def geometric_stiffness(
         self, x: Float[Array, "n 3"], u: Float[Array, "n d"], material: eqx.Module
     ) -> Float[Array, "n d n d"]:
-        """Second variation of the strains by the stress of the displacements u."""
+        """Second variation of the strain energy under the stress of the displacements u."""
 
     @abc.abstractmethod
     def jacobians(self, x: Float[Array, "n 3"]) -> Float[Array, " points"]:
-        """Volume ratios (lengths for beams) at the integration points, not positive when bad."""
+        """Volume ratios (for beams the length) at the integration points; positive if valid."""
 
     def check(self, nodes: Float[Array, "n 3"], cells: np.ndarray, material: eqx.Module) -> None:
-        """Raise `ValueError` unless the elements of a mesh can be made of the material."""
+        """Raise `ValueError` unless the material suits the elements."""
         if not isinstance(material, self.material):
             raise ValueError(
                 f"{type(self).__name__} elements are made of {self.material.__name__}, not of "

@@ -1,4 +1,4 @@
-"""Beam that does not shear."""
+"""Beam without shear deformation."""
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -8,7 +8,7 @@ from jaxgrip.fem.section import BeamSection
 
 
 class EulerBernoulli(Beam):
-    """Beam of Bernoulli and Euler: sections stay at right angles to the axis."""
+    """Euler-Bernoulli beam: sections stay normal to the axis."""
 
     @staticmethod
     def shear_ratios(section: BeamSection, length: Float[Array, ""]) -> Float[Array, "2"]:

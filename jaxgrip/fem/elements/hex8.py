@@ -9,7 +9,7 @@ from jaxgrip.fem.elements.solid import FaceRule, Rule, Solid
 
 
 class Hex8(Solid):
-    """Trilinear hexahedron, 2x2x2 Gauss points; the element of the source.
+    """Trilinear hexahedron, 2x2x2 Gauss points; the source's element.
 
     It is too stiff in bending ("locks") unless the mesh is fine; see `Hex8Incompatible`.
 

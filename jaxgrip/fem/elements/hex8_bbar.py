@@ -1,4 +1,4 @@
-"""Trilinear hexahedron with the change of volume averaged over the element."""
+"""Trilinear hexahedron with dilatation averaged over the element."""
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -17,7 +17,7 @@ class Hex8BBar(Hex8):
     """
 
     def stiffness(self, x: Float[Array, "8 3"], material: Isotropic) -> Float[Array, "8 3 8 3"]:
-        """∫ B̄ᵀ H B̄ dV [N/m]: the deviator at every point, the dilatation in the mean."""
+        """∫ B̄ᵀ H B̄ dV [N/m]: pointwise deviatoric strain, mean dilatation."""
         gradient, volume = self.gradients(x, self.stiffness_rule)
         lam, mu = material.lame
         mean = _mean(gradient, volume)

@@ -13,14 +13,14 @@ from jaxgrip.solve import dense
 class Hex8Incompatible(Hex8):
     """Hexahedron with the incompatible modes 1 - ξ_k², eliminated inside the element.
 
-    It does not lock in bending as long as the elements are not much distorted. The derivatives
-    of the modes are taken with the Jacobian matrix at the centre, so it passes the patch test.
+    It does not lock in bending unless elements are strongly distorted. The derivatives of the
+    modes use the Jacobian matrix at the centre, so it passes the patch test.
 
     Source: Taylor 1976.
     """
 
     def stiffness(self, x: Float[Array, "8 3"], material: Isotropic) -> Float[Array, "8 3 8 3"]:
-        """Stiffness [N/m] at the amplitudes of the modes with the least energy."""
+        """Stiffness [N/m] with the modes condensed."""
         full, modes = self._condense(x, material)
         stiffness = full[:24, :24] + full[:24, 24:] @ modes
         return ((stiffness + stiffness.T) / 2).reshape(8, 3, 8, 3)
@@ -28,7 +28,7 @@ class Hex8Incompatible(Hex8):
     def strain(
         self, x: Float[Array, "8 3"], u: Float[Array, "8 3"], material: Isotropic, rule: Rule
     ) -> Float[Array, "q 6"]:
-        """Strains at the points of the rule, those of the modes included."""
+        """Strains at the points of the rule, including those of the modes."""
         modes = (self._condense(x, material)[1] @ u.reshape(-1)).reshape(3, 3)
         gradient = self._enriched(x, rule)[0]
         return voigt_strain(jnp.einsum("qni,na->qai", gradient, jnp.concatenate([u, modes])))
@@ -36,7 +36,7 @@ class Hex8Incompatible(Hex8):
     def _condense(
         self, x: Float[Array, "8 3"], material: Isotropic
     ) -> tuple[Float[Array, "33 33"], Float[Array, "9 24"]]:
-        """Stiffness with the modes as freedoms, and their amplitudes by the displacements."""
+        """Stiffness including the modes, and their amplitudes per nodal displacement."""
         full = isotropic_stiffness(*self._enriched(x, self.stiffness_rule), *material.lame)
         full = full.reshape(33, 33)
         return full, -dense.solve(full[24:, 24:], full[24:, :24], positive=True)

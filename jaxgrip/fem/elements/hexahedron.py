@@ -18,7 +18,7 @@ CORNERS = np.array(
     ],
     dtype=float,
 )
-# One face for each side -x, +x, -y, +y, -z, +z, corners against the clock seen from outside.
+# Faces -x, +x, -y, +y, -z, +z, corners counter-clockwise seen from outside.
 FACES = ((0, 4, 7, 3), (1, 2, 6, 5), (0, 1, 5, 4), (3, 7, 6, 2), (0, 3, 2, 1), (4, 5, 6, 7))
 
 

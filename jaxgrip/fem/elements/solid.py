@@ -1,4 +1,4 @@
-"""Kernels that all displacement elements of solids share."""
+"""Kernels shared by all solid displacement elements."""
 
 import abc
 import functools
@@ -30,7 +30,7 @@ class FaceRule(NamedTuple):
 
 
 class Solid(Element):
-    """Isoparametric element with three displacements a node.
+    """Isoparametric element with three displacements per node.
 
     `stiffness_rule` integrates the stiffness, `inertia_rule` the inertia.
     """
@@ -44,7 +44,7 @@ class Solid(Element):
     @staticmethod
     @abc.abstractmethod
     def tabulate(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Shape functions `(q, n)` and their derivatives `(q, n, 3)` at reference points."""
+        """Shape functions (q, n) and their derivatives (q, n, 3) at reference points."""
 
     def stiffness(self, x: Float[Array, "n 3"], material: Isotropic) -> Float[Array, "n 3 n 3"]:
         """∫ Bᵀ H B dV [N/m]. Source: Schanzer 2007, eq. 4.24, p. 50."""
@@ -58,7 +58,7 @@ class Solid(Element):
         return voigt_strain(jnp.einsum("qni,na->qai", self.gradients(x, rule)[0], u))
 
     def scalar_mass(self, x: Float[Array, "n 3"], material: Isotropic) -> Float[Array, "n n"]:
-        """∫ ρ N_i N_j dV [kg]; all inertia of a solid follows from it.
+        """∫ ρ N_i N_j dV [kg], from which all inertia terms of a solid follow.
 
         Source: Schanzer 2007, section 4.3.2, pp. 50-55.
         """
@@ -79,13 +79,13 @@ class Solid(Element):
         constant: Float[Array, "3"],
         weight: Float[Array, "3 3"],
     ) -> Float[Array, "n 3"]:
-        """∫ ρ Nᵀ (c + W R) dV; R = N x holds exactly."""
+        """∫ ρ Nᵀ (c + W R) dV, with R = N x."""
         return self.scalar_mass(x, material) @ (constant[None, :] + x @ weight.T)
 
     def geometric_stiffness(
         self, x: Float[Array, "n 3"], u: Float[Array, "n 3"], material: Isotropic
     ) -> Float[Array, "n 3 n 3"]:
-        """∫ ∇Nᵀ S ∇N dV with the stress S of the displacements u [N/m]."""
+        """∫ ∇Nᵀ S ∇N dV [N/m] with the stress S of the displacements u."""
         gradient, volume = self.gradients(x, self.stiffness_rule)
         stress = material.stress(self.strain(x, u, material, self.stiffness_rule))
         scalar = jnp.einsum("q,qni,qij,qmj->nm", volume, gradient, stress_tensor(stress), gradient)
@@ -98,7 +98,7 @@ class Solid(Element):
     def gradients(
         self, x: Float[Array, "n 3"], rule: Rule
     ) -> tuple[Float[Array, "q n 3"], Float[Array, " q"]]:
-        """Derivatives of the shape functions by place [1/m] and the volume of each point [m^3]."""
+        """Gradients of the shape functions [1/m], and the volume of each point [m^3]."""
         reference = self.table(rule)[1]
         inverse, determinant = invert(jnp.einsum("na,qni->qai", x, reference))
         return jnp.einsum("qni,qia->qna", reference, inverse), determinant * rule.weights
@@ -106,7 +106,7 @@ class Solid(Element):
     def face_integrals(
         self, x: Float[Array, "n 3"], face: Array
     ) -> tuple[Float[Array, "q n"], Float[Array, "q 3"], Float[Array, "q 3"]]:
-        """Shape functions, places and area vectors (outward, times weight) on a local face."""
+        """Shape functions, positions and weighted outward area vectors on a local face."""
         rule = self.face_rule
         tables = [self.tabulate(points) for points in rule.points]
         shape = jnp.asarray(np.stack([t[0] for t in tables]))[face]
@@ -127,10 +127,10 @@ def _table(element: type[Solid], points: bytes, count: int) -> tuple[np.ndarray,
 
 
 def as_solid(element: Element, what: str) -> Solid:
-    """The element; `ValueError`, naming what only solids have, when it is none of a solid."""
+    """The element; `ValueError`, naming what only solids have, unless it is a solid."""
     if not isinstance(element, Solid):
         kind = type(element).__name__
-        raise ValueError(f"{kind} has no {what}; elements of solids have.")
+        raise ValueError(f"{kind} has no {what}; only solid elements have.")
     return element
 
 
@@ -161,10 +161,10 @@ def voigt_strain(gradient: Float[Array, "*q 3 3"]) -> Float[Array, "*q 6"]:
 
 def stress_tensor(stress: Float[Array, "*q 6"]) -> Float[Array, "*q 3 3"]:
     """Symmetric tensor of the components xx, yy, zz, xy, yz, zx."""
-    place = np.diag(np.arange(3))
+    index = np.diag(np.arange(3))
     for k, (a, b) in enumerate(SHEARS):
-        place[a, b] = place[b, a] = 3 + k
-    return stress[..., place]
+        index[a, b] = index[b, a] = 3 + k
+    return stress[..., index]
 
 
 def invert(

@@ -11,8 +11,8 @@ from jaxgrip.fem.elements.solid import FaceRule, Rule, Solid
 class Tet10(Solid):
     """Quadratic tetrahedron, eight integration points, 27 for the mass.
 
-    Eight points integrate enough for curved edges to pass the patch test; four do not.
-    Nodes in the order of VTK: the corners, then the middles of the edges 01, 12, 20, 03, 13, 23.
+    With curved edges eight points pass the patch test, four do not.
+    Nodes in VTK order: the corners, then the midpoints of the edges 01, 12, 20, 03, 13, 23.
     """
 
     nodes: ClassVar[np.ndarray] = np.concatenate(

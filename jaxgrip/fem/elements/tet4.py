@@ -11,7 +11,7 @@ from jaxgrip.fem.elements.solid import FaceRule, Rule, Solid
 class Tet4(Solid):
     """Linear tetrahedron with constant strain.
 
-    It is much too stiff in bending unless the mesh is very fine; see `Tet10`.
+    It is far too stiff in bending unless the mesh is very fine; see `Tet10`.
     """
 
     nodes: ClassVar[np.ndarray] = tetrahedron.CORNERS

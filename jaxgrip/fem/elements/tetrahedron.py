@@ -9,7 +9,7 @@ from jaxgrip.fem.elements.solid import FaceRule, Rule
 
 CORNERS = np.array([[0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1]], dtype=float)
 EDGES = np.array([(0, 1), (1, 2), (2, 0), (0, 3), (1, 3), (2, 3)])
-# Opposite to the corners 0, 1, 2, 3; corners against the clock seen from outside.
+# Opposite to the corners 0, 1, 2, 3; corners counter-clockwise seen from outside.
 FACES = ((1, 2, 3), (0, 3, 2), (0, 1, 3), (0, 2, 1))
 
 
@@ -65,7 +65,7 @@ def face_rule(n: int) -> FaceRule:
 
 
 def six_in_a_cube() -> np.ndarray:
-    """Corners `(6, 4, 3)` of tetrahedra that fill the cube [-1, 1]^3.
+    """Corners (6, 4, 3) of tetrahedra that fill the cube [-1, 1]^3.
 
     All share the diagonal from -1 to 1; opposite sides of the cube are cut alike, so
     neighbouring cubes match.
@@ -82,7 +82,7 @@ def six_in_a_cube() -> np.ndarray:
     return np.stack(corners)
 
 
-def number(places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Indices `(m, n)` into the distinct ones `(p, 3)` of places `(m, n, 3)`."""
-    distinct, index = np.unique(places.reshape(-1, 3), axis=0, return_inverse=True)
-    return index.reshape(places.shape[:2]), distinct
+def number(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Indices (m, n) of points (m, n, 3) into the distinct ones (p, 3)."""
+    distinct, index = np.unique(points.reshape(-1, 3), axis=0, return_inverse=True)
+    return index.reshape(points.shape[:2]), distinct

@@ -1,4 +1,4 @@
-"""Beam that shears."""
+"""Beam with shear deformation."""
 
 from jaxtyping import Array, Float
 
@@ -7,7 +7,7 @@ from jaxgrip.fem.section import BeamSection
 
 
 class Timoshenko(Beam):
-    """Timoshenko's beam: sections stay plane; thin beams do not lock."""
+    """Timoshenko beam: sections stay plane but not normal to the axis; thin beams do not lock."""
 
     @staticmethod
     def shear_ratios(section: BeamSection, length: Float[Array, ""]) -> Float[Array, "2"]:
