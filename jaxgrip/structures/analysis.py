@@ -1,4 +1,4 @@
-"""Statics of structures."""
+"""Linear statics of structures."""
 
 import warnings
 from collections.abc import Iterable
@@ -22,7 +22,7 @@ from jaxgrip.structures.zero_modes import zero_modes
 
 ROUNDS = 30
 _ROUNDING = 1e-9
-# Change of the displacements by the deflection, by the largest of them, above which to warn.
+# Second-order change of the displacements, relative to the largest, above which to warn.
 OFF = 0.05
 
 
@@ -35,25 +35,24 @@ def solve(
 ) -> Solution:
     """Linear statics: displacements, section forces and reactions under the sum of the loads.
 
-    Ropes carry tension only; which are slack is found in rounds. Unless within `jit`, a warning
-    says where the forces of the deflected structure would change the displacements by more than
-    5 % of the largest.
+    Ropes carry tension only; which are slack is found by iteration. Outside `jit` a warning is
+    given where second-order effects change the displacements by more than 5 % of the largest.
 
-    **Arguments:** `structure`, or what `condense` made of it; `poses` of all parts of its system,
-    assembled; `loads`: `NodalForce`s and `Inertia`s that act together; `throw`: raise where there
-    is no equilibrium.
+    **Arguments:** `structure`, whole or condensed; `poses` of all parts of its system, assembled;
+    `loads`: `NodalForce`s and `Inertia`s that act together; `throw`: raise where there is no
+    equilibrium.
 
-    **Returns:** `Solution`, differentiable in everything.
+    **Returns:** `Solution`, differentiable.
 
-    **Raises:** `StructureError` naming the motion when the structure can still move, or when no
-    set of taut ropes is consistent; `ValueError` naming the connection when nodes to be joined
-    are apart, or a load acts where there is nothing.
+    **Raises:** `StructureError` naming the motion when the structure is a mechanism, or when no
+    set of taut ropes is consistent with the loads; `ValueError` naming the connection when nodes
+    to be joined do not coincide, or a load that no degree of freedom carries.
 
     Source: Webhofer 2005, section 4.1, pp. 27-29; own derivation.
     """
     loads = as_loads(loads)
     whole = structure.structure if isinstance(structure, Condensed) else structure
-    check_whole(whole, "or what condense has made of one")
+    check_whole(whole, "whole or condensed")
     whole.check(poses)
     check_loads(structure, loads)
     solution, found = solve_linear(structure, poses, loads)
@@ -66,7 +65,7 @@ def solve(
             much = f"about {100 * off:.2g} % of" if off < 1 else "more than"
             warnings.warn(
                 f"The linear displacements are off by {much} the largest, most at "
-                f"{whole.label(node)}, since the structure deflects too far; use "
+                f"{whole.label(node)}, because of second-order effects; use "
                 "second_order.",
                 stacklevel=2,
             )
@@ -74,7 +73,7 @@ def solve(
 
 
 def check_loads(structure: Structure | Condensed, loads: tuple[Load, ...]) -> None:
-    """Raise `ValueError` when a load is none, or acts where there is nothing."""
+    """Raise `ValueError` for gravity given twice, or a load that no degree of freedom carries."""
     whole = structure.structure if isinstance(structure, Condensed) else structure
     weights = [load.gravity for load in loads if isinstance(load, Inertia)]
     if sum(not concrete(g) or bool(np.any(np.asarray(g))) for g in weights) > 1:
@@ -88,19 +87,19 @@ def check_loads(structure: Structure | Condensed, loads: tuple[Load, ...]) -> No
         node = whole.node(load.place)
         if load.moment is not None and not whole.layout.turning[node]:
             raise ValueError(
-                f"A moment acts on {load.place!r}, where only bars end; nothing carries it."
+                f"A moment acts on {load.place!r}, a node of bars only, which has no rotations."
             )
         if isinstance(structure, Condensed):
             own = whole.layout.dof[node, : 3 if load.moment is None else 6]
             if not structure.kept[own].all():
                 raise ValueError(
-                    f"A force acts on {load.place!r}, which is condensed; name it in the loads "
+                    f"A force acts on {load.place!r}, a condensed node; include it in the loads "
                     "given to condense."
                 )
 
 
 def raised(solution: Solution) -> Solution:
-    """The solution, unless its numbers can be looked at and show that there is none."""
+    """The solution; `StructureError` unless it has succeeded or is traced."""
     if not concrete(solution.margin):
         return solution
     if not solution.succeeded:
@@ -113,7 +112,7 @@ def raised(solution: Solution) -> Solution:
 
 
 def _slack(solution: Solution) -> list[str]:
-    """Which ropes are slack, in words."""
+    """A sentence naming the slack ropes, if any."""
     names = [span.name for span in solution.structure.layout.spans]
     first = len(solution.taut) - solution.structure.layout.row_springs - len(names)
     slack = [name for k, name in enumerate(names) if not solution.taut[first + k]]
@@ -123,7 +122,7 @@ def _slack(solution: Solution) -> list[str]:
 def solve_linear(
     structure: Structure | Condensed, poses: Poses, loads: tuple[Load, ...]
 ) -> tuple[Solution, "Equilibrium"]:
-    """What `solve` does, without looking at the numbers, and the equations that it has solved."""
+    """The traceable part of `solve`: its solution and the equations solved."""
     large = isinstance(structure, Structure) and linear.is_large(structure.freedoms)
     return _solve_linear(structure, poses, loads, large)
 
@@ -166,10 +165,10 @@ def _solve_linear(
 
 
 class Equilibrium(NamedTuple):
-    """Displacements of all freedoms, what holds the parts together, and which springs act.
+    """Displacements `q`, multipliers of the constraints, and forces and state of the springs.
 
-    `matrix` is the stiffness with the springs that act, `equations` are those between freedoms,
-    `factor` has the factors of both.
+    `matrix` is the stiffness including the taut springs, `equations` are the constraints,
+    `factor` factorises both.
     """
 
     q: Float[Array, " n"]
@@ -191,7 +190,7 @@ def equilibrium(
     tension_only: np.ndarray,
     force: Float[Array, " n"],
 ) -> Equilibrium:
-    """Equilibrium with springs of which some carry tension only, starting with all of them."""
+    """Equilibrium with tension-only springs, by active-set iteration from all taut."""
 
     def total(taut: Array) -> linear.Matrix:
         return linear.with_springs(stiffness, stretch, jnp.where(taut, spring, 0.0))
@@ -200,9 +199,9 @@ def equilibrium(
         matrix = total(taut)
         factor = linear.factorise(matrix, equations)
         u, _ = linear.solve(matrix, equations, factor, force, jnp.zeros(len(equations)))
-        way = stretch @ u
-        # A rope without force counts as taut, whatever the rounding.
-        return factor, taut, (way >= -_ROUNDING * jnp.max(jnp.abs(way))) | ~tension_only
+        longer = stretch @ u
+        # A rope without force counts as taut in spite of rounding.
+        return factor, taut, (longer >= -_ROUNDING * jnp.max(jnp.abs(longer))) | ~tension_only
 
     def body(state: tuple) -> tuple:
         (_, _, taut), count = state
@@ -236,15 +235,15 @@ def equilibrium(
 def inertia_amounts(
     structure: Structure, poses: Poses, loads: tuple[Load, ...]
 ) -> Float[Array, "p 12"]:
-    """a0 and W of the acceleration a0 + W x at the place x, in the frame of every part."""
+    """a0 and W of the acceleration a0 + W x at position x, in the frame of every part."""
     a0, gradient = inertia_field(loads)
     index = np.array([structure.system.part(name) for name in structure.names], dtype=int)
-    turn = poses.rotation[index]
+    rotation = poses.rotation[index]
     at = a0[None] + poses.position[index] @ gradient.T
     return jnp.concatenate(
         [
-            jnp.einsum("pba,pb->pa", turn, at),
-            jnp.einsum("pba,bc,pcd->pad", turn, gradient, turn).reshape(-1, 9),
+            jnp.einsum("pba,pb->pa", rotation, at),
+            jnp.einsum("pba,bc,pcd->pad", rotation, gradient, rotation).reshape(-1, 9),
         ],
         axis=1,
     )
@@ -257,7 +256,7 @@ def nodal_forces(
     on_ties: Float[Array, "t 2 3"],
     numbering: Numbering,
 ) -> Float[Array, " n"]:
-    """Forces on single nodes and those on the ends of ties, on all freedoms."""
+    """Generalised forces of nodal loads and of loads on the ends of ties."""
     nodes, forces = nodal(structure, loads, on_ties)
     total = jnp.zeros(numbering.count)
     if not len(nodes):
@@ -269,7 +268,7 @@ def nodal_forces(
 def nodal(
     structure: Structure, loads: tuple[Load, ...], on_ties: Float[Array, "t 2 3"]
 ) -> tuple[np.ndarray, Float[Array, "f 6"]]:
-    """Nodes and forces on them, in axes of the ground."""
+    """Nodes and the forces on them, in ground axes."""
     nodes, forces = [], []
     for load in loads:
         if isinstance(load, NodalForce):
@@ -286,7 +285,7 @@ def nodal(
 
 
 def tie_loads(structure: Structure, poses: Poses, loads: tuple[Load, ...]) -> Float[Array, "t 2 3"]:
-    """Weight and inertia of ties on their two ends [N], in axes of the ground."""
+    """Weight and inertia of ties at their two ends [N], in ground axes."""
     a0, gradient = inertia_field(loads)
     mass, x = model.tie_masses(structure, poses)
     at = (2 * x + x[:, ::-1]) / 3

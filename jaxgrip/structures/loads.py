@@ -16,9 +16,9 @@ class NodalForce(eqx.Module):
     """Force of fixed direction on a node.
 
     **Arguments:** `place`: `"part.attachment"` for its first point, or `("part", node)`; `force`
-    (3,) [N] and `moment` (3,) [N m] in axes of the ground.
+    (3,) [N] and `moment` (3,) [N m] in ground axes.
 
-    **Raises:** `ValueError` for another kind of place, or numbers of another shape or not finite.
+    **Raises:** `ValueError` for an invalid `place`, a wrong shape, or numbers that are not finite.
     """
 
     place: str | tuple[str, int] = eqx.field(static=True)
@@ -32,12 +32,12 @@ class NodalForce(eqx.Module):
 
 
 class Inertia(eqx.Module):
-    """Weight, and what masses resist to slewing: -m a at every place.
+    """Weight and inertia forces -m a of slewing.
 
     **Arguments:** `gravity` (3,) [m/s^2]; `rate` [rad/s] and `acceleration` [rad/s^2] of slewing
-    about the line through `origin` (3,) [m] along `axis` (3,), both in the frame of the ground.
+    about the line through `origin` (3,) [m] along `axis` (3,), both in the ground frame.
 
-    **Raises:** `ValueError` for an axis of zeros, or numbers of another shape or not finite.
+    **Raises:** `ValueError` for a zero axis, a wrong shape, or numbers that are not finite.
 
     Source: Webhofer 2005, section 7.3, pp. 113-115, for the kinds of loads.
     """
@@ -63,10 +63,10 @@ class Inertia(eqx.Module):
         self.origin = numbers("The origin of the slewing axis", origin, (3,))
         self.axis = numbers("The slewing axis", axis, (3,))
         if concrete(self.axis) and not np.any(np.asarray(self.axis)):
-            raise ValueError("The slewing axis is (0, 0, 0), which has no direction.")
+            raise ValueError("The slewing axis is (0, 0, 0); it must have a direction.")
 
     def field(self) -> tuple[Float[Array, "3"], Float[Array, "3 3"]]:
-        """a0 and W of the acceleration a0 + W X less gravity at the place X."""
+        """a0 and W of the acceleration minus gravity, a0 + W X, at position X."""
         k = skew(self.axis / jnp.linalg.norm(self.axis))
         gradient = self.acceleration * k + self.rate**2 * (k @ k)
         return -self.gravity - gradient @ self.origin, gradient
@@ -89,7 +89,7 @@ def as_loads(loads: Load | Iterable[Load]) -> tuple[Load, ...]:
 
 
 def inertia_field(loads: tuple[Load, ...]) -> tuple[Float[Array, "3"], Float[Array, "3 3"]]:
-    """a0 and W of the acceleration a0 + W X in the frame of the ground."""
+    """a0 and W of the acceleration a0 + W X, summed over the loads, in the ground frame."""
     a0, gradient = jnp.zeros(3), jnp.zeros((3, 3))
     for load in loads:
         if isinstance(load, Inertia):
