@@ -1,4 +1,4 @@
-"""Equations and springs between parts, at given poses."""
+"""Constraint equations and springs between parts, at given poses."""
 
 from typing import NamedTuple
 
@@ -16,16 +16,17 @@ from jaxgrip.structures.structure import Block, Structure
 
 
 class Numbering(NamedTuple):
-    """Which freedom each of six of a node is; `count` itself for none."""
+    """Degree of freedom of each of the six components of a node; `count` where there is none."""
 
     dof: np.ndarray
     count: int
 
 
 class Rows(NamedTuple):
-    """Linear functions of the displacements of nodes, in axes of the ground, entry by entry.
+    """Linear functions of nodal displacements, in ground axes, as a list of entries.
 
-    `coefficients` (e, 6) of the displacement and rotation of `stations` (e,) in row `rows` (e,).
+    Entry: `coefficients` (e, 6) of the displacement and rotation of one of `stations` (e,) in one
+    of `rows` (e,).
     """
 
     coefficients: Float[Array, "e 6"]
@@ -35,9 +36,9 @@ class Rows(NamedTuple):
 
 
 class Springs(NamedTuple):
-    """Ropes within parts, then ties, then turning springs.
+    """Ropes within parts, then ties, then springs in joints.
 
-    `tension_only` (s,); `stiffness` (s,) [N/m]; `rows` their stretch.
+    `tension_only` (s,); `stiffness` (s,) [N/m] or [N m/rad]; `rows`: their elongations.
     """
 
     tension_only: np.ndarray
@@ -46,14 +47,14 @@ class Springs(NamedTuple):
 
 
 class Coupling(NamedTuple):
-    """Equations that hold parts together, and springs between them."""
+    """Constraint equations and springs between parts."""
 
     equations: Rows
     springs: Springs
 
 
 def coupling(structure: Structure, poses: Poses, bar: Bar) -> Coupling:
-    """All equations and springs between parts at given poses; `bar` as `model` has them."""
+    """All equations and springs between parts at given poses; `bar`: those of `model.bars`."""
     layout = structure.layout
     places = structure.places(poses)
     equations, springs = [], []
@@ -67,7 +68,7 @@ def coupling(structure: Structure, poses: Poses, bar: Bar) -> Coupling:
 def matrix(
     structure: Structure, rotations: Float[Array, "k 3 3"], rows: Rows, numbering: Numbering
 ) -> Float[Array, "r n"]:
-    """The rows by the freedoms of the parts, which are in axes of the parts."""
+    """The rows as a dense matrix for the degrees of freedom, which are in part axes."""
     values = in_parts(structure, rotations, rows.stations, rows.coefficients)
     dof = numbering.dof[rows.stations]
     zero = jnp.zeros((rows.count, numbering.count))
@@ -77,7 +78,7 @@ def matrix(
 def rows_of(
     structure: Structure, rotations: Float[Array, "k 3 3"], rows: Rows, numbering: Numbering
 ) -> element_sum.Rows:
-    """The same as `matrix`, row by row."""
+    """As `matrix`, sparse."""
     values = in_parts(structure, rotations, rows.stations, rows.coefficients)
     index = numbering.dof[rows.stations]
     order = np.argsort(rows.rows, kind="stable")
@@ -97,35 +98,35 @@ def in_parts(
     stations: np.ndarray,
     forces: Float[Array, "e 6"],
 ) -> Float[Array, "e 6"]:
-    """Forces on nodes, in axes of the ground, as forces on the nodes they follow in part axes."""
-    turned = jnp.einsum("eba,ekb->eka", rotations[stations], forces.reshape(-1, 2, 3))
-    turned = turned.reshape(-1, 6)
+    """Nodal forces in ground axes as forces on the nodes that these follow, in part axes."""
+    local = jnp.einsum("eba,ekb->eka", rotations[stations], forces.reshape(-1, 2, 3))
+    local = local.reshape(-1, 6)
     link = arms(structure, stations)
-    return turned if link is None else jnp.einsum("eak,ea->ek", link, turned)
+    return local if link is None else jnp.einsum("eak,ea->ek", link, local)
 
 
-def _springs(structure: Structure, bar: Bar, places: Array, turning: list) -> Springs:
+def _springs(structure: Structure, bar: Bar, places: Array, in_joints: list) -> Springs:
     layout = structure.layout
     ropes = np.flatnonzero(bar.tension_only)
     kinds = [structure.kind(span) for span in layout.spans]
     ends = np.concatenate(
         [bar.ends[ropes], np.array([s.ends for s in layout.spans], dtype=int).reshape(-1, 2)]
     )
-    way = places[ends[:, 1]] - places[ends[:, 0]]
-    length = jnp.linalg.norm(way, axis=1)
-    direction = way / length[:, None]
-    still = jnp.zeros_like(direction)
+    span = places[ends[:, 1]] - places[ends[:, 0]]
+    length = jnp.linalg.norm(span, axis=1)
+    direction = span / length[:, None]
+    zero = jnp.zeros_like(direction)
     values = jnp.stack(
-        [jnp.concatenate([-direction, still], 1), jnp.concatenate([direction, still], 1)], axis=1
+        [jnp.concatenate([-direction, zero], 1), jnp.concatenate([direction, zero], 1)], axis=1
     )
     own = length[len(ropes) :]
     stiffness = [bar.stiffness[ropes]] + [k.stiffness(own[i])[None] for i, k in enumerate(kinds)]
     spans = len(ends)
     entries = [(values.reshape(-1, 6), ends.reshape(-1), np.repeat(np.arange(spans), 2))]
-    entries += [(v, s, spans + r) for v, s, r in turning]
-    turned = [block for block in layout.blocks if block.spring]
+    entries += [(v, s, spans + r) for v, s, r in in_joints]
+    blocks = [block for block in layout.blocks if block.spring]
     stiffness += [
-        jnp.broadcast_to(structure.transfer[b.name].k, (b.rows[1] - b.rows[0],)) for b in turned
+        jnp.broadcast_to(structure.transfer[b.name].k, (b.rows[1] - b.rows[0],)) for b in blocks
     ]
     tension = [bar.tension_only[ropes], [s.tension_only for s in layout.spans]]
     return Springs(
@@ -150,7 +151,7 @@ def _entries(structure: Structure, poses: Poses) -> list[tuple[Array, np.ndarray
     kinds: dict[object, list[int]] = {}
     for k, block in enumerate(blocks):
         if block.kind in ("merge", "support"):
-            result[k] = jnp.asarray(_alike(block))
+            result[k] = jnp.asarray(_components(block))
         else:
             joint = joint_of(structure, block)
             key = (block.kind, len(block.stations[0]), jax.tree.structure(joint))
@@ -162,7 +163,7 @@ def _entries(structure: Structure, poses: Poses) -> list[tuple[Array, np.ndarray
         if kind == "carried":
             values = _carried(structure, joint, [blocks[k] for k in members], poses)
         else:
-            values = jax.vmap(jax.jacfwd(_missed, argnums=1))(joint, places[stations])
+            values = jax.vmap(jax.jacfwd(_residual, argnums=1))(joint, places[stations])
             values = jnp.concatenate([values, jnp.zeros_like(values)], axis=-1)
         for number, k in enumerate(members):
             result[k] = values[number].reshape(-1, 6)
@@ -170,7 +171,7 @@ def _entries(structure: Structure, poses: Poses) -> list[tuple[Array, np.ndarray
 
 
 def joint_of(structure: Structure, block: Block) -> Joint:
-    """The joint of a block; a rope that is locked holds its length both ways."""
+    """The joint of a block; for a locked rope, a fixed distance."""
     joint = structure.system.connections[block.connection].joint
     return Distance(joint.length) if isinstance(joint, Rope) else joint
 
@@ -183,40 +184,40 @@ def entries(block: Block) -> tuple[np.ndarray, np.ndarray]:
     if block.kind == "merge":
         pairs = [
             pair
-            for *pair, turns in zip(*block.stations, block.turns, strict=True)
-            for _ in range(6 if turns else 3)
+            for *pair, rotates in zip(*block.stations, block.turns, strict=True)
+            for _ in range(6 if rotates else 3)
         ]
         return np.array(pairs, dtype=int).reshape(-1), np.repeat(np.arange(first, last), 2)
     own = np.array(block.stations).reshape(-1)
     return np.tile(own, last - first), np.repeat(np.arange(first, last), len(own))
 
 
-def _alike(block: Block) -> np.ndarray:
-    """Coefficients of nodes that move alike, or not at all."""
+def _components(block: Block) -> np.ndarray:
+    """Coefficients of merged or supported nodes."""
     if block.kind == "support":
-        return np.eye(6)[[freedom for _, freedom in block.held]]
-    rows = [np.eye(6)[: 6 if turns else 3] for turns in block.turns]
+        return np.eye(6)[[component for _, component in block.held]]
+    rows = [np.eye(6)[: 6 if rotates else 3] for rotates in block.turns]
     return np.stack([[-row, row] for row in np.concatenate(rows)]).reshape(-1, 6)
 
 
-def _missed(joint, points: Float[Array, "2 p 3"]) -> Array:
+def _residual(joint, points: Float[Array, "2 p 3"]) -> Array:
     return joint.residual(relative(frame(points[0]), frame(points[1])))
 
 
 def _carried(structure: Structure, joint, blocks: list[Block], poses: Poses) -> Array:
-    """Derivative (j, rows, 2, 6) of joints whose frames are carried by their first nodes."""
+    """Derivative (j, rows, 2, 6) of joints whose frames follow their first nodes."""
     at = carried_frames(structure, poses, blocks)
 
-    def missed(joint, origin: Array, turn: Array, step: Array) -> Array:
-        moved = turn + jax.vmap(skew)(step[:, 3:]) @ turn
+    def residual(joint, origin: Array, rotation: Array, step: Array) -> Array:
+        moved = rotation + jax.vmap(skew)(step[:, 3:]) @ rotation
         return joint.residual(relative(*map(Frame, origin + step[:, :3], moved)))
 
-    still = jnp.zeros((*at.origin.shape[:2], 6))
-    return jax.vmap(jax.jacfwd(missed, argnums=3))(joint, at.origin, at.rotation, still)
+    zero = jnp.zeros((*at.origin.shape[:2], 6))
+    return jax.vmap(jax.jacfwd(residual, argnums=3))(joint, at.origin, at.rotation, zero)
 
 
 def carried_frames(structure: Structure, poses: Poses, blocks: list[Block]) -> Frame:
-    """Frames (j, 2, ...) of joints whose frames are carried by their first nodes."""
+    """Frames (j, 2, ...) of joints whose frames follow their first nodes."""
     stations = np.array([block.stations for block in blocks])[:, :, 0]
     connections = [structure.system.connections[block.connection] for block in blocks]
     own = jnp.stack(
@@ -227,5 +228,4 @@ def carried_frames(structure: Structure, poses: Poses, blocks: list[Block]) -> F
             for c in connections
         ]
     )
-    turn = structure.rotations(poses)[stations] @ own
-    return Frame(structure.places(poses)[stations], turn)
+    return Frame(structure.places(poses)[stations], structure.rotations(poses)[stations] @ own)
