@@ -1,4 +1,4 @@
-"""What frame parts are made of: beams, bars, ropes, springs, rigid links, point masses."""
+"""Elements of frame parts: beams, bars, ropes, springs, rigid links, point masses."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar
@@ -22,16 +22,16 @@ SECTION_FORCES = ("N", "Vy", "Vz", "Mx", "My", "Mz")
 
 
 class Axial(eqx.Module):
-    """What carries force along the line between two points only."""
+    """An element with axial force only."""
 
     tension_only: ClassVar[bool] = False
 
     def stiffness(self, length: Float[Array, "*m"]) -> Float[Array, "*m"]:
-        """Force by stretch [N/m]."""
+        """Axial stiffness [N/m]."""
         raise NotImplementedError
 
     def mass(self, length: Float[Array, "*m"]) -> Float[Array, "*m"]:
-        """Mass [kg], spread evenly."""
+        """Mass [kg], evenly distributed."""
         return jnp.zeros_like(length)
 
 
@@ -78,7 +78,7 @@ class Rope(Axial):
 
 
 class Spring(Axial):
-    """Spring along its line. **Arguments:** `k` [N/m]; [N m/rad] where it turns an `Angle`."""
+    """Axial spring. **Arguments:** `k` [N/m]; [N m/rad] where it acts on an `Angle`."""
 
     k: Float[Array, ""]
 
@@ -86,7 +86,7 @@ class Spring(Axial):
         self.k = positive("The stiffness k of a spring", k, (), unit="N/m")
 
     def stiffness(self, length: Float[Array, "*m"]) -> Float[Array, "*m"]:
-        """k whatever the length."""
+        """k, independent of the length."""
         return self.k + 0.0 * length
 
 
@@ -95,16 +95,16 @@ class Beams(eqx.Module):
 
     **Arguments:**
 
-    - `ends` (m, 2): numbers of the nodes.
-    - `section`: `BeamSection`; its orientation is in the frame of the part.
+    - `ends` (m, 2): node numbers.
+    - `section`: `BeamSection`, with its orientation in the frame of the part.
     - `element`: `EulerBernoulli()` or `Timoshenko()`.
-    - `reach`: farthest fibres [m], (2,) along y and z of the section, or one radius of a round
-      one; for stresses only.
-    - `released`: section forces that the first, and those that the second end of every beam cannot
-      carry, of N, Vy, Vz, Mx, My, Mz; `((), ("My", "Mz"))` has a ball at every second end.
+    - `reach`: distances [m] of the extreme fibres, (2,) along y and z of the section, or the
+      radius of a round section; for stresses only.
+    - `released`: section forces (N, Vy, Vz, Mx, My, Mz) released at the first and at the second
+      end of every beam; `((), ("My", "Mz"))` makes every second end a ball joint.
 
-    **Raises:** `ValueError` for ends that are no pairs, unknown releases, or releases that let the
-    beam move by itself.
+    **Raises:** `ValueError` for ends that are no pairs, unknown releases, or releases that make
+    the beam a mechanism.
     """
 
     ends: Constant = eqx.field(static=True)
@@ -135,19 +135,19 @@ class Beams(eqx.Module):
             isinstance(names, str) or not isinstance(names, Iterable) for names in released
         ):
             raise ValueError(
-                f"Beams are released in {brief(released)}; give the names for the first and for "
+                f"The releases of beams are {brief(released)}; give names for the first and for "
                 'the second end, such as ((), ("My", "Mz")).'
             )
         self.released = tuple(tuple(names) for names in released)
         for name in (name for names in self.released for name in names):
             if name not in SECTION_FORCES:
                 raise ValueError(
-                    f"A beam cannot be released in {name!r}; there are {', '.join(SECTION_FORCES)}."
+                    f"A beam is released in {name!r}; it must be in {', '.join(SECTION_FORCES)}."
                 )
-        if not _holds(self.mask):
+        if not _is_stiff(self.mask):
             raise ValueError(
-                f"Beams released in {self.released[0]} and {self.released[1]} could move by "
-                "themselves; leave one of these to be carried."
+                f"Beams released in {self.released[0]} and {self.released[1]} are mechanisms; "
+                "release fewer section forces."
             )
 
     @property
@@ -157,7 +157,7 @@ class Beams(eqx.Module):
 
 
 class Bars(eqx.Module):
-    """Bars, ropes or springs of one kind. **Arguments:** `ends` (m, 2) nodes; `kind`."""
+    """Bars, ropes or springs of one kind. **Arguments:** `ends` (m, 2) node numbers; `kind`."""
 
     ends: Constant = eqx.field(static=True)
     kind: Axial
@@ -179,7 +179,7 @@ class RigidLinks(eqx.Module):
 
 
 class PointMasses(eqx.Module):
-    """Masses on nodes. **Arguments:** `nodes` (m,) numbers; `mass` of each [kg]."""
+    """Masses on nodes. **Arguments:** `nodes` (m,) node numbers; `mass` of each [kg]."""
 
     nodes: Constant = eqx.field(static=True)
     mass: Float[Array, ""]
@@ -190,7 +190,7 @@ class PointMasses(eqx.Module):
 
 
 def axes(x: Float[Array, "2 3"], section: BeamSection) -> Float[Array, "3 3"]:
-    """Axes of the section as columns, in the axes of the part."""
+    """Section axes as columns, in part axes."""
     along = x[1] - x[0]
     along = along / jnp.linalg.norm(along)
     normal = jnp.cross(along, section.orientation)
@@ -201,12 +201,12 @@ def axes(x: Float[Array, "2 3"], section: BeamSection) -> Float[Array, "3 3"]:
 def release(
     stiffness: Float[Array, "12 12"], axes: Float[Array, "3 3"], mask: Float[Array, "12"]
 ) -> tuple[Float[Array, "12 12"], Float[Array, "12 12"]]:
-    """Displacements of a beam's ends by those of its nodes, and by loads on the ends.
+    """Matrices to the displacements of a beam's ends, from those of its nodes and end loads.
 
-    Of the released ones, those at which the section force is zero.
+    The released displacements are such that their section forces are zero.
     """
-    turned = jnp.einsum("ab,kb,cb->kac", axes, mask.reshape(4, 3), axes)
-    select = jax.scipy.linalg.block_diag(*turned)
+    blocks = jnp.einsum("ab,kb,cb->kac", axes, mask.reshape(4, 3), axes)
+    select = jax.scipy.linalg.block_diag(*blocks)
     keep = jnp.eye(12) - select
     scale = jnp.trace(stiffness) / 12
     loose = select @ stiffness @ select + scale * keep
@@ -215,12 +215,12 @@ def release(
 
 
 def arm(r: Float[Array, "3"]) -> Float[Array, "6 6"]:
-    """Displacement and rotation at the end of a rigid arm by those at its root."""
+    """Matrix from displacement and rotation at the root of a rigid arm to those at its end."""
     return jnp.eye(6).at[:3, 3:].set(-skew(r))
 
 
 def mapped(who: str, value: Mapping[str, object] | None, by: str) -> dict[str, object]:
-    """The value as a dictionary by names, empty when none; else `ValueError`, begun with `who`."""
+    """The value as a dictionary, empty for None; `ValueError`, beginning with `who`, if invalid."""
     value = {} if value is None else value
     if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
         raise ValueError(f"{who} {brief(value)}; give a dictionary by {by}.")
@@ -228,21 +228,21 @@ def mapped(who: str, value: Mapping[str, object] | None, by: str) -> dict[str, o
 
 
 def checked_place(who: str, place: object) -> str | tuple[str, int]:
-    """A `"part.attachment"` or `("part", node)`; else `ValueError`, which begins with `who`."""
+    """A `"part.attachment"` or `("part", node)`; `ValueError`, beginning with `who`, if invalid."""
     if isinstance(place, str):
         return place
     if isinstance(place, tuple) and len(place) == 2 and isinstance(place[0], str):
-        found = node_numbers(f"The place {brief(place)}", place[1])
+        found = node_numbers(f"The node {brief(place)}", place[1])
         if len(found) == 1:
             return place[0], int(found[0])
     raise ValueError(f"{who} {brief(place)}; give 'part.attachment' or ('part', node).")
 
 
 def node_numbers(who: str, value: object) -> np.ndarray:
-    """One or more numbers of nodes as (m,)."""
+    """One or more node numbers as (m,)."""
     found = np.asarray(value)
     if not np.issubdtype(found.dtype, np.integer):
-        raise ValueError(f"{who} has the nodes {brief(value)}; give whole numbers of nodes.")
+        raise ValueError(f"{who} has the nodes {brief(value)}; give whole numbers.")
     return found.astype(int).reshape(-1)
 
 
@@ -256,8 +256,8 @@ def _pairs(who: str, ends) -> Constant:
     return Constant(ends.astype(int))
 
 
-def _holds(mask: np.ndarray) -> bool:
-    """Whether a beam with released ends cannot move by itself, tried on one of length 1."""
+def _is_stiff(mask: np.ndarray) -> bool:
+    """Whether a beam with released ends is no mechanism, tested at length 1."""
     loose = mask.astype(bool)
     stiffness = np.zeros((12, 12))
     for i, j in ((0, 6), (3, 9)):

@@ -26,12 +26,12 @@ class FramePart(eqx.Module):
 
     - `nodes` (k, 3) in the frame of the part [m].
     - `elements`: groups of `Beams`, `Bars`, `RigidLinks`, `PointMasses`.
-    - `attachments`: by name, numbers of nodes: one to three where a joint, tie or load is, any
-      number for supports. Those that are not given are found by the places of their points.
+    - `attachments`: name to node numbers, one to three for joints, ties and loads, any number for
+      supports. Other attachments are found by the positions of their points.
 
     **Raises:** `ValueError` naming group and node when a node does not exist, two ends of an
-    element coincide, a node belongs to no element or follows two rigid links, or a section has no
-    orientation across a beam.
+    element coincide, a node belongs to no element or follows two rigid links, or the orientation
+    of a section is parallel to a beam.
 
     Source: Webhofer 2005, sections 4.2 and 7.2, pp. 29-32, 109-110.
     """
@@ -44,7 +44,9 @@ class FramePart(eqx.Module):
     def __init__(self, nodes, elements, attachments: Mapping[str, object] | None = None):
         nodes = numbers("The nodes of a frame part", nodes)
         if nodes.ndim != 2 or nodes.shape[1] != 3 or not len(nodes):
-            raise ValueError(f"The nodes of a frame part have the shape {nodes.shape}, not (k, 3).")
+            raise ValueError(
+                f"The nodes of a frame part have the shape {nodes.shape}; it must be (k, 3)."
+            )
         self.nodes = nodes
         groups = (Beams, Bars, RigidLinks, PointMasses)
         if not isinstance(elements, (*groups, Iterable)):
@@ -64,12 +66,12 @@ class FramePart(eqx.Module):
 
     @property
     def roots(self) -> np.ndarray:
-        """(k,) the node that each follows rigidly; itself where it follows none."""
+        """(k,) the node that each node follows rigidly, or itself."""
         return self._roots.array
 
     @property
     def turning(self) -> np.ndarray:
-        """(k,) whether a node has rotations: of a beam, or the root of a rigid link."""
+        """(k,) whether a node has rotations: those of beams and rigid links do."""
         result = np.zeros(len(self.nodes), dtype=bool)
         for group in self.elements:
             if isinstance(group, Beams):
@@ -80,11 +82,11 @@ class FramePart(eqx.Module):
         return result
 
     def points(self, name: str) -> Float[Array, "p 3"]:
-        """Places of an attachment's nodes [m]; `ValueError` when it is not given by nodes."""
+        """Positions of an attachment's nodes [m]; `ValueError` when it is not given by nodes."""
         own = dict(self.attachments)
         if name not in own:
             raise ValueError(
-                f"There is no attachment {name!r} by nodes; there are {', '.join(own) or 'none'}."
+                f"No attachment {name!r} is given by nodes; there are {', '.join(own) or 'none'}."
             )
         return self.nodes[np.array(own[name])]
 
@@ -114,8 +116,8 @@ class FramePart(eqx.Module):
                 )
             if not concrete(self.nodes):
                 continue
-            way = np.diff(np.asarray(self.nodes)[ends], axis=1)[:, 0]
-            short = np.linalg.norm(way, axis=1) == 0
+            span = np.diff(np.asarray(self.nodes)[ends], axis=1)[:, 0]
+            short = np.linalg.norm(span, axis=1) == 0
             if np.any(short) and not isinstance(group, RigidLinks):
                 raise ValueError(
                     f"{who}: the nodes {ends[np.argmax(short)].tolist()} coincide; an element "
@@ -128,8 +130,8 @@ class FramePart(eqx.Module):
                     raise ValueError(f"{who}: {error}") from None
         if not used.all():
             raise ValueError(
-                f"Node {np.argmin(used)} belongs to no element; nothing would hold it. Tie it by a "
-                "rigid link or leave it out."
+                f"Node {np.argmin(used)} belongs to no element; attach it by a rigid link or "
+                "remove it."
             )
 
     def _find_roots(self) -> np.ndarray:
@@ -139,13 +141,13 @@ class FramePart(eqx.Module):
                 continue
             for first, second in group.ends.array:
                 if leader[second] != second:
-                    raise ValueError(f"Node {second} follows two rigid links; one must lead it.")
+                    raise ValueError(f"Node {second} follows two rigid links; it may follow one.")
                 leader[second] = first
         root = leader
         for _ in range(len(leader).bit_length()):
             root = root[root]
         if np.any(leader[root] != root):
-            raise ValueError("Rigid links lead around in a circle; one of them must go.")
+            raise ValueError("The rigid links form a loop; remove one of them.")
         return root
 
 
