@@ -22,9 +22,9 @@ from jaxgrip.structures.results import RESULTS, SINGULAR, Solution, StructureErr
 from jaxgrip.structures.structure import Structure, check_whole
 from jaxgrip.structures.zero_modes import giving_way, in_words, zero_modes
 
-# Iterations after which the path of a structure is given up.
+# Iterations after which path following stops.
 BUDGET = 2000
-# Degrees of freedom of which dense matrices still fit into the memory.
+# Largest number of degrees of freedom whose dense matrices fit into memory.
 MOST = 10_000
 
 
@@ -33,19 +33,19 @@ def second_order(
 ) -> Solution:
     """Equilibrium of the deflected structure: displacements and rotations of any size.
 
-    Strains stay small. The equilibrium is that which is reached while all loads grow from nothing
-    together; forces keep their direction, weight and what masses resist act where these have moved
-    to. Ropes carry tension only; a mechanism that tension stiffens, such as a rope loaded across,
-    settles first.
+    Strains stay small. The equilibrium is the one reached while all loads grow in proportion from
+    zero; forces keep their direction, weight and inertia forces act at the deflected masses. Ropes
+    carry tension only; a mechanism that tension stiffens, such as a rope loaded across, settles
+    first.
 
     **Arguments:** as `solve`.
 
     **Returns:** `Solution`; section forces are in the axes of the deflected sections, reactions
-    act at the deflected places. `margin` is of the tangent stiffness. Differentiable to any order.
-    Where it has not `succeeded`, `load_factor` says how far the loads came.
+    act at deflected positions. `margin` is that of the tangent stiffness. Differentiable to any
+    order. Unless it has `succeeded`, `load_factor` is the share of the loads that was reached.
 
-    **Raises:** as `solve`, and `StructureError` that names the part of the loads at which the
-    structure loses its stability, and where it gives way, if it does so before all loads are there.
+    **Raises:** as `solve`, and `StructureError` naming the load factor and the motion if stability
+    is lost below the full loads.
 
     Source: see `path.follow` and `corotational`.
     """
@@ -59,16 +59,16 @@ def second_order(
 
 
 class EquilibriumPath(NamedTuple):
-    """Equilibria in their order along the path, which starts without loads.
+    """Equilibria in order along the path, which starts at zero load.
 
     - `load_factors` (p,): share of the loads; `displacements` (p, k, 6): displacements [m] and
-      rotation vectors of all nodes, in axes of the ground. These have a length up to π, so that a
-      node that turns on jumps there to the opposite vector.
+      rotation vectors [rad] of all nodes, in ground axes. At length π a rotation vector jumps to
+      the opposite one.
     - `stable` (p,): whether a point is stable; `limit` (p,): whether it is a limit point, where
-      the load factor turns.
+      the load factor has an extremum.
     - `result`: member of `RESULTS`.
 
-    Within `jit` and `vmap`, what is behind the last point is NaN.
+    Within `jit` and `vmap`, entries after the last point are NaN.
     """
 
     load_factors: Float[Array, " p"]
@@ -87,24 +87,24 @@ def equilibrium_path(
     step: float = 0.05,
     throw: bool = True,
 ) -> EquilibriumPath:
-    """Follow the equilibrium by arc length until all loads are there, through limit points.
+    """Follow the equilibrium by arc length, through limit points, up to the full loads.
 
-    Beyond a limit point the loads fall while the structure moves on; where they grow again and
-    reach all of those given, the path ends. Limit points are among its points. Branches at
-    bifurcations are not followed. A path has no derivatives.
+    Beyond a limit point the load factor decreases; the path ends where it reaches 1. Limit points
+    are among its points. Branches at bifurcations are not followed. A path has no derivatives.
 
-    **Arguments:** as `second_order`; `points`: how many there may be; `step`: how far a node may
-    move from point to point, by the largest extent of the structure, and turn [rad].
+    **Arguments:** as `second_order`; `points`: largest number of points; `step`: largest
+    displacement of a node between points, relative to the extent of the structure, and largest
+    rotation [rad].
 
     **Returns:** `EquilibriumPath`.
 
-    **Raises:** as `solve`, `StructureError` when the path cannot be followed on; `ValueError` for
-    `points` that are no whole number from 2 on or a `step` that is not positive; `TypeError` where
-    it is differentiated.
+    **Raises:** as `solve`, `StructureError` when the path cannot be continued; `ValueError` unless
+    `points` is a whole number of at least 2 and `step` is positive; `TypeError` where it is
+    differentiated.
     """
     if not isinstance(points, Integral) or isinstance(points, bool) or points < 2:
         raise ValueError(
-            f"The points of a path are {brief(points)}; give a whole number from 2 on."
+            f"The number of points is {brief(points)}; it must be a whole number of at least 2."
         )
     step = positive("The step of a path", step, ())
     loads = checked(structure, poses, loads)
@@ -119,7 +119,7 @@ def equilibrium_path(
 
 
 def checked(structure: Structure, poses: Poses, loads: Load | Iterable[Load]) -> tuple[Load, ...]:
-    """The loads as a tuple; `ValueError` for what does not fit."""
+    """The loads as a tuple; `ValueError` for invalid arguments."""
     check_whole(structure)
     if structure.freedoms > MOST:
         raise ValueError(
@@ -155,7 +155,7 @@ def _result(code: Int[Array, ""]) -> RESULTS:
 def follow(
     structure: Structure, poses: Poses, loads: tuple[Load, ...], until: Float[Array, ""]
 ) -> tuple[Solution, path.Found]:
-    """The equilibrium under a share of the loads, or where there is none any more, and its path."""
+    """The equilibrium at a share of the loads, or the last one before, and the path to it."""
     problem = members.problem(structure, poses, loads)
     found = path.follow(_frozen(problem), until, jnp.array(jnp.inf), BUDGET)
     acting = problem.acting(found.place)
@@ -168,10 +168,10 @@ def follow(
 def _differentiable(
     problem: Problem, found: path.Found, acting: Bool[Array, " l"]
 ) -> tuple[Place, Float[Array, ""]]:
-    """The place and the margin there, as functions of the numbers of the problem.
+    """The final configuration and its margin, with derivatives in the numbers of the problem.
 
-    They are those that keep the balance, so their derivatives are again functions of the place;
-    NaN where the path has not reached its loads.
+    Derivatives follow from the equilibrium equations, to any order; NaN where the path has not
+    reached its loads.
     """
     numbers, rest = eqx.partition(problem, eqx.is_inexact_array)
 
@@ -219,7 +219,7 @@ def _differentiable(
 
 
 def _stepped(problem: Problem, at: Place, step: Float[Array, " k"]) -> Place:
-    """A place after a step of freedoms and multipliers; the share of the loads is NaN if it is."""
+    """A configuration after a step; where the step is NaN, the share of the loads is too."""
     n = problem.freedoms + problem.loose
     moved = problem.moved(at, step[:n])
     return moved._replace(multipliers=at.multipliers + step[n:], share=at.share + 0 * jnp.sum(step))
@@ -252,7 +252,7 @@ def _without_derivatives(numbers: Problem) -> Problem:
 
 @_without_derivatives.defjvp
 def _(primals: tuple, tangents: tuple) -> tuple:
-    raise TypeError("equilibrium_path has no derivatives; second_order has those of its end.")
+    raise TypeError("equilibrium_path has no derivatives; differentiate second_order instead.")
 
 
 def _frozen(problem: Problem) -> Problem:
@@ -262,8 +262,8 @@ def _frozen(problem: Problem) -> Problem:
 
 def _displacements(problem: Problem, at: Place) -> Float[Array, "s 6"]:
     """Displacements and rotation vectors of all stations."""
-    turns = jax.vmap(quaternions.rotation_vector)(at.turn)
-    return jnp.concatenate([problem.motion(at)[0].way, turns], axis=1)
+    rotations = jax.vmap(quaternions.rotation_vector)(at.turn)
+    return jnp.concatenate([problem.motion(at)[0].way, rotations], axis=1)
 
 
 def _solution(
@@ -281,8 +281,8 @@ def _solution(
     forces = [jnp.zeros((0, 2, 6))]
     for group in problem.beams:
         own = balance.exerted(problem, at, group, acting).forces.reshape(-1, 2, 2, 3)
-        turned = members.section_axes(problem, at, group)
-        own = jnp.einsum("mkba,mkib->mkia", turned, own).reshape(-1, 2, 6)
+        axes = members.section_axes(problem, at, group)
+        own = jnp.einsum("mkba,mkib->mkia", axes, own).reshape(-1, 2, 6)
         forces.append(own * jnp.array([[[-1.0], [1.0]]]))
     beam_forces = jnp.concatenate(forces)[np.argsort(problem.order)]
 
@@ -295,7 +295,6 @@ def _solution(
     order = np.argsort(bar.tension_only, kind="stable")
     stiff = int((~bar.tension_only).sum())
     turning = jnp.zeros(layout.row_springs)
-    turned = jnp.zeros((sum(len(entries(b)[0]) for b in layout.blocks if b.spring), 6))
     for group in springs:
         stress = balance.exerted(problem, at, group, acting).stress
         turning = turning.at[group.rows].set(stress)
@@ -327,7 +326,7 @@ def _solution(
 def _coefficients(
     structure: Structure, problem: Problem, at: Place
 ) -> dict[bool, Float[Array, "c 6"]]:
-    """Of the equations, and of the springs that turn, entry by entry as their blocks have them."""
+    """Coefficients of the equations (False) and of the springs in joints (True), by entry."""
     found = {}
     for springs, groups in ((False, problem.equations), (True, problem.springs)):
         blocks = [block for block in structure.layout.blocks if block.spring == springs]
@@ -357,16 +356,16 @@ def _coefficients(
 def sentences(
     structure: Structure, poses: Poses, loads: tuple[Load, ...], found: path.Found
 ) -> list[str]:
-    """What a path that has ended early says."""
+    """Sentences on why a path ended early."""
     share, code = float(found.place.share), int(found.code)
     if code == path.STUCK:
-        return [f"The path is lost at {share:.4g} times these loads."]
+        return [f"The path cannot be followed beyond {share:.4g} times these loads."]
     if code == path.ADRIFT:
         return list(zero_modes(structure, poses).sentences)
-    values, ways = linear.softest(found.stiffness, found.slope, found.scale)
+    values, modes = linear.softest(found.stiffness, found.slope, found.scale)
     count = 1 if code != path.LOOSE else int(np.sum(~(np.asarray(values) > SINGULAR)))
-    shapes, places = _moved(structure, poses, found.place, ways[:, : max(count, 1)])
-    loose = jnp.max(jnp.abs(ways[structure.freedoms :, 0]), initial=0.0)
+    shapes, places = _moved(structure, poses, found.place, modes[:, : max(count, 1)])
+    loose = jnp.max(jnp.abs(modes[structure.freedoms :, 0]), initial=0.0)
     if code == path.LOOSE:
         return list(in_words(structure, np.asarray(places), np.asarray(shapes)).sentences)
     size = f"{share:.6g} times these loads"
@@ -382,10 +381,10 @@ def sentences(
 
 @eqx.filter_jit
 def _moved(
-    structure: Structure, poses: Poses, at: Place, ways: Float[Array, "n z"]
+    structure: Structure, poses: Poses, at: Place, modes: Float[Array, "n z"]
 ) -> tuple[Float[Array, "z k 6"], Float[Array, "k 3"]]:
-    """Displacements and rotations of all nodes by small motions at a place; the nodes' places."""
+    """Displacements and rotations of all nodes in modes at a configuration; their positions."""
     problem = members.problem(structure, poses, ())
     count = len(structure.layout.root)
     places = problem.places + problem.motion(at)[0].way
-    return balance.shapes(problem, at, ways)[:, :count], places[:count]
+    return balance.shapes(problem, at, modes)[:, :count], places[:count]

@@ -1,7 +1,7 @@
-"""About how far linear statics is off since the structure deflects, from its solution alone.
+"""Estimate of the second-order error of linear statics, from its solution alone.
 
-In numbers only, so that nothing has to be compiled for it: what the forces of members and joints
-miss to first order when they turn with these, and the strains to second order.
+In NumPy, so that nothing is compiled. The residual has the forces of members and joints, rotated
+with these to first order, and the second-order strains.
 """
 
 from collections.abc import Iterator
@@ -25,14 +25,14 @@ from jaxgrip.structures.structure import Structure
 if TYPE_CHECKING:
     from jaxgrip.structures.analysis import Equilibrium
 
-# Displacements by the size of the structure that are none.
+# Displacements, relative to the size of the structure, that count as zero.
 STILL = 1e-9
 
 
 class _Members(NamedTuple):
-    """`ends` (m, 2) stations; `pull` (m, 2, 6) on these; `stiff`, `tension`, `mass` (m,).
+    """`ends` (m, 2) stations; `pull` (m, 2, 6) forces on these; `stiff`, `tension`, `mass` (m,).
 
-    `bends`: whether the rotations of its ends are those of the stations.
+    `bends`: whether its ends rotate with the stations.
     """
 
     ends: np.ndarray
@@ -50,9 +50,9 @@ def estimate(
     solution: Solution,
     found: "Equilibrium",
 ) -> tuple[float, int]:
-    """About the change of the displacements by the deflection, by the largest of them; where most.
+    """Second-order change of the displacements relative to the largest, and its node.
 
-    **Arguments:** as `solve`, what it has found, and the equations that it has solved.
+    **Arguments:** as `solve`, its solution, and the equations that it has solved.
     """
     whole = solution.structure
     layout = whole.layout
@@ -60,13 +60,13 @@ def estimate(
     moved = np.zeros((len(places), 6))
     moved[:count] = solution.displacements
     root = np.concatenate([layout.root, np.arange(count, len(places))])
-    turns = moved[root, 3:]
+    rotations = moved[root, 3:]
     constant, gradient = map(np.asarray, inertia_field(loads))
     mass = np.zeros(len(places))
     arms = places - places[root]
-    swing = np.cross(turns, arms)
-    gap = np.cross(turns, swing) / 2
-    held, out = np.zeros_like(moved), np.zeros_like(moved)
+    swing = np.cross(rotations, arms)
+    gap = np.cross(rotations, swing) / 2
+    acting, out = np.zeros_like(moved), np.zeros_like(moved)
 
     for own in _members(whole, poses, solution):
         if not len(own.ends):
@@ -74,17 +74,17 @@ def estimate(
         span = places[own.ends[:, 1]] - places[own.ends[:, 0]]
         length = np.linalg.norm(span, axis=1, keepdims=True)
         x = span / length
-        way = moved[own.ends[:, 1], :3] - moved[own.ends[:, 0], :3]
-        across = way - _dot(way, x) * x
-        turn = np.cross(x, across) / length
+        relative = moved[own.ends[:, 1], :3] - moved[own.ends[:, 0], :3]
+        across = relative - _dot(relative, x) * x
+        rotation = np.cross(x, across) / length
         apart = gap[own.ends[:, 1]] - gap[own.ends[:, 0]]
         longer = _dot(across, across) / 2 / length + _dot(apart, x)
         bent = np.zeros((len(span), 2, 6))
         if own.bends:
-            both = turns[own.ends]
-            turn += _dot(both.mean(axis=1), x) * x
+            both = rotations[own.ends]
+            rotation += _dot(both.mean(axis=1), x) * x
             first, second = (
-                rest - _dot(rest, x) * x for rest in np.moveaxis(both - turn[:, None], 1, 0)
+                rest - _dot(rest, x) * x for rest in np.moveaxis(both - rotation[:, None], 1, 0)
             )
             part = own.tension[:, None] * length / 30
             bent[:, 0, 3:] = part * (4 * first - second)
@@ -95,9 +95,9 @@ def estimate(
             longer += length * square / 30
         pulls = own.stiff[:, None] * longer * x
         bent[:, :, :3] += np.stack([-pulls, pulls], axis=1)
-        turned = np.cross(turn[:, None, None], own.pull.reshape(-1, 2, 2, 3))
+        turned = np.cross(rotation[:, None, None], own.pull.reshape(-1, 2, 2, 3))
         np.add.at(out, own.ends, turned.reshape(-1, 2, 6) + bent)
-        np.add.at(held, own.ends, own.pull)
+        np.add.at(acting, own.ends, own.pull)
         np.add.at(mass, own.ends, own.mass[:, None] / 2)
 
     springs = solution._first_tie + len(layout.spans)
@@ -111,30 +111,30 @@ def estimate(
             coefficients, amounts = solution.coefficients, solution.multipliers
         coefficients = np.asarray(coefficients)[first : first + len(stations)]
         pull = coefficients * np.asarray(amounts)[rows][:, None]
-        np.add.at(held, stations, pull)
+        np.add.at(acting, stations, pull)
         if block.kind not in ("support", "merge") and block.stations[0]:
-            # What a joint exerts turns with its first part.
+            # The forces of a joint rotate with its first part.
             side = list(block.stations[0])
-            turn = turns[side[0]]
+            rotation = rotations[side[0]]
             if block.kind == "equations":
-                turn = _turn(places[side], moved[side, :3])
-            turned = np.cross(turn, pull.reshape(-1, 2, 3))
+                rotation = _mean_rotation(places[side], moved[side, :3])
+            turned = np.cross(rotation, pull.reshape(-1, 2, 3))
             np.add.at(out, stations, turned.reshape(-1, 6))
 
     for load in loads:
         if not isinstance(load, Inertia):
-            held[whole.node(load.place), :3] -= np.asarray(load.force)
+            acting[whole.node(load.place), :3] -= np.asarray(load.force)
     for offset, frame in zip(layout.offsets, whole.models, strict=True):
         for group in frame.elements:
             if isinstance(group, PointMasses):
                 nodes = offset + group.nodes.array
                 mass[nodes] += np.asarray(group.mass)
                 at = constant + places[nodes] @ gradient.T
-                held[nodes, :3] += np.asarray(group.mass) * at
+                acting[nodes, :3] += np.asarray(group.mass) * at
     for span, on_ends in zip(layout.spans, np.asarray(solution.tie_loads), strict=True):
-        held[list(span.ends), :3] -= on_ends
+        acting[list(span.ends), :3] -= on_ends
     out[:, :3] += mass[:, None] * (moved[:, :3] @ gradient.T)
-    out[:, 3:] += np.cross(swing, held[:, :3]) + np.cross(arms, out[:, :3])
+    out[:, 3:] += np.cross(swing, acting[:, :3]) + np.cross(arms, out[:, :3])
 
     total = np.zeros_like(out)
     np.add.at(total, root, out)
@@ -148,7 +148,7 @@ def estimate(
     step = np.append(_solved(found.factor, -force), 0.0)[own.dof].reshape(-1, 2, 3)
     step = np.einsum("kab,kib->kia", body, step)
     far = np.linalg.norm(step[:, 0] + np.cross(step[:, 1], arms) + gap, axis=1)
-    # What hardly moves may move twice as far.
+    # Displacements that count as zero may change by any factor.
     largest = np.linalg.norm(moved[:, :3], axis=1).max(initial=0.0)
     least = STILL * np.ptp(places, axis=0).max(initial=1e-300)
     return float(far.max() / max(largest, least)), int(far.argmax())
@@ -212,11 +212,11 @@ def _rotations(poses: Poses) -> np.ndarray:
     return Rotation.from_quat(np.asarray(poses.quaternion)[:, [1, 2, 3, 0]]).as_matrix()
 
 
-def _turn(places: np.ndarray, ways: np.ndarray) -> np.ndarray:
-    """Rotation of points, as far as they have one."""
-    arms, ways = places - places.mean(axis=0), ways - ways.mean(axis=0)
+def _mean_rotation(points: np.ndarray, displacements: np.ndarray) -> np.ndarray:
+    """Least-squares rotation of points, zero where it is undetermined."""
+    arms, relative = points - points.mean(axis=0), displacements - displacements.mean(axis=0)
     whole = np.sum(arms**2) * np.eye(3) - arms.T @ arms
-    return np.linalg.pinv(whole, rcond=1e-9) @ np.cross(arms, ways).sum(axis=0)
+    return np.linalg.pinv(whole, rcond=1e-9) @ np.cross(arms, relative).sum(axis=0)
 
 
 def _solved(factor: linear.Factor | linear.SparseFactor, force: np.ndarray) -> np.ndarray:
