@@ -1,7 +1,7 @@
-"""Linear equations of structures: stiffness with equations between degrees of freedom.
+"""Linear systems of structures: stiffness with constraint equations.
 
-Small structures have dense matrices, of which batches are fast; large ones sparse matrices, whose
-factors are made on the host. The same functions serve both.
+Small structures have dense matrices, which are fast in batches; large ones have sparse matrices,
+factorised on the host. The same functions serve both.
 """
 
 from typing import NamedTuple
@@ -17,10 +17,10 @@ from jaxgrip.fem.element_sum import ElementSum, Rows
 from jaxgrip.fem.topology import Constant
 from jaxgrip.solve import dense
 
-# Degrees of freedom from which matrices are sparse: from a few hundred on they are faster, too.
+# Number of degrees of freedom from which matrices are sparse, and then faster.
 LARGE = 600
-# Softness given to equations, relative to a stiffness of 1: it decides between equations that say
-# the same, and one further correction takes its effect below rounding.
+# Compliance of constraints, relative to a stiffness of 1: with it redundant constraints are
+# solvable, and one refinement step takes its effect below rounding.
 SOFT = 1e-8
 
 Matrix = Float[Array, "_ _"] | ElementSum
@@ -28,7 +28,7 @@ Equations = Float[Array, "_ _"] | Rows
 
 
 def is_large(count: int) -> bool:
-    """Whether so many degrees of freedom are solved with sparse matrices."""
+    """Whether a structure with this number of degrees of freedom has sparse matrices."""
     return count >= LARGE
 
 
@@ -48,7 +48,7 @@ class Factor(NamedTuple):
     def solve(
         self, force: Float[Array, " n"], gap: Float[Array, " m"]
     ) -> tuple[Float[Array, " n"], Float[Array, " m"]]:
-        """u and λ, not yet corrected for the softness of the equations."""
+        """u and λ, before the correction for the compliance of the constraints."""
         f, g = force * self.scale, gap * self.weight
         y = dense.solve_triangular(self.lower, f, lower=True) + self.across @ g
         forces = dense.cho_solve(self.schur, self.across.T @ y - g)
@@ -61,7 +61,7 @@ class Factor(NamedTuple):
 
 
 class SparseFactor(eqx.Module):
-    """The scaled equations [[K + BᵀB, Bᵀ], [B, -SOFT]], factorised when they are first solved.
+    """The scaled matrix [[K + BᵀB, Bᵀ], [B, -SOFT]], factorised at the first solve.
 
     `values`: entries of the matrix; `scale` (n,) and `weight` (m,) of `scales`.
     """
@@ -74,8 +74,8 @@ class SparseFactor(eqx.Module):
     def solve(
         self, force: Float[Array, " n"], gap: Float[Array, " m"]
     ) -> tuple[Float[Array, " n"], Float[Array, " m"]]:
-        """u and λ, not yet corrected for the softness of the equations."""
-        # With λ - g in place of λ, the force Bᵀ g that comes with BᵀB u falls out.
+        """u and λ, before the correction for the compliance of the constraints."""
+        # Solving for λ - g instead of λ cancels the force Bᵀ g due to BᵀB u.
         g = gap * self.weight
         right = jnp.concatenate([force * self.scale, (1 + SOFT) * g])
         both = direct.solve(self.pattern, self.values, right)
@@ -83,7 +83,7 @@ class SparseFactor(eqx.Module):
         return both[:n] * self.scale, (both[n:] + g) * self.weight
 
     def inverse(self, b: Float[Array, " n"]) -> Float[Array, " n"]:
-        """K⁻¹ b of the scaled K where the equations hold."""
+        """K⁻¹ b of the scaled K under the constraints."""
         n = len(self.scale)
         right = jnp.concatenate([b, jnp.zeros(len(self.weight))])
         return direct.solve(self.pattern, self.values, right)[:n]
@@ -92,10 +92,10 @@ class SparseFactor(eqx.Module):
 def scales(
     stiffness: Matrix, equations: Equations
 ) -> tuple[Float[Array, " n"], Float[Array, " m"]]:
-    """Factors of freedoms and of equations that bring the diagonal and the rows to 1."""
+    """Scales of degrees of freedom and constraints, for unit diagonal and unit rows."""
     sparse = isinstance(stiffness, ElementSum)
     diagonal = jnp.abs(stiffness.diagonal() if sparse else jnp.diagonal(stiffness))
-    # What is held by equations only has no stiffness of its own, or that of rounding.
+    # Degrees of freedom determined by constraints alone have a stiffness of 0 or rounding.
     largest = jnp.max(diagonal, initial=1e-300)
     scale = 1 / jnp.sqrt(jnp.where(diagonal > 1e-9 * largest, diagonal, largest))
     return scale, _weight(equations, scale)
@@ -123,7 +123,7 @@ def scaled(
 def factorise(stiffness: Matrix, equations: Equations) -> Factor | SparseFactor:
     """Factors of [[K, Bᵀ], [B, 0]].
 
-    Adding BᵀB to K changes no solution and leaves a definite matrix where nothing can move.
+    Adding BᵀB to K changes no solution and makes it definite unless there is a mechanism.
     """
     stiffness, equations = jax.lax.stop_gradient((stiffness, equations))
     if isinstance(stiffness, ElementSum):
@@ -140,7 +140,7 @@ def _factorise_sparse(stiffness: ElementSum, equations: Rows) -> SparseFactor:
     scale, weight = scales(stiffness, equations)
     b = equations.scaled(weight, scale)
     a = stiffness.scaled(scale) + b.square()
-    # From n on are the multipliers.
+    # Unknowns from n on are multipliers.
     squares = a.renumbered(np.arange(n), n + m)
     rows = tuple(
         (Constant(n + own.array), Constant(np.where(index.array < n, index.array, n + m)))
@@ -164,7 +164,7 @@ def softened(
 
 
 def with_springs(stiffness: Matrix, stretch: Equations, spring: Float[Array, " s"]) -> Matrix:
-    """K + Rᵀ diag(k) R with the rows R by which springs are stretched and their stiffness k."""
+    """K + Rᵀ diag(k) R with the elongation rows R and the stiffness k of springs."""
     if not len(spring):
         return stiffness
     if isinstance(stretch, Rows):
@@ -182,7 +182,7 @@ def solve(
     """u and λ of K u + Bᵀ λ = f, B u = g, differentiable to any order."""
     n = len(force)
 
-    # One vector: transposing needs all parts of the right side to be variable, or none.
+    # One vector, since transposition needs all right-hand sides to be variable, or none.
     def product(z):
         u, forces = z[:n], z[n:]
         return jnp.concatenate([stiffness @ u + equations.T @ forces, equations @ u])
@@ -204,8 +204,8 @@ def margin(
 ) -> Float[Array, ""]:
     """Estimate of the smallest eigenvalue of the scaled K, whose diagonal is about 1.
 
-    One inverse iteration: a pivot would show a mechanism less clearly. NaN for a matrix that could
-    not be factorised. Differentiable where K and B are given.
+    One inverse iteration, which shows a mechanism more clearly than a pivot. NaN for a matrix that
+    could not be factorised. Differentiable where K and B are given.
     """
     start = np.random.default_rng(0).standard_normal(len(factor.scale))
     start = jnp.asarray(start / np.linalg.norm(start))
@@ -224,9 +224,9 @@ def margin(
 
 
 class Saddle(NamedTuple):
-    """Factors of the scaled matrix [[K, Bᵀ], [B, 0]] with any K.
+    """The scaled matrix `whole` = [[K, Bᵀ], [B, 0]] with any K, and its `factor`.
 
-    `whole` and `factor` of it, `scale` (n + m,) of freedoms and equations.
+    `scale` (n + m,) of degrees of freedom and constraints.
     """
 
     whole: Float[Array, "k k"]
@@ -234,7 +234,7 @@ class Saddle(NamedTuple):
     scale: Float[Array, " k"]
 
     def solve(self, right: Float[Array, " k *c"], *, trans: bool = False) -> Float[Array, " k *c"]:
-        """u and λ of K u + Bᵀ λ = f, B u = g, by f and g one above the other; `trans`: of Kᵀ."""
+        """u and λ of K u + Bᵀ λ = f, B u = g, for f and g stacked; `trans`: with Kᵀ."""
         scale = self.scale.reshape(-1, *[1] * (right.ndim - 1))
         whole = self.whole.T if trans else self.whole
         step = dense.lu_solve(self.factor, scale * right, trans=trans)
@@ -248,7 +248,7 @@ def saddle(
     scale: Float[Array, " n"],
     damping: Float[Array, ""],
 ) -> Saddle:
-    """Factors of [[K, Bᵀ], [B, 0]]; `scale` of the freedoms; `damping` is added to the scaled K."""
+    """Factors of [[K, Bᵀ], [B, 0]]; `scale` of u; `damping` is added to the scaled K."""
     n, m = len(scale), len(equations)
     both = jnp.concatenate([scale, _weight(equations, scale)])
     whole = jnp.block([[stiffness, equations.T], [equations, jnp.zeros((m, m))]])
@@ -285,34 +285,34 @@ def definite(
     scale: Float[Array, " n"],
     least: Float[Array, ""],
 ) -> Bool[Array, ""]:
-    """Whether all eigenvalues of the scaled K are above the least where the equations hold."""
-    scaled = _where_they_hold(stiffness, equations, scale)
+    """Whether all eigenvalues of the scaled K under the constraints exceed `least`."""
+    scaled = _constrained(stiffness, equations, scale)
     return jnp.all(jnp.isfinite(dense.cholesky(scaled - least * jnp.eye(len(scale)))))
 
 
 def stability(
     stiffness: Float[Array, "n n"], equations: Float[Array, "m n"], scale: Float[Array, " n"]
 ) -> Float[Array, ""]:
-    """Smallest eigenvalue of the scaled K where the equations hold; negative if unstable."""
-    return jnp.min(dense.eigvalsh(_where_they_hold(stiffness, equations, scale)))
+    """Smallest eigenvalue of the scaled K under the constraints; negative if unstable."""
+    return jnp.min(dense.eigvalsh(_constrained(stiffness, equations, scale)))
 
 
 @jax.jit
 def softest(
     stiffness: Float[Array, "n n"], equations: Float[Array, "m n"], scale: Float[Array, " n"]
 ) -> tuple[Float[Array, " n"], Float[Array, "n n"]]:
-    """Eigenvalues of the scaled K where the equations hold, and their motions as columns."""
-    values, vectors = dense.eigh(_where_they_hold(stiffness, equations, scale))
+    """Eigenvalues of the scaled K under the constraints, and their motions as columns."""
+    values, vectors = dense.eigh(_constrained(stiffness, equations, scale))
     return values, scale[:, None] * vectors
 
 
-def _where_they_hold(
+def _constrained(
     stiffness: Float[Array, "n n"], equations: Float[Array, "m n"], scale: Float[Array, " n"]
 ) -> Float[Array, "n n"]:
-    """The scaled, symmetric K of all that the equations allow, and 1 of the rest."""
+    """The scaled, symmetric K on the null space of the constraints, 1 on its complement."""
     b = equations * scale[None, :] * _weight(equations, scale)[:, None]
     k = (stiffness + stiffness.T) / 2 * scale[:, None] * scale[None, :]
-    # Rows without length, or nearly, are of equations that say the same as others.
+    # SOFT keeps this definite where constraints are redundant.
     lower = dense.cholesky(b @ b.T + SOFT * jnp.eye(len(b)))
     q = dense.solve_triangular(lower, b, lower=True)
     own = q @ k

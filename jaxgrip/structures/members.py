@@ -1,4 +1,4 @@
-"""The members of a structure, as groups of a `Problem` for displacements of any size."""
+"""Members of a structure as groups of a `Problem`, for displacements of any size."""
 
 from typing import NamedTuple
 
@@ -24,24 +24,23 @@ from jaxgrip.structures.structure import Block, Structure
 
 
 class Field(NamedTuple):
-    """Acceleration `constant` + `gradient` x at the place x, in axes of the ground."""
+    """Acceleration `constant` + `gradient` x at position x, in ground axes."""
 
     constant: Float[Array, "3"]
     gradient: Float[Array, "3 3"]
 
-    def at(self, place: Float[Array, "3"]) -> Float[Array, "3"]:
-        """The acceleration at a place."""
-        return self.constant + self.gradient @ place
+    def at(self, position: Float[Array, "3"]) -> Float[Array, "3"]:
+        """The acceleration at a position."""
+        return self.constant + self.gradient @ position
 
 
 class Mass(NamedTuple):
-    """Inertia of a beam in a field of accelerations.
+    """Inertia of a beam in an acceleration field.
 
-    `mass` [kg]; `middle` (3,) of its ends, undeformed [m]; `bow` (7, 3): what the centre of mass
-    moves from the middle of the ends by the deformation, in the axes of the beam's frame; `second`
-    (3,): second moments of mass, along the beam by the square of its length [kg], along y and z
-    [kg m^2]; `bent` (7,): forces on the deformation by the change of the acceleration along the
-    undeformed beam.
+    `mass` [kg]; `middle` (3,): undeformed midpoint of its ends [m]; `bow` (7, 3): displacement of
+    the centre of mass from the midpoint per deformation, in frame axes; `second` (3,): second
+    moments of mass, along the beam over its squared length [kg], along y and z [kg m^2]; `bent`
+    (7,): forces on the deformation due to the gradient along the undeformed beam.
     """
 
     field: Field
@@ -53,7 +52,7 @@ class Mass(NamedTuple):
 
 
 class Beam(NamedTuple):
-    """`span` (3,) from end to end [m] and `axes` (3, 3) of the section, undeformed; `law`."""
+    """Undeformed `span` (3,) from end to end [m] and section `axes` (3, 3); `law`."""
 
     span: Float[Array, "3"]
     axes: Float[Array, "3 3"]
@@ -62,7 +61,7 @@ class Beam(NamedTuple):
 
 
 class Line(NamedTuple):
-    """Bar, rope or spring: `span` (3,) and `ends` (2, 3), undeformed [m]; [N/m]; [kg]."""
+    """Bar, rope or spring: undeformed `span` (3,), `ends` (2, 3) [m]; `stiffness` [N/m], `mass`."""
 
     span: Float[Array, "3"]
     ends: Float[Array, "2 3"]
@@ -72,7 +71,7 @@ class Line(NamedTuple):
 
 
 class Loaded(NamedTuple):
-    """`force` (6,) [N], [N m] and `mass` [kg] on a station at `place` (3,), undeformed [m]."""
+    """`force` (6,) [N], [N m] and `mass` [kg] on a station at undeformed `place` (3,) [m]."""
 
     force: Float[Array, "6"]
     mass: Float[Array, ""]
@@ -81,9 +80,9 @@ class Loaded(NamedTuple):
 
 
 class Joined(NamedTuple):
-    """A joint, the places or frames of its stations, undeformed, and what it misses there.
+    """A joint, `at` undeformed positions or frames of its stations, and its residual there.
 
-    `stiffness` [N/m] or [N m/rad] where it is a spring.
+    `stiffness` [N/m] or [N m/rad] if it is a spring.
     """
 
     joint: Joint
@@ -112,7 +111,7 @@ def problem(structure: Structure, poses: Poses, loads: tuple[Load, ...]) -> Prob
         return group._replace(index=index)
 
     def joints(springs: bool) -> list[Group]:
-        blocks = _alike(structure, springs)
+        blocks = _by_kind(structure, springs)
         return [numbered(_joined(structure, poses, places, own)) for own in blocks]
 
     root = np.concatenate([layout.root, np.arange(len(layout.root), len(places))])
@@ -136,13 +135,13 @@ def problem(structure: Structure, poses: Poses, loads: tuple[Load, ...]) -> Prob
 def _beams(
     structure: Structure, poses: Poses, places: Array, field: Field | None
 ) -> tuple[list[Group], np.ndarray, int]:
-    """Beams in two groups, with and without released ends; their numbers; how many are released."""
+    """Beams in two groups, with and without releases; their order; the number of releases."""
     rotations = structure.rotations(poses)
     sorted_: dict[bool, list[tuple]] = {}
     loose = 0
     for group in model.beam_groups(structure):
-        turn = rotations[group.ends[:, 0]]
-        own = jnp.einsum("mab,mbc->mac", turn, jax.vmap(axes)(group.x, group.section))
+        part_axes = rotations[group.ends[:, 0]]
+        own = jnp.einsum("mab,mbc->mac", part_axes, jax.vmap(axes)(group.x, group.section))
         ends = places[group.ends]
 
         def beam(ends, own, section, element=group.element) -> Beam:
@@ -164,7 +163,7 @@ def _beams(
         released = np.concatenate(released)
         released = np.where(released < 0, loose, released) if some else None
         data = jax.tree.map(lambda *x: jnp.concatenate(x), *data)
-        # Bending and twist as what they stretch at the radius of gyration.
+        # Bending and twist count as axial strain at the radius of gyration.
         stiff = jnp.diagonal(data.law.stiffness, axis1=1, axis2=2)
         soft = 1 / jnp.sqrt(stiff * stiff[:, :1]) / jnp.linalg.norm(data.span, axis=1)[:, None]
         groups.append(Group(_beam, np.concatenate(ends), data, loose=released, soft=soft))
@@ -183,7 +182,7 @@ def _mass(element, ends: Array, own: Array, section: BeamSection, field: Field) 
         return corotational.of_deformation(found.reshape(12))
 
     bow = jax.vmap(lambda c: load(c, none))(jnp.eye(3)).T / mass
-    # The stretch and the twist move the middle of the ends and the frame, which carry their part.
+    # Stretch and twist move the midpoint and the frame, whose inertia includes theirs.
     bends = np.array([0, 0, 1, 1, 0, 1, 1], dtype=float)
     gradient = own.T @ field.gradient @ own
     bent = load(-gradient @ jnp.array([0.5, 0.0, 0.0]) * length, gradient)
@@ -194,40 +193,42 @@ def _mass(element, ends: Array, own: Array, section: BeamSection, field: Field) 
 def _beam(
     motion: Motion, loose: Array | None, own: None, more: Array | float, share: Array, data: Beam
 ) -> Held:
-    turned = motion.turn @ data.axes[None]
+    sections = motion.turn @ data.axes[None]
     if loose is None:
-        forces, stress = _of_ends(motion.way, turned, more, share, data)
+        forces, stress = _of_ends(motion.way, sections, more, share, data)
         return Held(forces, stress=stress)
     released = loose.reshape(2, 6)
-    arms = jnp.einsum("sab,sb->sa", turned, released[:, :3])
-    ends, back = jax.vjp(lambda turns: _released(turned, turns), released[:, 3:])
+    arms = jnp.einsum("sab,sb->sa", sections, released[:, :3])
+    ends, back = jax.vjp(lambda rotations: _released(sections, rotations), released[:, 3:])
     forces, stress = _of_ends(motion.way + arms, ends, more, share, data)
     force, moment = forces[:, :3], forces[:, 3:]
-    on_ways = jnp.einsum("sab,sa->sb", turned, force)
-    # A moment as forces on the axes of the end that it turns.
-    on_turns = back(jax.vmap(skew)(moment) @ ends / 2)[0]
+    on_displacements = jnp.einsum("sab,sa->sb", sections, force)
+    # A moment is conjugate to section axes as half its cross product with each.
+    on_rotations = back(jax.vmap(skew)(moment) @ ends / 2)[0]
     return Held(
         jnp.concatenate([force, moment + jnp.cross(arms, force)], axis=1),
-        jnp.concatenate([on_ways, on_turns], axis=1).reshape(12),
+        jnp.concatenate([on_displacements, on_rotations], axis=1).reshape(12),
         stress=stress,
     )
 
 
-def _released(turned: Float[Array, "2 3 3"], turns: Float[Array, "2 3"]) -> Float[Array, "2 3 3"]:
-    """Axes of ends that are turned from those of the nodes."""
-    return turned @ jax.vmap(quaternions.to_matrix)(jax.vmap(quaternions.exponential)(turns))
+def _released(
+    sections: Float[Array, "2 3 3"], rotations: Float[Array, "2 3"]
+) -> Float[Array, "2 3 3"]:
+    """Axes of released ends, rotated relative to those at the nodes."""
+    return sections @ jax.vmap(quaternions.to_matrix)(jax.vmap(quaternions.exponential)(rotations))
 
 
 def stressed(problem: Problem, stresses: tuple[Array, ...]) -> Problem:
-    """The problem with elements that have no stiffness of their own but what these stresses make.
+    """The problem with only the geometric stiffness of these stresses.
 
-    Of beams it is that of their bow, by the deformation that the stresses belong to.
+    That of beams is evaluated at the deformation which the stresses belong to.
     """
     given = iter(stresses)
 
     def beams(group: Group) -> Group:
         law = group.data.law
-        # The ends have no roll in common in the frame, so it may be given any stiffness.
+        # The common twist of both ends in the frame is zero, so its stiffness is arbitrary.
         roll = jnp.zeros(7).at[jnp.array([1, 4])].set(1.0)
         whole = law.stiffness + law.stiffness[:, 1:2, 1:2] * jnp.outer(roll, roll)[None]
         deformation = dense.solve(whole, next(given), positive=True)
@@ -247,34 +248,34 @@ def stressed(problem: Problem, stresses: tuple[Array, ...]) -> Problem:
 
 
 def section_axes(problem: Problem, at: Place, group: Group) -> Float[Array, "m 2 3 3"]:
-    """Axes of the sections at both ends of beams, as columns, in axes of the ground."""
-    turned = problem.motion(at)[0].turn[group.stations] @ group.data.axes[:, None]
+    """Section axes at both ends of beams, as columns, in ground axes."""
+    sections = problem.motion(at)[0].turn[group.stations] @ group.data.axes[:, None]
     if group.loose is None:
-        return turned
+        return sections
     released = of(at.loose, group.loose).reshape(-1, 2, 6)
-    return jax.vmap(_released)(turned, released[:, :, 3:])
+    return jax.vmap(_released)(sections, released[:, :, 3:])
 
 
 def _of_ends(
-    way: Array, turned: Array, more: Array | float, share: Array, data: Beam
+    displacements: Array, sections: Array, more: Array | float, share: Array, data: Beam
 ) -> tuple[Float[Array, "2 6"], Float[Array, "7"]]:
-    """Forces on the ends of a beam by their displacements and section axes, and its stress."""
-    frame = corotational.beam_frame(way, turned, data.span)
+    """Forces on the ends of a beam from their displacements and section axes, and its stress."""
+    frame = corotational.beam_frame(displacements, sections, data.span)
     stress = corotational.beam_stress(data.law, frame.deformation) + more
     inertia = data.inertia
     if inertia is None:
         return corotational.beam_forces(frame, stress, jnp.zeros(3)), stress
     bow = frame.deformation @ inertia.bow
-    middle = inertia.middle + way.mean(axis=0) + frame.axes @ bow
-    push = share * inertia.mass * inertia.field.at(middle)
+    middle = inertia.middle + displacements.mean(axis=0) + frame.axes @ bow
+    total = share * inertia.mass * inertia.field.at(middle)
     along = share * inertia.second[0] * frame.length * (inertia.field.gradient @ frame.axes[:, 0])
     across = (inertia.field.gradient @ frame.axes).T @ frame.axes
     second = share * inertia.second
-    moment = jnp.cross(bow, push @ frame.axes)
+    moment = jnp.cross(bow, total @ frame.axes)
     moment += jnp.sum(jnp.cross(jnp.eye(3)[1:], across[1:]) * second[1:, None], axis=0)
-    force = stress + share * inertia.bent + inertia.bow @ (push @ frame.axes)
+    force = stress + share * inertia.bent + inertia.bow @ (total @ frame.axes)
     forces = corotational.beam_forces(frame, force, moment)
-    return forces.at[:, :3].add(jnp.stack([push / 2 - along, push / 2 + along])), stress
+    return forces.at[:, :3].add(jnp.stack([total / 2 - along, total / 2 + along])), stress
 
 
 def _lines(
@@ -308,12 +309,12 @@ def _lines(
 def _line(
     motion: Motion, loose: None, own: Array, more: Array | float, share: Array, data: Line
 ) -> Held:
-    way = motion.way[1] - motion.way[0]
-    along = data.span + way
-    stress = data.stiffness * corotational.stretch(way, data.span)[None] + more
+    relative = motion.way[1] - motion.way[0]
+    along = data.span + relative
+    stress = data.stiffness * corotational.stretch(relative, data.span)[None] + more
     stress = jnp.where(own, stress, 0.0)
-    pull = stress * along / jnp.linalg.norm(along)
-    forces = jnp.stack([-pull, pull])
+    tension = stress * along / jnp.linalg.norm(along)
+    forces = jnp.stack([-tension, tension])
     if data.field is not None:
         x = data.ends + motion.way
         at = jax.vmap(data.field.at)((2 * x + x[::-1]) / 3)
@@ -331,14 +332,14 @@ def _loaded(
     forces = [load for load in loads if isinstance(load, NodalForce)]
     nodes = np.array([structure.node(load.place) for load in forces], dtype=int)
     moments = [jnp.zeros(3) if load.moment is None else load.moment for load in forces]
-    push = [jnp.concatenate([f.force, m]) for f, m in zip(forces, moments, strict=True)]
-    push = jnp.stack(push) if push else jnp.zeros((0, 6))
+    applied = [jnp.concatenate([f.force, m]) for f, m in zip(forces, moments, strict=True)]
+    applied = jnp.stack(applied) if applied else jnp.zeros((0, 6))
     masses = jnp.zeros(len(nodes))
     if field is not None:
         heavy, mass = model.point_masses(structure)
         nodes, masses = np.concatenate([nodes, heavy]), jnp.concatenate([masses, mass])
-        push = jnp.concatenate([push, jnp.zeros((len(heavy), 6))])
-    data = Loaded(push, masses, places[nodes], _repeated(field, len(nodes)))
+        applied = jnp.concatenate([applied, jnp.zeros((len(heavy), 6))])
+    data = Loaded(applied, masses, places[nodes], _repeated(field, len(nodes)))
     return Group(_load, nodes[:, None], data)
 
 
@@ -357,21 +358,22 @@ def _repeated(field: Field | None, count: int) -> Field | None:
 
 
 def _pairs(structure: Structure, still: int) -> Group:
-    """Nodes that move alike, or not at all."""
+    """Merged nodes, and supported ones as pairs with a `still` station."""
     stations, rows = [], []
     for block in structure.layout.blocks:
         first = block.rows[0]
         if block.kind == "support":
-            for number, (station, freedom) in enumerate(block.held, first):
+            for number, (station, component) in enumerate(block.held, first):
                 own = np.full(6, structure.layout.equations)
-                own[freedom] = number
+                own[component] = number
                 stations.append((still, station))
                 rows.append(own)
         elif block.kind == "merge":
-            for *pair, turns in zip(*block.stations, block.turns, strict=True):
+            for *pair, rotates in zip(*block.stations, block.turns, strict=True):
+                count = 6 if rotates else 3
                 own = np.full(6, structure.layout.equations)
-                own[: 6 if turns else 3] = first + np.arange(6 if turns else 3)
-                first += 6 if turns else 3
+                own[:count] = first + np.arange(count)
+                first += count
                 stations.append(tuple(pair))
                 rows.append(own)
     stations = np.array(stations, dtype=int).reshape(-1, 2)
@@ -381,19 +383,22 @@ def _pairs(structure: Structure, still: int) -> Group:
 def _pair(
     motion: Motion, loose: None, own: Array, more: Array | float, share: Array, data: None
 ) -> Held:
-    """Of the turn twice its sine, which has a derivative up to a full turn."""
+    """Residual: relative displacement and, for the relative rotation θ, 2 sin(θ/2) times its axis.
+
+    The latter is differentiable up to a full revolution.
+    """
     first, second = motion.quaternion
-    turn = quaternions.product(second, quaternions.conjugate(first))
-    way = motion.way[1] - motion.way[0]
-    # What the quaternion changes by a turn of the second, and of the first, in axes of the ground.
-    by_second = turn[0] * own[3:] + jnp.cross(turn[1:], own[3:])
-    by_first = -turn[0] * own[3:] + jnp.cross(turn[1:], own[3:])
+    rotation = quaternions.product(second, quaternions.conjugate(first))
+    displacement = motion.way[1] - motion.way[0]
+    # Change of the quaternion with rotations of the second and of the first node, in ground axes.
+    by_second = rotation[0] * own[3:] + jnp.cross(rotation[1:], own[3:])
+    by_first = -rotation[0] * own[3:] + jnp.cross(rotation[1:], own[3:])
     force = jnp.concatenate([jnp.stack([-own[:3], own[:3]]), jnp.stack([by_first, by_second])], 1)
-    return Held(force, missed=jnp.concatenate([way, 2 * turn[1:]]))
+    return Held(force, missed=jnp.concatenate([displacement, 2 * rotation[1:]]))
 
 
-def _alike(structure: Structure, springs: bool) -> list[list[Block]]:
-    """Blocks of joints, those of one kind together."""
+def _by_kind(structure: Structure, springs: bool) -> list[list[Block]]:
+    """Blocks of joints, grouped by kind."""
     kinds: dict[tuple, list[Block]] = {}
     for block in structure.layout.blocks:
         if block.spring == springs and block.kind in ("equations", "carried"):
@@ -408,18 +413,18 @@ def _joined(structure: Structure, poses: Poses, places: Array, blocks: list[Bloc
     stations = np.array([block.stations for block in blocks])
     if blocks[0].kind == "carried":
         stations = stations[:, :, 0]
-        at, missed = carried_frames(structure, poses, blocks), _missed_by_frames
+        at, missed = carried_frames(structure, poses, blocks), _residual_of_frames
     else:
-        at, missed = places[stations], _missed_by_points
+        at, missed = places[stations], _residual_of_points
         stations = stations.reshape(len(blocks), -1)
     stiffness = None
     if blocks[0].spring:
         stiffness = jnp.stack([structure.transfer[block.name].k for block in blocks])
-        missed = _turned if isinstance(joint, Angle) else missed
+        missed = _residual_angle if isinstance(joint, Angle) else missed
     data = Joined(joint, at, jnp.zeros(()), stiffness)
-    way = jnp.zeros((stations.shape[1], 3))
-    turn = jnp.broadcast_to(jnp.eye(3), (len(way), 3, 3))
-    start = jax.vmap(lambda *of: missed(way, turn, Joined(*of, None, None)))(joint, at)
+    zero = jnp.zeros((stations.shape[1], 3))
+    identity = jnp.broadcast_to(jnp.eye(3), (len(zero), 3, 3))
+    start = jax.vmap(lambda *of: missed(zero, identity, Joined(*of, None, None)))(joint, at)
     data = Joined(joint, at, start, stiffness)
 
     def member(
@@ -444,21 +449,21 @@ def _joined(structure: Structure, poses: Poses, places: Array, blocks: list[Bloc
     return Group(member, stations, data, rows=rows, soft=soft)
 
 
-def _missed_by_points(way: Array, turn: Array, data: Joined) -> Array:
-    points = data.at + way.reshape(data.at.shape)
+def _residual_of_points(displacements: Array, rotations: Array, data: Joined) -> Array:
+    points = data.at + displacements.reshape(data.at.shape)
     return data.joint.residual(relative(frame(points[0]), frame(points[1])))
 
 
-def _missed_by_frames(way: Array, turn: Array, data: Joined) -> Array:
-    return data.joint.residual(_between(way, turn, data))
+def _residual_of_frames(displacements: Array, rotations: Array, data: Joined) -> Array:
+    return data.joint.residual(_between(displacements, rotations, data))
 
 
-def _turned(way: Array, turn: Array, data: Joined) -> Array:
-    """Angle that is missing, up to half a turn."""
-    place = _between(way, turn, data)
-    return jnp.arctan2(data.joint.residual(place), data.joint.facing(place))
+def _residual_angle(displacements: Array, rotations: Array, data: Joined) -> Array:
+    """Difference from the joint's angle, up to half a revolution."""
+    found = _between(displacements, rotations, data)
+    return jnp.arctan2(data.joint.residual(found), data.joint.facing(found))
 
 
-def _between(way: Array, turn: Array, data: Joined) -> Frame:
-    origin, turned = data.at.origin + way, turn @ data.at.rotation
-    return relative(Frame(origin[0], turned[0]), Frame(origin[1], turned[1]))
+def _between(displacements: Array, rotations: Array, data: Joined) -> Frame:
+    origin, axes = data.at.origin + displacements, rotations @ data.at.rotation
+    return relative(Frame(origin[0], axes[0]), Frame(origin[1], axes[1]))
