@@ -1,8 +1,8 @@
-"""Following the equilibrium of a structure while its loads grow, by arc length.
+"""Path following of the equilibrium under growing loads, by arc length.
 
 Steps are along the path, so limit points are passed. A step is accepted only if equilibrium and
-strains are near what the tangent says, so that nothing in between is jumped. A structure that is a
-mechanism before it is loaded first settles under a small part of the loads.
+strains are near the prediction of the tangent, so that no part of the path is skipped. A structure
+that is a mechanism without load first settles under a small share of the loads.
 
 Source: Riks 1979; Crisfield 1981.
 """
@@ -20,30 +20,31 @@ from jaxgrip.structures.results import SINGULAR
 
 # How a path can end.
 GOING, REACHED, LIMIT, BUCKLED, LOOSE, ADRIFT, STUCK, FULL = range(8)
-# What an iteration is about.
+# Phases: find a tangent, correct a step, settle.
 _TANGENT, _CORRECT, _SETTLE = range(3)
 
-# Part of the loads under which a mechanism settles; how far an element may then turn at once [rad];
-# damping, by the stiffness, to begin with, at least, and the turn below which there is none.
+# Settling of a mechanism: share of the loads; largest rotation of an element per iteration [rad];
+# damping relative to the stiffness, initial and smallest; rotation below which damping may end.
 FIRST_SHARE, SETTLING, DAMPING, DAMPED, CALM = 0.01, 0.3, 1e-2, 1e-10, 1e-3
-# By how much equilibrium and strains may be off the tangent, of the step and of what the strains
-# change; what is aimed at; from which part of the largest change of a strain on it counts.
+# Deviation of equilibrium and strains from the tangent, relative to the step and to the change of
+# the strains: allowed, and aimed at. Strains that change less than COUNTS of the largest hardly
+# count.
 DRIFT, AIM, COUNTS = 0.3, 0.1, 0.1
-# The first step, as far as a node may move, feels how far the tangent leads; then steps grow.
+# Displacement of a node in the first step, which explores the tangent; growth of later steps.
 FEELER, GROWTH = 1e-4, 4.0
 CORRECTIONS = 12
-# A step that leads so much of the way to the loads asked for is made to lead there.
+# A step that covers this share of the remaining loads is made to reach the target.
 NEARLY = 0.7
-# Of the length of the path: what an equilibrium is known to, and what rounding may spoil; of the
-# size of the structure, or as a turn, what is but rounding.
+# Relative to the path length: tolerance of an equilibrium, and the one accepted if rounding
+# prevents more; relative to the size of the structure, or in rad: rounding.
 SHARP, BLUNT, ROUNDING = 1e-8, 1e-6, 1e-13
-# Of the length of the path: to what a loss of stability is located, and the shortest step; slopes
-# of the loads at a limit point found, and above which there is none.
+# Relative to the path length: accuracy of a loss of stability, and shortest step. Load slope below
+# which a limit point is found, and above which a loss of stability is buckling.
 LOCATED, SHORTEST, FLAT, LEVEL = 1e-6, 1e-9, 1e-5, 0.02
 
 
-class Way(NamedTuple):
-    """A direction: freedoms (n,), multipliers (e,), share of the loads."""
+class Direction(NamedTuple):
+    """A direction in degrees of freedom (n,), multipliers (e,) and share of the loads."""
 
     freedoms: Float[Array, " n"]
     multipliers: Float[Array, " e"]
@@ -51,7 +52,7 @@ class Way(NamedTuple):
 
 
 class Points(NamedTuple):
-    """Equilibria in their order, NaN behind the last: `place`, `stable` or not, `limit` or not."""
+    """Equilibria in order, NaN after the last; whether each is `stable`, and a `limit` point."""
 
     place: Place
     stable: Bool[Array, " p"]
@@ -61,9 +62,9 @@ class Points(NamedTuple):
 class Found(NamedTuple):
     """A path.
 
-    `place` where it ends, with the `stiffness` and `slope` there; `code`: how it ends; `scale` of
-    the freedoms; `held`: whether it is stable before it is loaded; `iterations`; `points` and the
-    `count` of them.
+    `place` at its end, with the `stiffness` and the constraint Jacobian `slope` there; `code`: how
+    it ends; `scale` of the degrees of freedom; `held`: whether the unloaded structure is stable;
+    `iterations`; recorded `points` and their `count`.
     """
 
     place: Place
@@ -78,21 +79,21 @@ class Found(NamedTuple):
 
 
 class _State(NamedTuple):
-    """Where the walk is.
+    """State of the iteration.
 
-    - `base`, the last equilibrium; `tangent` there, with the lines `acting`; `stresses` and their
-      `rates` along the tangent; `length` of the path so far.
-    - `here`, which becomes the next equilibrium, a `step` away; `guess` of the stresses; `hits`:
-      whether it has all loads; `drift` from the tangent; the `last` of the `corrections`;
-      `damping`.
-    - `stride`: the next step but for limit points; `ahead`: how far the path is known to be past
-      one, with the slope `beyond` of the loads there.
-    - `unit` of ways; 0 before the first tangent.
+    - `base`: last equilibrium, with the `tangent`, the `acting` lines, the `stresses`, their
+      `rates` along the tangent and the path `length` there.
+    - `here`: iterate towards the next equilibrium, a `step` away; `guess` of its stresses; `hits`:
+      whether it has the target loads; `drift` from the tangent; size of the `last` of its
+      `corrections`; `damping`.
+    - `stride`: next step if there is no limit point; `ahead`: distance to a point known to be past
+      a limit point, with the slope `beyond` of the loads there.
+    - `unit`: scale of displacements in the path length; 0 before the first tangent.
     """
 
     phase: Int[Array, ""]
     base: Place
-    tangent: Way
+    tangent: Direction
     acting: Bool[Array, " l"]
     stresses: tuple[Array, ...]
     rates: tuple[Array, ...]
@@ -113,13 +114,13 @@ class _State(NamedTuple):
 
 
 class _Now(NamedTuple):
-    """Of one iteration: the balance, Newton's correction and the rate by the loads, stability."""
+    """Results of one iteration: balance, Newton correction, rate with the loads, stability."""
 
     acting: Bool[Array, " l"]
     balance: Balance
     scale: Float[Array, " n"]
-    correction: Way
-    rate: Way
+    correction: Direction
+    rate: Direction
     definite: Bool[Array, ""]
 
 
@@ -131,20 +132,21 @@ def follow(
     *,
     points: int = 0,
 ) -> Found:
-    """Follow the equilibrium from no loads to a share of them.
+    """Follow the equilibrium from zero load to a share of the loads.
 
-    **Arguments:** `problem`; `until`: share of the loads; `reach`: how far a node may move in a
-    step, by the size of the structure, and turn [rad]; `budget` of iterations; `points` to be
-    recorded at most: if any, the path is followed beyond a loss of stability, else it ends there.
+    **Arguments:** `problem`; `until`: target share; `reach`: largest displacement of a node per
+    step, relative to the size of the structure, and largest rotation [rad]; `budget` of
+    iterations; `points`: number of points to record. If positive, the path continues beyond a
+    loss of stability, else it ends there.
     """
     weights = _weights(problem)
     through = points > 0
 
-    def product(a: Way, b: Way, unit: Array) -> Array:
+    def product(a: Direction, b: Direction, unit: Array) -> Array:
         return jnp.sum(weights**2 * a.freedoms * b.freedoms) / unit**2 + a.share * b.share
 
-    def size(way: Way) -> Array:
-        return jnp.max(jnp.abs(weights * way.freedoms), initial=0.0)
+    def size(direction: Direction) -> Array:
+        return jnp.max(jnp.abs(weights * direction.freedoms), initial=0.0)
 
     def newton(state: _State) -> _Now:
         acting = jnp.where(state.phase == _TANGENT, state.acting, problem.acting(state.here))
@@ -152,7 +154,7 @@ def follow(
         fresh = state.found.iterations == 0
         scale = jnp.where(fresh, linear.scales(here.stiffness, here.slope)[0], state.found.scale)
         damping = jnp.where(state.phase == _SETTLE, state.damping, 0.0)
-        # On the way a loss of stability is a change of sign, whatever the scale.
+        # Along the path a loss of stability is a change of sign, independent of the scale.
         least = jnp.where(state.phase == _CORRECT, 0.0, SINGULAR) - damping
         factor = linear.saddle(here.stiffness, here.slope, scale, damping)
         n, still = len(scale), jnp.zeros(problem.rows)
@@ -163,8 +165,8 @@ def follow(
             acting,
             here,
             scale,
-            Way(both[:n, 0], both[n:, 0], jnp.zeros(())),
-            Way(both[:n, 1], both[n:, 1], jnp.ones(())),
+            Direction(both[:n, 0], both[n:, 0], jnp.zeros(())),
+            Direction(both[:n, 1], both[n:, 1], jnp.ones(())),
             linear.definite(here.stiffness, here.slope, scale, least),
         )
 
@@ -174,7 +176,7 @@ def follow(
         now = newton(state)
         old, step, found = state.tangent, state.step, state.found
 
-        # The tangent here, and the correction across the one at the base.
+        # Tangent here, and correction normal to the tangent at the base.
         first = state.unit == 0
         own = jnp.sqrt(jnp.sum((weights * now.rate.freedoms) ** 2))
         unit = jnp.where(first, jnp.where(own > ROUNDING, own, 1.0), state.unit)
@@ -186,10 +188,10 @@ def follow(
         across = jnp.where(correcting & ~state.hits, across, 0.0)
         change = _sum(now.correction, _times(across, now.rate))
         norm = jnp.sqrt(product(change, change, unit))
-        far = jnp.maximum(size(change), _turn(problem, change.freedoms))
+        far = jnp.maximum(size(change), _largest_rotation(problem, change.freedoms))
         finite = jnp.isfinite(norm)
 
-        # What becomes of a step.
+        # Accept, correct or reject the step.
         length = state.length + step
         drift = state.drift + norm
         off = jnp.maximum(drift / step, _strayed(problem, state, now.balance))
@@ -208,10 +210,10 @@ def follow(
         limit, past = done & lost & there, done & lost & ~there
         accept = done & ~(past if through else lost)
         again = correcting & ~bad & ~done
-        # Lines that go slack or taut bend the path at once: try the tangent of those beyond.
+        # Lines that go slack or taut kink the path: retry with the tangent beyond the kink.
         switch = bad & jnp.any(now.acting != state.acting) & finite
 
-        # What becomes of settling.
+        # Continue or end settling.
         fresh = starting & first & (state.base.share == 0) & ~now.definite
         good = settling & now.definite & finite
         free = state.damping == 0
@@ -225,7 +227,7 @@ def follow(
         part = jnp.where(settling, part, 1.0)
         change = change._replace(freedoms=part * change.freedoms)
 
-        # The next step: to feel the way, to a limit point, on from a new base, shorter.
+        # Next step: exploratory, towards a limit point, from a new base, or shortened.
         whole = jnp.abs((until - state.base.share) / tangent.share)
         feeler = jnp.minimum(FEELER / jnp.maximum(size(tangent), 1e-300), whole)
         growth = jnp.where(state.stride == 0, jnp.inf, GROWTH)
@@ -234,7 +236,7 @@ def follow(
         ahead = jnp.where(limit, jnp.inf, ahead)
         beyond = jnp.where(past, jnp.where(falls, tangent.share, jnp.inf), state.beyond)
         near = past | (accept & jnp.isfinite(ahead))
-        # Where the slope of the loads vanishes by the chord, else half of the way.
+        # To zero load slope by the secant, else by bisection.
         slope = jnp.where(past, old.share, tangent.share)
         chord = jnp.where(beyond * slope < 0, slope / (slope - beyond), 0.5)
         step = jnp.where(bad, step / 2, step)
@@ -242,7 +244,7 @@ def follow(
         step = jnp.where(near, ahead * jnp.clip(chord, 0.05, 0.95), step)
         step = jnp.where(starting & first, feeler, step)
 
-        # From where it goes on.
+        # Start of the next iteration.
         turned = accept | starting
         tangent, acting = _pick(turned, tangent, old), now.acting
         base = _pick(accept | settling | (limit & falls), state.here, state.base)
@@ -285,7 +287,7 @@ def follow(
             code = jnp.where(limit, jnp.where(factor < LEVEL, LIMIT, BUCKLED), code)
         tired = found.iterations + 1 >= budget
         code = jnp.where(loose, LOOSE, jnp.where(tired & (phase == _SETTLE), ADRIFT, code))
-        # Loads or stiffnesses that are no numbers are not what settles.
+        # Nothing settles if loads or stiffnesses are not finite.
         code = jnp.where(first & ~_whole(now.balance), STUCK, code)
         short = (bad & (step < SHORTEST * length)) | (predict & ~jnp.isfinite(step))
         stuck = (code == GOING) & (short | tired)
@@ -339,7 +341,7 @@ def follow(
     state = _State(
         phase=jnp.array(_TANGENT),
         base=start,
-        tangent=Way(jnp.zeros(n), jnp.zeros(problem.rows), jnp.sign(until)),
+        tangent=Direction(jnp.zeros(n), jnp.zeros(problem.rows), jnp.sign(until)),
         acting=jnp.ones(len(problem.tension_only), dtype=bool),
         stresses=stresses,
         rates=stresses,
@@ -367,18 +369,18 @@ def _whole(now: Balance) -> Bool[Array, ""]:
     return jnp.all(jnp.array([jnp.all(jnp.isfinite(part)) for part in parts]))
 
 
-def _rates(now: Balance, way: Way) -> tuple[Array, ...]:
-    """Changes of the stresses along a way."""
-    return tuple(s.rate(way.freedoms) for s in now.stresses)
+def _rates(now: Balance, direction: Direction) -> tuple[Array, ...]:
+    """Changes of the stresses along a direction."""
+    return tuple(s.rate(direction.freedoms) for s in now.stresses)
 
 
-def _ahead(now: Balance, way: Way) -> tuple[Array, ...]:
-    """What the stresses will be at the end of a way, by their rates."""
-    return tuple(s.value + r for s, r in zip(now.stresses, _rates(now, way), strict=True))
+def _ahead(now: Balance, direction: Direction) -> tuple[Array, ...]:
+    """Stresses after a step, extrapolated by their rates."""
+    return tuple(s.value + r for s, r in zip(now.stresses, _rates(now, direction), strict=True))
 
 
 def _strayed(problem: Problem, state: _State, now: Balance) -> Float[Array, ""]:
-    """Largest miss of a strain by its rate at the base, by what it should have changed."""
+    """Largest deviation of a strain from its predicted change, relative to that change."""
     worst = jnp.zeros(())
     for group, before, rate, after in zip(
         problem.elements, state.stresses, state.rates, now.stresses, strict=True
@@ -391,11 +393,11 @@ def _strayed(problem: Problem, state: _State, now: Balance) -> Float[Array, ""]:
     return worst
 
 
-def _times(factor: Array | float, way: Way) -> Way:
-    return jax.tree.map(lambda x: factor * x, way)
+def _times(factor: Array | float, direction: Direction) -> Direction:
+    return jax.tree.map(lambda x: factor * x, direction)
 
 
-def _sum(a: Way, b: Way) -> Way:
+def _sum(a: Direction, b: Direction) -> Direction:
     return jax.tree.map(jnp.add, a, b)
 
 
@@ -409,20 +411,20 @@ def _recorded(found: Found, at: Place, stable: Array, limit: Array) -> Found:
     return found._replace(points=points, count=k + 1)
 
 
-def _turn(problem: Problem, step: Float[Array, " n"]) -> Float[Array, ""]:
-    """Largest way of one end of an element from the other one, by its length."""
-    ways = of(step, problem.dof)[:, :3]
+def _largest_rotation(problem: Problem, step: Float[Array, " n"]) -> Float[Array, ""]:
+    """Largest relative displacement of an element's ends, relative to its length."""
+    displacements = of(step, problem.dof)[:, :3]
     largest = jnp.zeros(())
     for group in [*problem.beams, problem.lines]:
         if len(group.stations):
-            apart = jnp.diff(ways[group.stations], axis=1)[:, 0] ** 2
+            apart = jnp.diff(displacements[group.stations], axis=1)[:, 0] ** 2
             square = jnp.sum(apart, axis=1) / jnp.sum(group.data.span**2, axis=1)
             largest = jnp.maximum(largest, jnp.sqrt(jnp.max(square)))
     return largest
 
 
 def _weights(problem: Problem) -> Float[Array, " n"]:
-    """Of a displacement one over the size of the structure, of a rotation one."""
+    """Weights: of displacements 1 / size of the structure, of rotations 1."""
     extent = jnp.max(jnp.ptp(problem.places[:-1], axis=0), initial=1e-300)
     weights = jnp.ones(problem.freedoms + problem.loose)
     weights = weights.at[problem.dof[:, :3]].set(1 / extent, mode="drop")
