@@ -1,4 +1,4 @@
-"""What an analysis of a structure has found, by the names of parts and connections."""
+"""Results of structural analyses, by the names of parts and connections."""
 
 import dataclasses
 from typing import TYPE_CHECKING, NamedTuple
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from jaxgrip.structures.analysis import Equilibrium
 
 
-# Below this the smallest eigenvalue of a matrix with a diagonal of 1 is but rounding.
+# Smallest eigenvalues below this, of a matrix with unit diagonal, are rounding.
 SINGULAR = 1e-12
 
 
@@ -27,15 +27,15 @@ class RESULTS(eqx.Enumeration):
 
     successful = ""
     singular = "The structure can still move without any force."
-    ropes = "No set of taut ropes is consistent with the loads; a rope more would hold."
+    ropes = "No set of taut ropes is consistent with the loads; add a rope or a support."
     limit = "The loads are beyond the limit load."
     buckled = "The loads are beyond buckling."
     diverged = "No equilibrium was found."
-    unfinished = "The points of the path were used up before all loads were there."
+    unfinished = "The path has not reached the loads within the number of points; raise points."
 
 
 class StructureError(RuntimeError):
-    """Raised with `throw=True`; the message is one sentence, `solution` what there is."""
+    """Raised with `throw=True`; `solution` is the incomplete solution, if any."""
 
     def __init__(self, message: str, solution: "Solution | None" = None):
         super().__init__(message)
@@ -43,7 +43,7 @@ class StructureError(RuntimeError):
 
 
 class Wrench(NamedTuple):
-    """`force` (3,) [N] and `moment` (3,) [N m] about `place` (3,) [m], in axes of the ground."""
+    """`force` (3,) [N] and `moment` (3,) [N m] about the point `place` (3,) [m], in ground axes."""
 
     force: Float[Array, "3"]
     moment: Float[Array, "3"]
@@ -51,12 +51,12 @@ class Wrench(NamedTuple):
 
 
 class PartResult(NamedTuple):
-    """Of one part, in the order in which it lists its nodes and elements.
+    """Results of one part, in the order of its nodes and elements.
 
-    - `nodes` (k, 3): undeformed places [m]; `displacements` (k, 3) [m] and `rotations` (k, 3) of
-      the nodes, in axes of the ground. Nodes where only bars end have the rotation 0.
-    - `beam_forces` (m, 2, 6): N, Vy, Vz [N], Mx, My, Mz [N m] at both ends of every beam, in the
-      axes of its section, in second order where it is deflected to; `beam_stresses` (m, 2, 2):
+    - `nodes` (k, 3): undeformed positions [m]; `displacements` (k, 3) [m] and `rotations` (k, 3)
+      [rad] of the nodes, in ground axes. Nodes of bars only have rotation 0.
+    - `beam_forces` (m, 2, 6): N, Vy, Vz [N], Mx, My, Mz [N m] at both ends of every beam, in
+      section axes, in second order those of the deflected section; `beam_stresses` (m, 2, 2):
       least and greatest N/A ± M/W [Pa], NaN without `reach`.
     - `bar_forces` (b,): tension of every bar, rope and spring [N].
     """
@@ -72,21 +72,22 @@ class PartResult(NamedTuple):
 class Solution(eqx.Module):
     """Equilibrium of a structure.
 
-    - `displacements` (k, 6): displacements [m] and rotations of all nodes, in axes of the ground;
-      in second order rotation vectors of length up to π, so that a node that turns on jumps there.
+    - `displacements` (k, 6): displacements [m] and rotations [rad] of all nodes, in ground axes;
+      in second order rotation vectors, which jump to the opposite vector at length π.
     - `beam_forces` (m, 2, 6), `bar_forces` (b,): of all parts, see `PartResult`.
-    - `multipliers` (e,), `spring_forces` (s,), `taut` (s,): what holds the parts together.
-    - `coefficients` (c, 6): of the equations between parts, `spring_coefficients` (d, 6): of the
-      springs; `tie_loads` (t, 2, 3): weight and inertia of ties on either end [N].
-    - `places` (n, 3): where the nodes and the points of the ground are in equilibrium [m]: where
-      they were before in linear statics.
-    - `margin`: about the smallest eigenvalue of the stiffness, scaled to a diagonal of 1; below
-      1e-12 for a mechanism.
-    - `load_factor`: share of the loads that was reached: 1, else where the structure loses its
-      stability, where its path was lost, or where the iterations allowed for it ended.
+    - `multipliers` (e,) of the constraints between parts; `spring_forces` (s,) and `taut` (s,) of
+      ropes, ties and springs between parts.
+    - `coefficients` (c, 6) of the constraints, `spring_coefficients` (d, 6) of the springs;
+      `tie_loads` (t, 2, 3): weight and inertia forces of ties at either end [N].
+    - `places` (n, 3): positions of nodes and ground points [m], deflected in second order,
+      undeformed in linear statics.
+    - `margin`: estimate of the smallest eigenvalue of the stiffness, scaled to unit diagonal;
+      below 1e-12 for a mechanism.
+    - `load_factor`: share of the loads reached: 1, or less where stability is lost or the path
+      could not be followed.
     - `result`: member of `RESULTS`.
 
-    Where it has not `succeeded`, displacements, forces, `places` and all derivatives are NaN.
+    Unless it has `succeeded`, displacements, forces, `places` and all derivatives are NaN.
     """
 
     structure: Structure
@@ -106,7 +107,7 @@ class Solution(eqx.Module):
     load_factor: Float[Array, ""]
 
     def or_nan(self) -> "Solution":
-        """NaN for all that an equilibrium has, and for derivatives of it, where there is none."""
+        """The solution, with NaN for results and their derivatives unless it has succeeded."""
         there = jnp.where(self.succeeded, 1.0, jnp.nan)
         names = ["displacements", "beam_forces", "bar_forces", "multipliers", "spring_forces"]
         names += ["coefficients", "spring_coefficients", "tie_loads", "places"]
@@ -118,7 +119,7 @@ class Solution(eqx.Module):
         return self.result == RESULTS.successful
 
     def part(self, name: str) -> PartResult:
-        """Everything of one part; `ValueError` when it has no model."""
+        """Results of one part; `ValueError` when it has no model."""
         first = self.structure.node((name, 0))
         frame = self.structure.frames[name]
         own = slice(first, first + len(frame.nodes))
@@ -134,27 +135,27 @@ class Solution(eqx.Module):
         )
 
     def connection(self, name: str) -> Wrench:
-        """What a connection or support exerts on its second part, about its first point there.
+        """Wrench of a connection on its second part, about its first point there.
 
-        A support, called by its attachment, exerts it on its part.
+        A support, named by its attachment, acts on its part.
         """
         for block in self.structure.layout.blocks:
             if block.name == name:
                 return self._wrench(block, block.stations[1])
         known = [block.name for block in self.structure.layout.blocks]
-        raise ValueError(f"No connection {name!r} holds parts; there are {', '.join(known)}.")
+        raise ValueError(f"No connection {name!r} carries force; there are {', '.join(known)}.")
 
     def tie(self, name: str) -> Float[Array, ""]:
-        """Tension [N] of a tie, or of a drive transferred as bar, rope or spring."""
+        """Tension [N] of a tie, or of a drive that acts as a bar, rope or spring."""
         names = [span.name for span in self.structure.layout.spans]
         if name not in names:
             raise ValueError(f"There is no tie {name!r}; there are {', '.join(names) or 'none'}.")
         return self.spring_forces[self._first_tie + names.index(name)]
 
     def reactions(self) -> dict[str, Wrench]:
-        """What the ground exerts: by supports, and by joints and ties with rigid parts.
+        """Wrenches of the ground, through supports and through joints and ties with rigid parts.
 
-        Their sum balances all loads, the weight of the ties included.
+        Their sum balances all loads, including the weight of the ties.
         """
         layout = self.structure.layout
         count = len(layout.root)
@@ -182,7 +183,7 @@ class Solution(eqx.Module):
         return len(self.spring_forces) - layout.row_springs - len(layout.spans)
 
     def _wrench(self, block: Block, side: tuple[int, ...]) -> Wrench:
-        """What a block exerts on the stations of one side, about the first of them."""
+        """Wrench of a block on the stations of one side, about the first of them."""
         stations, rows = entries(block)
         of = np.flatnonzero(np.isin(stations, side))
         if block.spring:
@@ -198,7 +199,7 @@ class Solution(eqx.Module):
         return Wrench(force[:, :3].sum(0), moment.sum(0), self.places[side[0]])
 
     def _first(self, block: Block) -> int:
-        """Number of the first entry of a block among those of equations, or of springs."""
+        """Index of the first entry of a block among those of the equations, or of the springs."""
         before = 0
         for other in self.structure.layout.blocks:
             if other is block:
@@ -210,7 +211,7 @@ class Solution(eqx.Module):
 def centre_of_gravity(
     structure: Structure, poses: Poses
 ) -> tuple[Float[Array, ""], Float[Array, "3"]]:
-    """Mass [kg] of parts and ties; their centre of gravity (3,) in the frame of the ground [m]."""
+    """Mass [kg] of parts and ties, and their centre of gravity (3,) [m] in the ground frame."""
     check_whole(structure)
     structure.check(poses)
     own = model.masses(structure)
@@ -232,7 +233,7 @@ def recover(
     amounts: Float[Array, "p 12"],
     on_ties: Float[Array, "t 2 3"],
 ) -> Solution:
-    """Displacements of nodes and section forces from those of the freedoms."""
+    """Nodal displacements and section forces from a solution in degrees of freedom."""
     u = model.displacements(structure, found.q)
     layout = structure.layout
     beams = jnp.zeros((0, 2, 6))
@@ -252,8 +253,8 @@ def recover(
     bar_forces = bar.stiffness * (stretch[:, 1] - stretch[:, 0])
     ropes = np.flatnonzero(bar.tension_only)
     bar_forces = bar_forces.at[ropes].set(found.spring_forces[: len(ropes)])
-    turn = structure.rotations(poses)[: len(layout.root)]
-    u = jnp.einsum("kab,kib->kia", turn, u.reshape(-1, 2, 3)).reshape(-1, 6)
+    rotations = structure.rotations(poses)[: len(layout.root)]
+    u = jnp.einsum("kab,kib->kia", rotations, u.reshape(-1, 2, 3)).reshape(-1, 6)
     result = RESULTS.where(found.settled, RESULTS.successful, RESULTS.ropes)
     result = RESULTS.where(jnp.all(jnp.isfinite(found.q)), result, RESULTS.diverged)
     result = RESULTS.where(found.margin > SINGULAR, result, RESULTS.singular)
@@ -278,7 +279,7 @@ def recover(
 
 
 def _counts(structure: Structure, name: str) -> tuple[slice, slice]:
-    """Which of all beams and of all bars are those of a part."""
+    """Slices of a part's beams and bars among those of all parts."""
     beams = bars = 0
     for other, frame in structure.frames.items():
         own_beams = sum(len(g.ends.array) for g in frame.elements if isinstance(g, Beams))

@@ -1,4 +1,4 @@
-"""Finite-element models of parts, tied together as their joints say."""
+"""Finite-element models of parts, connected by their joints."""
 
 import dataclasses
 import itertools
@@ -35,12 +35,12 @@ DRIVES = (Distance, Angle, Travel, Rope, Gear)
 
 
 class Tie(eqx.Module):
-    """A bar, rope or spring between two nodes, those of attachments being their first.
+    """A bar, rope or spring between two nodes.
 
-    **Arguments:** `kind`; `first`, `second`: `"part.attachment"`, `"ground.attachment"` or
-    `("part", node)`.
+    **Arguments:** `kind`; `first`, `second`: `"part.attachment"` or `"ground.attachment"` for its
+    first node, or `("part", node)`.
 
-    **Raises:** `ValueError` for another kind, or another kind of place.
+    **Raises:** `ValueError` for an invalid kind or node.
     """
 
     kind: Axial
@@ -49,7 +49,7 @@ class Tie(eqx.Module):
 
     def __init__(self, kind, first, second):
         if not isinstance(kind, Axial):
-            raise ValueError(f"A tie is of {brief(kind)}; give a Bar, a Rope or a Spring.")
+            raise ValueError(f"The kind of a tie is {brief(kind)}; give a Bar, Rope or Spring.")
         self.kind = kind
         self.first, self.second = (checked_place("A tie ends at", p) for p in (first, second))
 
@@ -60,18 +60,18 @@ class Structure(eqx.Module):
     **Arguments:**
 
     - `system`: parts and joints.
-    - `frames`: `FramePart` by the name of its part. Only clamped parts may lack one; they are
-      rigid ground then.
-    - `transfer`: how drives act, by the name of the connection: `"free"`, as all distances,
-      angles, travels, ropes and gears do by default; `"lock"`, rigid; a `Bar`, `Rope` or
-      `Spring`. For a hinge `"floating"`: the second pins may slide along the axis.
-    - `ties`: further `Tie`s by name.
-    - `supports`: freedoms in axes of the ground that are held, by `"part.attachment"`:
-      `"all"`, `"pinned"` (x, y, z) or names of x, y, z, rx, ry, rz. A clamped part that has no
-      entry is held at its attachments that no other connection uses; at all when there is none.
+    - `frames`: part name to `FramePart`. Only clamped parts may lack one; they are then rigid
+      ground.
+    - `transfer`: connection name to how a drive acts: `"free"`, the default of distances, angles,
+      travels, ropes and gears; `"lock"`, rigid; a `Bar`, `Rope` or `Spring`. For a hinge
+      `"floating"`: the second pin may slide along the axis.
+    - `ties`: name to further `Tie`.
+    - `supports`: `"part.attachment"` to fixed degrees of freedom in ground axes: `"all"`,
+      `"pinned"` (x, y, z) or names of x, y, z, rx, ry, rz. A clamped part without an entry is
+      fixed at its attachments that no other connection uses, or at all of them if there is none.
 
-    **Raises:** `ValueError` of one sentence that names part, connection and point when an
-    attachment point is no node, a part has no model, or a transfer does not fit its joint.
+    **Raises:** `ValueError` naming part, connection and point when an attachment point is no node,
+    a part has no model, or a transfer does not suit its joint.
 
     Source: Webhofer 2005, sections 4.1 and 7.2, pp. 27-29, 110; own derivation of the ties.
     """
@@ -116,19 +116,19 @@ class Structure(eqx.Module):
 
     @property
     def freedoms(self) -> int:
-        """How many displacements and rotations there are before coupling."""
+        """Number of degrees of freedom before coupling."""
         return self.layout.freedoms
 
     def node(self, place: Place) -> int:
-        """Number of an attachment's first node, or of a part's node, among all nodes.
+        """Index among all nodes of an attachment's first node, or of a part's node.
 
         **Raises:** `ValueError` when there is none.
         """
-        place = checked_place("A node is called", place)
+        place = checked_place("The node is", place)
         if not isinstance(place, str):
             return _numbered(self.frames, self.layout.offsets, *place)
         self.system.attachment(place)
-        found = self.layout.attached.get(place, (f"{place!r} is of no elastic part.",))[0]
+        found = self.layout.attached.get(place, (f"{place!r} is on no elastic part.",))[0]
         if isinstance(found, str):
             raise ValueError(found)
         return found
@@ -144,34 +144,34 @@ class Structure(eqx.Module):
         return dict(zip(self.names, self.models, strict=True))
 
     def nodes(self) -> Float[Array, "k 3"]:
-        """All nodes in the frames of their parts [m], then the points of the rigid ground."""
+        """All nodes in the frames of their parts [m], then the points on the ground."""
         points = [frame.nodes for frame in self.frames.values()]
         for place, k in self.layout.grounds:
             points.append(self.system.attachment(place)[1][k : k + 1])
         return jnp.concatenate(points)
 
     def rotations(self, poses: Poses) -> Float[Array, "k 3 3"]:
-        """Axes of the part of every node and point of the ground."""
-        turn = jax.vmap(quaternions.to_matrix)(poses.quaternion)
-        return jnp.concatenate([turn, jnp.eye(3)[None]])[self.layout.body]
+        """Rotation matrix of the part of every node and ground point."""
+        parts = jax.vmap(quaternions.to_matrix)(poses.quaternion)
+        return jnp.concatenate([parts, jnp.eye(3)[None]])[self.layout.body]
 
     def places(self, poses: Poses) -> Float[Array, "k 3"]:
-        """All nodes and points of the ground in the frame of the ground [m]."""
+        """Positions of all nodes and ground points in the ground frame [m]."""
         origin = jnp.concatenate([poses.position, jnp.zeros((1, 3))])[self.layout.body]
         return origin + jnp.einsum("kab,kb->ka", self.rotations(poses), self.nodes())
 
     def kind(self, span: "Span") -> Axial:
-        """What a span is made of."""
+        """The bar, rope or spring of a span."""
         return self.transfer[span.name] if span.transferred else self.ties[span.name].kind
 
     def check(self, poses: Poses) -> None:
-        """Raise `ValueError` of one sentence for poses that do not fit.
+        """Raise `ValueError` for unsuitable poses.
 
-        It names the part whose pose is none, the connection whose merged nodes are apart, or the
-        tie whose ends coincide.
+        It names the part whose pose is invalid, the connection whose nodes do not coincide, or the
+        tie whose ends do.
         """
         if isinstance(poses, Poses) and not all(hasattr(x, "shape") for x in poses):
-            raise ValueError("Poses hold lists; give arrays, such as those of an Assembly.")
+            raise ValueError("The poses are lists; give arrays, such as those of an Assembly.")
         check_poses(self.system, poses)
         places = self.places(poses)
         if not concrete(places):
@@ -189,17 +189,17 @@ class Structure(eqx.Module):
                     raise ValueError(
                         f"Connection {block.name!r} joins {self.label(first)} and "
                         f"{self.label(second)}, which are {gap:.3g} m apart; nodes must coincide "
-                        f"within {MERGE_TOLERANCE:g} m. Are the poses assembled and the "
-                        "attachments alike?"
+                        f"within {MERGE_TOLERANCE:g} m. Check that the poses are assembled and "
+                        "that both attachments list their nodes in the same order."
                     )
 
     def owner(self, node: int) -> tuple[str, int]:
-        """Part of a node, and its number there."""
+        """Part of a node, and its number in the part."""
         part = int(self.layout.part_of_node[node])
         return self.names[part], node - self.layout.offsets[part]
 
     def label(self, station: int) -> str:
-        """A node in words."""
+        """Description of a node or ground point."""
         if station < len(self.layout.root):
             name, number = self.owner(station)
             return f"node {number} of part {name!r}"
@@ -207,8 +207,8 @@ class Structure(eqx.Module):
         return f"point {k} of {place!r}"
 
 
-def check_whole(structure: object, otherwise: str = "as a whole") -> None:
-    """Raise `ValueError` for what is no structure, saying what else it may be."""
+def check_whole(structure: object, otherwise: str = "not condensed") -> None:
+    """Raise `ValueError` unless this is a `Structure`."""
     if not isinstance(structure, Structure):
         raise ValueError(
             f"The structure is a {type(structure).__name__}; give a Structure, {otherwise}."
@@ -217,25 +217,25 @@ def check_whole(structure: object, otherwise: str = "as a whole") -> None:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Block:
-    """Equations or spring of one connection between stations of either side."""
+    """Constraints or spring of one connection between stations on either side."""
 
     name: str
     kind: str
     """`merge`, `equations`, `carried` or `support`."""
     stations: tuple[tuple[int, ...], tuple[int, ...]]
     rows: tuple[int, int]
-    """From, to, among the equations; or among the springs."""
+    """Range of rows among the equations, or among the springs."""
     turns: tuple[bool, ...] = ()
-    """Of a merge, which pairs share rotations."""
+    """For a merge: which pairs share rotations."""
     held: tuple[tuple[int, int], ...] = ()
-    """Of a support, (station, freedom)."""
+    """For a support: (station, component from 0 to 5)."""
     spring: bool = False
     connection: int = -1
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Span:
-    """A tie: stations of its ends and where its kind is."""
+    """A tie, or a drive that acts as one (`transferred`), with its end stations."""
 
     name: str
     ends: tuple[int, int]
@@ -244,7 +244,7 @@ class Span:
 
 
 class Layout:
-    """Numbers of everything; equal for structures that differ in numbers only."""
+    """Static numbering of a structure; equal if only traced values differ."""
 
     def __init__(self, key: tuple, **fields):
         self._key = key
@@ -267,7 +267,7 @@ class Layout:
 
     @property
     def part_of_node(self) -> np.ndarray:
-        """(k,) number of the part of every node."""
+        """(k,) index of the part of every node."""
         return np.searchsorted(self.offsets, np.arange(len(self.root)), side="right") - 1
 
     def __eq__(self, other: object) -> bool:
@@ -282,8 +282,8 @@ def numbered(
 ) -> dict[str, np.ndarray | int]:
     """`dof`, `freedoms` and `part_of_freedom` of a `Layout`.
 
-    Nodes have freedoms that follow no other one. The number of all freedoms stands for those that
-    a node has not.
+    Nodes that follow another have no degrees of freedom of their own. In `dof`, `freedoms` stands
+    for a missing one.
     """
     own = root == np.arange(len(root))
     free = np.repeat(np.stack([own, own & turning], axis=1), 3, axis=1)
@@ -299,12 +299,12 @@ def numbered(
 
 
 class _Builder:
-    """Sorts out nodes, freedoms and connections, with NumPy, once."""
+    """Builds the `Layout`, in NumPy."""
 
     def __init__(self, system, frames, transfer, ties, supports):
         self.system, self.frames, self.transfer, self.ties = system, frames, transfer, ties
         self.supports = {
-            place: _held_names(place, held, system, frames) for place, held in supports.items()
+            place: _fixed_names(place, names, system, frames) for place, names in supports.items()
         }
         counts = [len(frame.nodes) for frame in frames.values()]
         self.offsets = tuple(np.cumsum([0, *counts])[:-1].tolist())
@@ -316,11 +316,10 @@ class _Builder:
         missing = [n for n in system.names if n not in frames and n not in self.clamped]
         if missing:
             raise ValueError(
-                f"Part {missing[0]!r} has no finite-element model; only clamped parts may be "
-                "without one."
+                f"Part {missing[0]!r} has no finite-element model; only clamped parts may lack one."
             )
         if not frames:
-            raise ValueError("No part has a finite-element model; a structure needs one at least.")
+            raise ValueError("No part has a finite-element model; give at least one.")
         self.blocks: list[Block] = []
         self.spans: list[Span] = []
         self.equations = self.springs = 0
@@ -345,8 +344,8 @@ class _Builder:
                 raise ValueError(f"A tie and a connection are both called {name!r}.")
             ends = tuple(self.stations(place, 1)[0] for place in (tie.first, tie.second))
             self.spans.append(Span(name, ends, tie.kind.tension_only, False))
-        for place, held in self.supports.items():
-            self.support(place, self.supported(place), held)
+        for place, names in self.supports.items():
+            self.support(place, self.supported(place), names)
         key = (
             tuple(self.frames),
             tuple(map(_shape, self.frames.values())),
@@ -389,8 +388,8 @@ class _Builder:
             )
             names += ["a Spring"] * isinstance(joint, Angle | Travel)
             raise ValueError(
-                f"the transfer of a {type(joint).__name__.lower()} is {brief(how)}; it may be "
-                f"{' or '.join(names) or 'left out only'}."
+                f"the transfer of a {type(joint).__name__.lower()} is {brief(how)}; it must be "
+                f"{' or '.join(names) or 'omitted'}."
             )
         if isinstance(joint, Clamp):
             self.clamp(connection.first)
@@ -409,25 +408,25 @@ class _Builder:
             self.stations(place, points) for place in (connection.first, connection.second)
         )
         if isinstance(joint, Fixed | Ball) or (isinstance(joint, Hinge) and how != "floating"):
-            turns = tuple(
-                isinstance(joint, Fixed) and self.turns(a) and self.turns(b)
+            rotates = tuple(
+                isinstance(joint, Fixed) and self.has_rotations(a) and self.has_rotations(b)
                 for a, b in zip(*sides, strict=True)
             )
-            count = 3 * points + 3 * sum(turns)
-            self.add(Block(name, "merge", sides, self.take(count), turns))
+            count = 3 * points + 3 * sum(rotates)
+            self.add(Block(name, "merge", sides, self.take(count), rotates))
             return
         kind = "carried" if isinstance(joint, Angle) else "equations"
         if kind == "carried":
             for station in (sides[0][0], sides[1][0]):
-                if not self.turns(station):
+                if not self.has_rotations(station):
                     raise ValueError(
-                        "an angle can be held only at nodes that turn, those of beams or rigid "
-                        "links."
+                        "an angle joins nodes without rotations; its nodes must be on beams or "
+                        "rigid links."
                     )
         if isinstance(how, Spring):
             if isinstance(joint, Angle) and joint.form != "signed":
                 raise ValueError(
-                    f"a spring turns with an angle of the form 'signed', not {joint.form!r}."
+                    f"the angle of a spring has the form {joint.form!r}; it must be 'signed'."
                 )
             rows = (self.springs, self.springs + joint.equations)
             self.springs = rows[1]
@@ -446,23 +445,23 @@ class _Builder:
         for place in unused or own:
             self.support(place, self.stations(place, None), FREEDOMS)
 
-    def support(self, place: str, stations: tuple[int, ...], held: tuple[str, ...]) -> None:
-        turned = held != FREEDOMS and not {*held} <= {*FREEDOMS[:3]}
-        if turned and not all(map(self.turns, stations)):
+    def support(self, place: str, stations: tuple[int, ...], names: tuple[str, ...]) -> None:
+        rotations = names != FREEDOMS and not {*names} <= {*FREEDOMS[:3]}
+        if rotations and not all(map(self.has_rotations, stations)):
             raise ValueError(
-                f"The support of {place!r} holds rotations, but only bars end at one of its "
-                "nodes; it has none."
+                f"The support of {place!r} fixes rotations, but one of its nodes, of bars only, "
+                "has none."
             )
         rows = [
             (station, FREEDOMS.index(name))
             for station in stations
-            for name in held
-            if name in FREEDOMS[:3] or self.turns(station)
+            for name in names
+            if name in FREEDOMS[:3] or self.has_rotations(station)
         ]
         self.add(Block(place, "support", ((), stations), self.take(len(rows)), held=tuple(rows)))
 
     def supported(self, place: str) -> tuple[int, ...]:
-        """Nodes of an attachment of the system, or of one that only the `FramePart` has."""
+        """Nodes of an attachment of the system, or of the `FramePart` alone."""
         owner, _, name = place.partition(".")
         part = self.system.parts[self.system.part(owner)]
         named = dict(self.frames[owner].attachments)
@@ -471,7 +470,7 @@ class _Builder:
         offset = self.offsets[tuple(self.frames).index(owner)]
         return tuple(offset + node for node in named[name])
 
-    def turns(self, station: int) -> bool:
+    def has_rotations(self, station: int) -> bool:
         return station >= self.count or bool(self.turning[station])
 
     def take(self, count: int) -> tuple[int, int]:
@@ -507,14 +506,14 @@ def _numbered(frames: Mapping[str, FramePart], offsets: tuple, name: str, number
         )
     count = len(frames[name].nodes)
     if not 0 <= number < count:
-        raise ValueError(f"Part {name!r} has nodes 0 to {count - 1}, no {number}.")
+        raise ValueError(f"Part {name!r} has no node {number}; it has nodes 0 to {count - 1}.")
     return offsets[tuple(frames).index(name)] + number
 
 
 def _all_attached(
     system: System, frames: Mapping[str, FramePart], offsets: tuple[int, ...]
 ) -> dict[str, tuple[int | str, ...]]:
-    """Nodes of every attachment's points, or a sentence for a point that is none."""
+    """Node of every attachment point, or the error sentence if it has none."""
     found = {}
     for (name, frame), offset in zip(frames.items(), offsets, strict=True):
         part = system.parts[system.part(name)]
@@ -531,13 +530,13 @@ def _nearest(
 ) -> int | str:
     traced = not (concrete(points) and concrete(frame.nodes))
     if named is not None and number >= len(named):
-        return f"Attachment {place!r} has {len(named)} nodes; {number + 1} are needed."
+        return f"Attachment {place!r} has {len(named)} nodes; it needs {number + 1}."
     if traced and named is not None:
         return named[number]
     if traced:
         return (
-            f"The nodes of attachment {place!r} cannot be found by their places while these are "
-            "traced; give them to the FramePart by numbers."
+            f"The nodes of attachment {place!r} cannot be found by position, since positions are "
+            "traced; give their numbers to the FramePart."
         )
     gap = np.linalg.norm(np.asarray(frame.nodes) - np.asarray(points)[number], axis=1)
     near = int(np.argmin(gap)) if named is None else named[number]
@@ -545,8 +544,8 @@ def _nearest(
         return near
     return (
         f"Point {number} of attachment {place!r} at {np.asarray(points)[number].tolist()} is no "
-        f"node; {'the nearest, ' * (named is None)}node {near}, is {gap[near]:.3g} m away. Put a "
-        "node there, on a rigid link if need be."
+        f"node; {'the nearest, ' * (named is None)}node {near}, is {gap[near]:.3g} m away. Add a "
+        "node there, if necessary on a rigid link."
     )
 
 
@@ -554,21 +553,23 @@ def _owner(place: str) -> str:
     return place.split(".", 1)[0]
 
 
-def _held_names(place: str, held: object, system, frames) -> tuple[str, ...]:
+def _fixed_names(place: str, given: object, system, frames) -> tuple[str, ...]:
     if _owner(place) == GROUND or _owner(place) not in frames:
-        raise ValueError(f"A support holds {place!r}, which is no attachment of an elastic part.")
-    names = {"all": FREEDOMS, "pinned": FREEDOMS[:3]}.get(held) if isinstance(held, str) else held
+        raise ValueError(f"A support is at {place!r}, which is no attachment of an elastic part.")
+    names = given
+    if isinstance(given, str):
+        names = {"all": FREEDOMS, "pinned": FREEDOMS[:3]}.get(given)
     known = isinstance(names, Iterable) and bool(names := tuple(names))
     if not known or not all(isinstance(name, str) and name in FREEDOMS for name in names):
         raise ValueError(
-            f"The support of {place!r} holds {brief(held)}; it may be 'all', 'pinned' or names of "
-            f"{', '.join(FREEDOMS)}."
+            f"The support of {place!r} fixes {brief(given)}; it must be 'all', 'pinned' or names "
+            f"of {', '.join(FREEDOMS)}."
         )
     return names
 
 
 def _shape(frame: FramePart) -> tuple:
-    """Everything static of a part."""
+    """The static data of a part."""
     groups = []
     for group in frame.elements:
         if isinstance(group, Beams):

@@ -1,4 +1,4 @@
-"""Motions of a structure without any force, counted and in words."""
+"""Motions of a structure that need no force, counted and described."""
 
 import itertools
 from collections.abc import Callable
@@ -17,19 +17,19 @@ from jaxgrip.structures import linear, model
 from jaxgrip.structures.coupling import Numbering, coupling, matrix, rows_of
 from jaxgrip.structures.structure import Structure, check_whole
 
-# Of the scaled stiffness, whose largest value is some units.
+# Eigenvalues of the scaled stiffness that count as zero, relative to the largest.
 ZERO = 1e-11
-# Added to the scaled stiffness of large structures, so that it has factors; and how many motions
-# are looked for at first and at most.
+# Shift of the scaled stiffness of large structures, so that it can be factorised; numbers of
+# motions sought at first and at most.
 SHIFT, FIRST, MOST = 1e-9, 8, 64
-# Miss of a rigid motion, by the largest displacement, above which a part does not stay as it is.
+# Deviation from a rigid motion, relative to the largest displacement, above which a part deforms.
 RIGID = 1e-6
 # How many nodes or runs of nodes are listed, and how many directions.
 LISTED, MANY = 8, 3
 
 
 class ZeroModes(NamedTuple):
-    """`count` of motions without force, `sentences` about them, `shapes` (count, k, 6)."""
+    """`count` of motions without force, `sentences` describing them, `shapes` (count, k, 6)."""
 
     count: int
     sentences: tuple[str, ...]
@@ -41,7 +41,7 @@ def zero_modes(structure: Structure, poses: Poses, taut: Array | None = None) ->
 
     **Arguments:** `structure`; `poses`; `taut`: which springs act, all when not given.
 
-    **Returns:** `ZeroModes`; displacements [m] and rotations of all nodes, in axes of the ground.
+    **Returns:** `ZeroModes`; displacements [m] and rotations of all nodes, in ground axes.
 
     Source: own derivation.
     """
@@ -74,7 +74,7 @@ def _modes(structure: Structure, poses: Poses, taut: Array | None) -> tuple:
 
 
 def _softest(structure: Structure, poses: Poses, taut: Array | None) -> np.ndarray:
-    """Displacements (n, z) of all that needs no force, of a large structure."""
+    """Motions (n, z) of a large structure that need no force."""
     pattern, values, scale = _softened(structure, poses, taut)
     whole = pattern.matrix(np.asarray(values))
     largest = np.abs(whole).sum(axis=0).max()
@@ -117,7 +117,7 @@ def _matrices(structure: Structure, poses: Poses, taut: Array | None, rows: Call
 
 
 def _not_finite(structure: Structure) -> str:
-    """Which element has a stiffness that is no number, in words; empty if none."""
+    """A sentence naming an element whose stiffness is not finite; empty if none."""
     beams, bars = _finite(structure)
     for group, finite in zip(model.beam_groups(structure), beams, strict=True):
         if not finite.all():
@@ -144,7 +144,7 @@ def _no_stiffness(structure: Structure, kind: str, ends: np.ndarray) -> str:
 
 
 def in_words(structure: Structure, places: np.ndarray, shapes: np.ndarray) -> ZeroModes:
-    """Motions, combined so that each moves as few parts or nodes as may be, and described.
+    """Motions, recombined so that each moves as few parts or nodes as possible, and described.
 
     **Arguments:** `structure`; `places` of its nodes [m]; `shapes` (z, k, 6), displacements [m] and
     rotations of all nodes.
@@ -160,7 +160,7 @@ def in_words(structure: Structure, places: np.ndarray, shapes: np.ndarray) -> Ze
     fits = [body.fit(shapes[:, a:b]) for body, (a, b) in zip(bodies, bounds, strict=True)]
     table = np.concatenate([fit for fit, _ in fits], axis=1).T
     bent = np.concatenate([rest for _, rest in fits], axis=1).T
-    # First the combinations that leave every part as it is.
+    # First the combinations in which every part moves rigidly.
     _, sizes, right = np.linalg.svd(np.linalg.qr(bent, mode="r"))
     rank = int(np.sum(sizes > RIGID))
     stiff, loose = right[rank:].T, right[:rank].T
@@ -177,14 +177,14 @@ def in_words(structure: Structure, places: np.ndarray, shapes: np.ndarray) -> Ze
 
 
 def giving_way(structure: Structure, shape: np.ndarray, loose: float) -> str:
-    """What moves the most in a motion (k, 6) of the nodes, and `loose` of released ends."""
-    ways, turns = (np.linalg.norm(shape[:, x], axis=1) for x in (slice(3), slice(3, 6)))
-    if max(ways.max(), turns.max()) < 1e-6 * loose:
+    """What moves most in a motion (k, 6) of the nodes, with `loose` of released ends, in words."""
+    moved, rotated = (np.linalg.norm(shape[:, x], axis=1) for x in (slice(3), slice(3, 6)))
+    if max(moved.max(), rotated.max()) < 1e-6 * loose:
         return "a beam gives way between its ends"
-    if ways.max() > 1e-6 * turns.max():
-        node = int(np.argmax(ways))
+    if moved.max() > 1e-6 * rotated.max():
+        node = int(np.argmax(moved))
         return f"{structure.label(node)} moves along {_vector(_direction(shape[node, :3]))}"
-    node = int(np.argmax(turns))
+    node = int(np.argmax(rotated))
     return f"{structure.label(node)} turns about {_vector(_direction(shape[node, 3:]))}"
 
 
@@ -199,27 +199,27 @@ class _Body:
         rows[:, 0, :, :3] = np.eye(3)
         for k, axis in enumerate(np.eye(3)):
             rows[:, 0, :, 3 + k] = np.cross(axis, self.arms) / self.size
-        self._ways, self._turns = rows[:, 0], np.eye(3)
+        self._displacements = rows[:, 0]
 
     def fit(self, shapes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Closest rigid motions (z, 6), way and rotation times size [m], of shapes; their misses.
+        """Closest rigid motions (z, 6) of shapes, and the residuals.
 
-        Nodes that do not turn, since only bars end there, are free to.
+        A motion is a translation, then a rotation times size [m]. Nodes without rotations, those of
+        bars only, do not count in the rotations.
         """
-        ways = self._ways.reshape(-1, 6)
         moved = shapes[:, :, :3].reshape(len(shapes), -1)
-        turning = np.any(shapes[:, :, 3:], axis=(0, 2))
-        turns = np.zeros((int(turning.sum()), 3, 6))
-        turns[:, :, 3:] = np.eye(3)
-        turned = self.size * shapes[:, turning, 3:].reshape(len(shapes), -1)
-        rows = np.concatenate([ways, turns.reshape(-1, 6)])
-        wanted = np.concatenate([moved, turned], axis=1).T
+        rotates = np.any(shapes[:, :, 3:], axis=(0, 2))
+        rotations = np.zeros((int(rotates.sum()), 3, 6))
+        rotations[:, :, 3:] = np.eye(3)
+        rotated = self.size * shapes[:, rotates, 3:].reshape(len(shapes), -1)
+        rows = np.concatenate([self._displacements.reshape(-1, 6), rotations.reshape(-1, 6)])
+        wanted = np.concatenate([moved, rotated], axis=1).T
         found = np.linalg.lstsq(rows, wanted, rcond=1e-9)[0]
         return found.T, (wanted - rows @ found).T
 
 
 def _of_parts(structure: Structure, bodies: list[_Body], moves: np.ndarray) -> str:
-    """What parts do that stay as they are."""
+    """Sentence on a motion in which parts stay rigid."""
     strength = np.abs(moves).max(axis=1)
     moving = np.flatnonzero(strength > 1e-6 * strength.max())
     lead = int(moving[np.argmax(strength[moving])])
@@ -229,14 +229,14 @@ def _of_parts(structure: Structure, bodies: list[_Body], moves: np.ndarray) -> s
 
 
 def _of_nodes(structure: Structure, shapes: np.ndarray) -> list[str]:
-    """What nodes do that move within parts, those that do alike in one sentence."""
+    """Sentences on nodes that move within parts, one for all that move alike."""
     alone: dict[tuple[str, bool], dict[int, list[np.ndarray]]] = {}
     sentences = []
     for shape in shapes:
         shape = shape / np.abs(shape).max()
-        ways = np.linalg.norm(shape[:, :3], axis=1)
-        turns = bool(ways.max() < 1e-6)
-        size = np.linalg.norm(shape[:, 3:], axis=1) if turns else ways
+        moved = np.linalg.norm(shape[:, :3], axis=1)
+        turns = bool(moved.max() < 1e-6)
+        size = np.linalg.norm(shape[:, 3:], axis=1) if turns else moved
         moving = np.flatnonzero(size > 1e-6 * size.max())
         vectors = shape[:, 3:] if turns else shape[:, :3]
         if len(moving) == 1:
@@ -248,11 +248,11 @@ def _of_nodes(structure: Structure, shapes: np.ndarray) -> list[str]:
             sentences.append(_together(structure, moving, vectors, turns))
     for (name, turns), nodes in alone.items():
         alike: dict[str, list[int]] = {}
-        for number, ways in nodes.items():
-            ways = sorted(map(_vector, ways), reverse=True)
-            text = "in any direction" if len(ways) == 3 else f"along {' and '.join(ways)}"
+        for number, directions in nodes.items():
+            texts = sorted(map(_vector, directions), reverse=True)
+            text = "in any direction" if len(texts) == 3 else f"along {' and '.join(texts)}"
             if turns:
-                text = "about any axis" if len(ways) == 3 else f"about {' and '.join(ways)}"
+                text = "about any axis" if len(texts) == 3 else f"about {' and '.join(texts)}"
             alike.setdefault(text, []).append(number)
         for text, numbers in alike.items():
             each = "each " if len(numbers) > 1 else ""
@@ -266,7 +266,7 @@ def _of_nodes(structure: Structure, shapes: np.ndarray) -> list[str]:
 
 
 def _together(structure: Structure, moving: np.ndarray, vectors: np.ndarray, turns: bool) -> str:
-    """What several nodes do, by their directions."""
+    """Sentence on nodes that move together, grouped by direction."""
     alike: dict[tuple[str, str], list[int]] = {}
     for node in moving:
         name, number = structure.owner(int(node))
@@ -279,13 +279,14 @@ def _together(structure: Structure, moving: np.ndarray, vectors: np.ndarray, tur
             name, number = structure.owner(int(node))
             parts.setdefault(name, []).append(number)
         which = "; ".join(f"{_numbers(own)} of part {name!r}" for name, own in parts.items())
-        way = _vector(_direction(vectors[most], signed=True))
+        direction = _vector(_direction(vectors[most], signed=True))
         return (
-            f"{which[0].upper()}{which[1:]} can {verb} together, the most "
-            f"{structure.label(most)}, {along} {way}."
+            f"{which[0].upper()}{which[1:]} can {verb} together, most of all "
+            f"{structure.label(most)}, {along} {direction}."
         )
     texts = [
-        f"{_numbers(own)} of part {name!r} {along} {way}" for (name, way), own in alike.items()
+        f"{_numbers(own)} of part {name!r} {along} {direction}"
+        for (name, direction), own in alike.items()
     ]
     first, rest = texts[0], texts[1:]
     first = first.replace(f" {along} ", f" can {verb} {along} ", 1)
@@ -293,7 +294,7 @@ def _together(structure: Structure, moving: np.ndarray, vectors: np.ndarray, tur
 
 
 def _numbers(nodes: list[int]) -> str:
-    """Numbers of nodes, runs of them as such."""
+    """Node numbers in words, consecutive ones as ranges."""
     nodes = sorted(nodes)
     runs: list[list[int]] = []
     for node in nodes:
@@ -316,9 +317,9 @@ def _direction(vector: np.ndarray, *, signed: bool = False) -> np.ndarray:
 
 
 def _sparse(table: np.ndarray, first: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """Columns combined by elimination with the largest pivots, and the combination.
+    """Columns made sparse by elimination with full pivoting, and the combination.
 
-    With `first`, as many columns are taken before the others.
+    With `first`, that many columns are eliminated before the others.
     """
     table, mix = table.copy(), np.eye(table.shape[1])
     columns = list(range(table.shape[1]))
@@ -341,13 +342,13 @@ def _sparse(table: np.ndarray, first: int | None = None) -> tuple[np.ndarray, np
 
 
 def _motion(move: np.ndarray, body: _Body) -> str:
-    way, turn = move[:3], move[3:] / body.size
-    angle = np.linalg.norm(turn)
+    translation, rotation = move[:3], move[3:] / body.size
+    angle = np.linalg.norm(rotation)
     if angle * body.size < 1e-6 * np.linalg.norm(move):
-        return f"slide along {_vector(way / np.linalg.norm(way))}"
-    axis = turn / angle
-    pitch = axis @ way / angle
-    point = body.middle + np.cross(axis, way) / angle
+        return f"slide along {_vector(translation / np.linalg.norm(translation))}"
+    axis = rotation / angle
+    pitch = axis @ translation / angle
+    point = body.middle + np.cross(axis, translation) / angle
     text = f"turn about the axis {_vector(axis)} through {_vector(point)} m"
     if abs(pitch) > 1e-6 * body.size:
         text += f" while sliding {pitch:.4g} m per radian along it"
