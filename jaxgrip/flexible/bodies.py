@@ -1,7 +1,7 @@
-"""All bodies of a flexible tree side by side, so that one operation works on all of them.
+"""The bodies of a flexible tree, stacked so that one operation works on all of them.
 
-Velocities are six numbers in body axes, angular velocity first, then the velocity of the frame's
-origin; elastic coordinates of each body are padded to the largest number.
+Velocities are in body axes: angular velocity, then velocity of the frame's origin. Elastic
+coordinates of each body are padded to the largest number.
 """
 
 from typing import NamedTuple
@@ -17,7 +17,7 @@ from jaxgrip.flexible.tree import FlexibleTree, moments
 _LEVI_CIVITA = np.zeros((3, 3, 3))
 for _a, _b, _c in ((0, 1, 2), (1, 2, 0), (2, 0, 1)):
     _LEVI_CIVITA[_a, _b, _c], _LEVI_CIVITA[_a, _c, _b] = 1.0, -1.0
-# Contracted with v in its first index this is the matrix of v x.
+# Contracted with v in its first index, this is the matrix of v x.
 _CROSS = _LEVI_CIVITA.transpose(1, 0, 2).copy()
 _ROTATION_Z = np.array(
     [
@@ -30,7 +30,7 @@ _ROTATION_Z = np.array(
 
 
 def _moment_maps() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Constant maps of moments (mass, ∫ρr, ∫ρrrᵀ) and of their one-sided derivatives."""
+    """Constant maps from moments (mass, ∫ρr, ∫ρrrᵀ) and their one-sided derivatives."""
     inertia = np.zeros((13, 6, 6))
     inertia[0, 3:, 3:] = np.eye(3)
     inertia[1:4, :3, 3:], inertia[1:4, 3:, :3] = _CROSS, -_CROSS
@@ -72,7 +72,7 @@ class Layout(NamedTuple):
 
 
 class Bodies(eqx.Module):
-    """Numbers of all bodies.
+    """Parameters of all bodies, stacked.
 
     **Fields:**
 
@@ -82,7 +82,7 @@ class Bodies(eqx.Module):
       their change per coordinate.
     - `modal_mass`, `stiffness`, `damping` (bodies, width, width).
     - `centre` (bodies, 3), `face` (bodies, 6, width), `face_second`: the face of the parent to
-      which the body is joined, its translation and rotation per coordinate, and their change.
+      which the body is joined; translation and rotation per coordinate, and their change.
     """
 
     rotation: Float[Array, "bodies 3 3"]
@@ -124,18 +124,18 @@ class Bodies(eqx.Module):
 
 
 def bodies(model: FlexibleTree) -> Bodies:
-    """The numbers of a model side by side."""
+    """The stacked parameters of a model."""
     tree = model.tree
     first, outer = moments(tree)
     sizes = [0] * len(tree.names)
     for i, link in zip(model.elastic, model.links, strict=True):
         sizes[i] = link.k
     width = max(sizes)
-    held: list[ElasticLink | None] = [None] * len(tree.names)
+    link_of: list[ElasticLink | None] = [None] * len(tree.names)
     for i, link in zip(model.elastic, model.links, strict=True):
-        held[i] = link
+        link_of[i] = link
 
-    def side_by_side(parts: list, shape: tuple[int, ...]) -> Array:
+    def stacked(parts: list, shape: tuple[int, ...]) -> Array:
         padded = []
         for part in parts:
             if part is None:
@@ -146,7 +146,7 @@ def bodies(model: FlexibleTree) -> Bodies:
         return jnp.stack(padded)
 
     def of_links(part, *shape: int) -> Array:
-        return side_by_side([None if link is None else part(link) for link in held], shape)
+        return stacked([None if link is None else part(link) for link in link_of], shape)
 
     def quadratic(link: ElasticLink) -> Array:
         extra = link.stiffening
@@ -160,7 +160,7 @@ def bodies(model: FlexibleTree) -> Bodies:
             face.append(None)
             face_second.append(None)
             continue
-        link = held[parent]
+        link = link_of[parent]
         linear, second = link.face(carrier)
         centre.append(link.interface.centre[carrier])
         face.append(linear)
@@ -178,9 +178,9 @@ def bodies(model: FlexibleTree) -> Bodies:
         modal_mass=of_links(lambda x: x.modal_mass, width, width),
         stiffness=of_links(lambda x: x.stiffness, width, width),
         damping=of_links(lambda x: x.damping, width, width),
-        centre=side_by_side(centre, (3,)),
-        face=side_by_side(face, (6, width)),
-        face_second=side_by_side(face_second, (6, width, width)) if stiffened else None,
+        centre=stacked(centre, (3,)),
+        face=stacked(face, (6, width)),
+        face_second=stacked(face_second, (6, width, width)) if stiffened else None,
         parents=tree.parents,
         joint_types=tree.joint_types,
         sizes=tuple(sizes),
@@ -203,8 +203,8 @@ def face_motion(
 ) -> FaceMotion:
     """Motion of a face from its average translation and rotation vector per coordinate.
 
-    The rotation has half the rotation vector as Rodrigues' parameters: rational, and equal to the
-    exponential to second order. The angular velocity is exactly that of this rotation.
+    Half the rotation vector serves as Rodrigues parameters: the rotation is rational and equal to
+    the exponential to second order. The angular velocity is exactly that of this rotation.
     """
     value = jnp.einsum("...xi,...i->...x", linear, eta)
     if second is not None:
@@ -214,20 +214,20 @@ def face_motion(
     c = 0.5 * value[..., 3:]
     cross = crossing(c)
     factor = (2 / (1 + jnp.sum(c * c, axis=-1)))[..., None, None]
-    turn = linear[..., 3:, :]
+    rotation = linear[..., 3:, :]
     return FaceMotion(
         value[..., :3],
         jnp.asarray(np.broadcast_to(np.eye(3), cross.shape)) + factor * (cross + cross @ cross),
         linear[..., :3, :],
-        0.5 * factor * (turn + cross @ turn),
+        0.5 * factor * (rotation + cross @ rotation),
     )
 
 
 class Geometry(NamedTuple):
-    """Placements of the bodies in their parents and what follows for velocities.
+    """Poses of the bodies in their parents, and the maps of their velocities.
 
-    `turn` (bodies, 3, 3), `offset` (bodies, 3) [m]; V = transport (V_parent + flow η'_parent)
-    + axis q', with `transport` (bodies, 6, 6) and `flow` (bodies, 6, width).
+    Rotation `turn` (bodies, 3, 3) and translation `offset` (bodies, 3) [m]; V = transport (V_parent
+    + flow η'_parent) + axis q', with `transport` (bodies, 6, 6) and `flow` (bodies, 6, width).
     """
 
     turn: Float[Array, "bodies 3 3"]
@@ -242,13 +242,13 @@ def geometry(b: Bodies, q: Float[Array, " n"], eta: Float[Array, " k"]) -> Geome
     angle = jnp.asarray(layout.angle) @ q
     one = jnp.ones_like(angle)
     local = jnp.stack([one, jnp.cos(angle), jnp.sin(angle)], axis=1)
-    turn = b.rotation @ jnp.tensordot(local, jnp.asarray(_ROTATION_Z), 1)
+    joint = b.rotation @ jnp.tensordot(local, jnp.asarray(_ROTATION_Z), 1)
     arm = b.translation + b.rotation[:, :, 2] * (jnp.asarray(layout.slide) @ q)[:, None] - b.centre
     face = face_motion(b.face, b.face_second, jnp.asarray(layout.carrier) @ eta)
-    turn = face.rotation @ turn
+    rotation = face.rotation @ joint
     point = b.centre + face.displacement
     offset = point + jnp.einsum("bij,bj->bi", face.rotation, arm)
-    back = turn.swapaxes(1, 2)
+    back = rotation.swapaxes(1, 2)
     moved = -back @ crossing(offset)
     transport = jnp.concatenate(
         [
@@ -259,46 +259,46 @@ def geometry(b: Bodies, q: Float[Array, " n"], eta: Float[Array, " k"]) -> Geome
     )
     drift = face.velocity + crossing(point) @ face.angular_velocity
     flow = jnp.concatenate([face.angular_velocity, drift], axis=1)
-    return Geometry(turn, offset, transport, flow)
+    return Geometry(rotation, offset, transport, flow)
 
 
 def velocities(
-    b: Bodies, place: Geometry, rates: Float[Array, "z c"], base: Float[Array, "3 c"]
+    b: Bodies, poses: Geometry, rates: Float[Array, "z c"], base: Float[Array, "3 c"]
 ) -> Float[Array, "bodies 6 c"]:
     """Velocities of all bodies for columns of rates, `base` being the velocity of the base."""
     layout = b.layout
     carried = jnp.tensordot(jnp.asarray(layout.carrier), rates[b.n :], 1)
-    added = place.transport @ (place.flow @ carried)
+    added = poses.transport @ (poses.flow @ carried)
     added = added + jnp.tensordot(jnp.asarray(layout.axis), rates[: b.n], 1)
     start = jnp.concatenate([jnp.zeros_like(base), base])
     out: list[Array] = []
     for i, parent in enumerate(b.parents):
         below = start if parent < 0 else out[parent]
-        out.append(place.transport[i] @ below + added[i])
+        out.append(poses.transport[i] @ below + added[i])
     return jnp.stack(out)
 
 
 def spread(b: Bodies, values: Float[Array, " k *c"]) -> Float[Array, "bodies width *c"]:
-    """Elastic coordinates body by body."""
+    """Elastic coordinates as a padded table, a row per body."""
     return jnp.tensordot(jnp.asarray(b.layout.own), values, 1)
 
 
 def collect(b: Bodies, values: Float[Array, "bodies width"]) -> Float[Array, " k"]:
-    """Elastic coordinates one after another."""
+    """Elastic coordinates as one vector."""
     return jnp.tensordot(values, jnp.asarray(b.layout.own), 2)
 
 
 def deformed_moments(
     b: Bodies, eta: Float[Array, "bodies width"]
 ) -> tuple[Float[Array, "bodies 13"], Float[Array, "bodies 12 width"]]:
-    """Moments of the deformed bodies and ∫ρ∂r/∂η and ∫ρ(∂r/∂η)rᵀ."""
+    """Moments of the deformed bodies, and ∫ρ∂r/∂η and ∫ρ(∂r/∂η)rᵀ."""
     change = jnp.einsum("bmij,bj->bmi", b.quadratic, eta)
     moved = jnp.einsum("bmi,bi->bm", b.linear + 0.5 * change, eta)
     return b.moments + moved @ jnp.asarray(_SYMMETRIC.T), b.linear + change
 
 
 def inertias(b: Bodies, eta: Float[Array, "bodies width"]) -> Float[Array, "bodies speeds speeds"]:
-    """Mass matrices of the bodies as deformed, of velocity and rates, both sides."""
+    """Mass matrices of the deformed bodies, for velocities and elastic rates."""
     moment, slope = deformed_moments(b, eta)
     rigid = jnp.tensordot(moment, jnp.asarray(_INERTIA), 1)
     coupling = jnp.asarray(_COUPLING) @ slope
@@ -310,5 +310,5 @@ def inertias(b: Bodies, eta: Float[Array, "bodies width"]) -> Float[Array, "bodi
 def frame_forces(
     velocity: Float[Array, "bodies 6"], momentum: Float[Array, "bodies 6"]
 ) -> Float[Array, "bodies 6"]:
-    """Rate of a momentum by the motion of its frame: w x h + v x p, w x p."""
+    """Rate of a momentum due to the motion of its frame: w x h + v x p, w x p."""
     return jnp.einsum("xyz,by,bz->bx", _FORCE, velocity, momentum)

@@ -1,8 +1,8 @@
 """Equations of motion of a tree with elastic bodies.
 
-The inertia force on each body is the rate of its momenta in its moving frame less the derivative
-of its kinetic energy by its elastic coordinates; the transposed velocities project the forces onto
-the coordinates. These are exactly Lagrange's equations of this kinetic energy.
+The inertia force on each body is the rate of its momenta in its moving frame, minus the derivative
+of its kinetic energy with respect to its elastic coordinates; the transposed velocity maps project
+the forces onto the coordinates. These are Lagrange's equations of this kinetic energy.
 """
 
 import jax
@@ -26,7 +26,7 @@ from jaxgrip.solve import dense
 
 
 def check_state(model: FlexibleTree, **values: Array) -> None:
-    """Raise `ValueError` unless q, qd and the like are (n,), eta and the like (k,)."""
+    """Raise `ValueError` unless arrays are (k,) if their name begins with eta, else (n,)."""
     for name, x in values.items():
         check_shape(name, x, (model.k if name.startswith("eta") else model.n,))
 
@@ -55,7 +55,7 @@ def mass_matrix(
 
     **Returns:** (n+k, n+k), symmetric and positive definite.
 
-    **Raises:** `ValueError` for another shape.
+    **Raises:** `ValueError` for a wrong shape.
 
     Source: Shabana 2013, chapter 5.
     """
@@ -72,12 +72,12 @@ def _inverse(
     rates = jnp.concatenate([qd, etad])
 
     def speeds(x, rates, base):
-        place = geometry(b, x[:n], x[n:])
-        velocity = velocities(b, place, rates[:, None], base)
-        return body_rates(b, velocity, rates[:, None])[..., 0], place
+        poses = geometry(b, x[:n], x[n:])
+        velocity = velocities(b, poses, rates[:, None], base)
+        return body_rates(b, velocity, rates[:, None])[..., 0], poses
 
-    # Gravity is a base that accelerates upward.
-    (speed, place), (change, _) = jax.jvp(
+    # Gravity acts as an upward acceleration of the base.
+    (speed, poses), (change, _) = jax.jvp(
         speeds,
         (jnp.concatenate([q, eta]), rates, still),
         (rates, accelerations, -b.gravity[:, None]),
@@ -92,7 +92,7 @@ def _inverse(
     internal = jnp.einsum("bij,bj->bi", b.stiffness, x) + jnp.einsum("bij,bj->bi", b.damping, xd)
     force = rate[:, :6] + frame_forces(speed[:, :6], momentum[:, :6])
     (total,) = jax.linear_transpose(
-        lambda r: velocities(b, place, r[:, None], still)[..., 0], rates
+        lambda r: velocities(b, poses, r[:, None], still)[..., 0], rates
     )(force)
     elastic = collect(b, rate[:, 6:] - by_shape + internal)
     return total + jnp.concatenate([jnp.zeros_like(q), elastic])
@@ -116,10 +116,10 @@ def inverse_dynamics(
     - `q`, `qd`, `qdd`: (n,) joint coordinates [rad or m], rates and accelerations.
     - `eta`, `etad`, `etadd`: (k,) elastic coordinates, rates and accelerations.
 
-    **Returns:** joint torques (n,) [N m or N] and forces (k,) on the elastic coordinates beyond
-    those of elasticity and damping; the latter vanish in a free motion.
+    **Returns:** joint torques (n,) [N m or N] and external forces (k,) on the elastic coordinates,
+    which are zero in a free motion.
 
-    **Raises:** `ValueError` for another shape.
+    **Raises:** `ValueError` for a wrong shape.
     """
     check_state(model, q=q, eta=eta, qd=qd, etad=etad, qdd=qdd, etadd=etadd)
     total = _inverse(bodies(model), q, eta, qd, etad, jnp.concatenate([qdd, etadd]))
@@ -175,9 +175,9 @@ def forward_dynamics(
     etad: Float[Array, " k"],
     tau: Float[Array, " n"],
 ) -> tuple[Float[Array, " n"], Float[Array, " k"]]:
-    """Accelerations under joint torques; a torque acts between a body and its parent's face.
+    """Accelerations under joint torques, which act between a body and its parent's face.
 
-    Its derivative, in both modes, is the implicit one.
+    Derivatives, in both modes, are implicit.
 
     **Arguments:**
 
@@ -188,7 +188,7 @@ def forward_dynamics(
 
     **Returns:** accelerations (n,) of the joints and (k,) of the elastic coordinates.
 
-    **Raises:** `ValueError` for another shape.
+    **Raises:** `ValueError` for a wrong shape.
     """
     check_state(model, q=q, eta=eta, qd=qd, etad=etad, tau=tau)
     force = jnp.concatenate([tau, jnp.zeros_like(eta)])
@@ -203,13 +203,13 @@ def quasi_static(
     qd: Float[Array, " n"],
     qdd: Float[Array, " n"],
 ) -> Float[Array, " k"]:
-    """Elastic coordinates under the loads of a rigid motion: the one-way response of stiff links.
+    """Static elastic coordinates under the loads of a rigid motion, as of very stiff links.
 
     **Arguments:** `model`; `q`, `qd`, `qdd`: (n,) of the rigid motion.
 
     **Returns:** (k,).
 
-    **Raises:** `ValueError` for another shape.
+    **Raises:** `ValueError` for a wrong shape.
 
     Source: Schanzer 2007, eq. 4.47, pp. 56-57, without vibration.
     """

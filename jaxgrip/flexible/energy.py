@@ -41,7 +41,7 @@ def kinetic_energy(
 
     **Arguments:** `model`; `q`, `qd` (n,) and `eta`, `etad` (k,), coordinates and rates.
 
-    **Raises:** `ValueError` for another shape.
+    **Raises:** `ValueError` for a wrong shape.
     """
     speed, momenta = _momenta(model, q, eta, qd, etad)
     return 0.5 * jnp.vdot(speed, momenta)
@@ -51,13 +51,13 @@ def kinetic_energy(
 def potential_energy(
     model: FlexibleTree, q: Float[Array, " n"], eta: Float[Array, " k"]
 ) -> Float[Array, ""]:
-    """Energy in the field of gravity plus elastic energy [J].
+    """Gravitational plus elastic energy [J].
 
-    Zero for undeformed links with all mass in the origin of the base frame.
+    Zero for undeformed links with all mass at the origin of the base frame.
 
     **Arguments:** `model`; `q` (n,) and `eta` (k,).
 
-    **Raises:** `ValueError` for another shape.
+    **Raises:** `ValueError` for a wrong shape.
     """
     check_state(model, q=q, eta=eta)
     rotation, translation = forward_kinematics(model, q, eta)
@@ -93,7 +93,7 @@ def momentum(
 
     **Arguments:** `model`; `q`, `qd` (n,) and `eta`, `etad` (k,), coordinates and rates.
 
-    **Raises:** `ValueError` for another shape.
+    **Raises:** `ValueError` for a wrong shape.
     """
     rotation, translation = forward_kinematics(model, q, eta)
     _, momenta = _momenta(model, q, eta, qd, etad)
