@@ -15,24 +15,24 @@ from jaxgrip.rigid.kinematics import Poses
 def forward_kinematics(
     model: FlexibleTree, q: Float[Array, " n"], eta: Float[Array, " k"]
 ) -> Poses:
-    """Placement of the frame of every body in the base frame.
+    """Pose of the frame of every body in the base frame.
 
     **Arguments:** `model`; `q` (n,) joint coordinates [rad or m]; `eta` (k,) elastic ones.
 
     **Returns:** `Poses`, rotation (bodies, 3, 3) and translation (bodies, 3) [m].
 
-    **Raises:** `ValueError` for another shape.
+    **Raises:** `ValueError` for a wrong shape.
     """
     check_state(model, q=q, eta=eta)
     rotation: list[Array] = []
     translation: list[Array] = []
-    place = geometry(bodies(model), q, eta)
+    relative = geometry(bodies(model), q, eta)
     for i, parent in enumerate(model.tree.parents):
-        turn, offset = place.turn[i], place.offset[i]
+        own, offset = relative.turn[i], relative.offset[i]
         if parent >= 0:
             offset = translation[parent] + rotation[parent] @ offset
-            turn = rotation[parent] @ turn
-        rotation.append(turn)
+            own = rotation[parent] @ own
+        rotation.append(own)
         translation.append(offset)
     return Poses(jnp.stack(rotation), jnp.stack(translation))
 
@@ -50,36 +50,36 @@ def tip_position(
     **Arguments:**
 
     - `model`; `q` (n,) joint coordinates [rad or m]; `eta` (k,) elastic ones.
-    - `body`: its name; `face`: the link's only interface when not given.
-    - `point` (3,): in the frame of the undeformed link [m]; the middle of the face when not given.
+    - `body`: its name; `face`: may be omitted if the link has one interface.
+    - `point` (3,): in the frame of the undeformed link [m]; the centre of the face when not given.
 
     **Returns:** (3,) [m].
 
-    **Raises:** `ValueError` when there is no such body or face, a face has to be named, and for
-    another shape.
+    **Raises:** `ValueError` for an unknown body or face, an omitted face where there are several,
+    and a wrong shape.
     """
     link, part = model.link(body)
     faces = link.interface
     if face is None and len(faces.names) > 1:
-        raise ValueError(f"Which face of {body!r}? It has {', '.join(faces.names)}.")
+        raise ValueError(f"Link {body!r} has the faces {', '.join(faces.names)}; name one.")
     f = faces.index(faces.names[0] if face is None else face)
     pose = forward_kinematics(model, q, eta)
     motion = face_motion(*link.face(f), eta[part])
-    place = faces.centre[f] + motion.displacement
+    position = faces.centre[f] + motion.displacement
     if point is not None:
         check_shape("point", point, (3,))
-        place = place + motion.rotation @ (point - faces.centre[f])
+        position = position + motion.rotation @ (point - faces.centre[f])
     i = model.tree.body(body)
-    return pose.rotation[i] @ place + pose.translation[i]
+    return pose.rotation[i] @ position + pose.translation[i]
 
 
 def displacement(
     model: FlexibleTree, eta: Float[Array, " k"], body: str, shapes: Float[Array, "shapes n d"]
 ) -> Float[Array, "n d"]:
-    """Nodal displacements of an elastic link in its frame [m], for stresses and pictures.
+    """Nodal displacements (n, d) of an elastic link in its frame [m], for stresses and pictures.
 
-    **Arguments:** `model`; `eta` (k,) of all links; `body`, its name; `shapes` (shapes, n, d),
-    from which the link was made.
+    **Arguments:** `model`; `eta` (k,) of all links; `body`, its name; `shapes` (shapes, n, d) that
+    the link was made with.
 
     **Raises:** `ValueError` when the body is not elastic or has another number of shapes.
 

@@ -1,4 +1,4 @@
-"""An elastic link: the terms of its shapes in the equations of motion, as small arrays."""
+"""An elastic link: the inertia and stiffness terms of its shapes, as small arrays."""
 
 from collections.abc import Sequence
 
@@ -19,7 +19,7 @@ from jaxgrip.spatial.rotations import skew
 
 
 class Interface(eqx.Module):
-    """Average rigid motion of some faces as linear functions of the shapes' coordinates.
+    """Mean rigid motion of some faces, linear in the shapes' coordinates.
 
     **Fields:** `names` of the faces; `centre` (faces, 3) of the undeformed faces [m];
     `translation` (faces, 3, k) [m] and `rotation` (faces, 3, k) [rad] per coordinate.
@@ -38,7 +38,7 @@ class Interface(eqx.Module):
 
 
 class Stiffening(eqx.Module):
-    """Displacements of second order, ½ ηᵀ Ψ η, by which forces along a bent link do work.
+    """Second-order displacements ½ ηᵀ Ψ η, through which axial forces on a bent link do work.
 
     **Fields:** `first` (3, k, k), ∫ρΨ [kg m]; `translation` (faces, 3, k, k) [m] and `rotation`
     (faces, 3, k, k) [rad] of the interfaces; all per product of two coordinates.
@@ -61,9 +61,9 @@ class ElasticLink(eqx.Module):
     - `products` (3, 3, k, k), entry a, b, i, j ∫ρΦ_iaΦ_jb, with stiffening plus ∫ρΨ_ijaR_b.
     - `modal_mass`, `stiffness`, `damping` (k, k).
     - `interface`: motion of the faces that carry joints or are observed.
-    - `stiffening`: displacements of second order, or None.
+    - `stiffening`: second-order displacements, or None.
 
-    A coordinate has the unit of a length when the shapes are plain numbers.
+    A coordinate is a length when the shapes are dimensionless.
 
     Source: Schanzer 2007, section 4.3, pp. 47-57; Shabana 2013, chapter 5.
     """
@@ -102,30 +102,29 @@ def elastic_link(
     *,
     stiffening: bool = True,
 ) -> ElasticLink:
-    """The numbers of an elastic body that moves in given shapes.
+    """Reduce an elastic body to given shapes.
 
-    Differentiable in every number of the body; the shapes may be constant, as a Ritz basis may be.
+    Differentiable in every number of the body; the shapes, a Ritz basis, may be kept constant.
 
     **Arguments:**
 
     - `body`: clamped at its joint, its nodes in the frame of the link.
-    - `shapes` (k, n, d): displacements, zero at the supports; `shapes` makes them.
-    - `faces`: those that carry a joint or whose motion is wanted; one node or several of beams.
-    - `stiffening`: whether to include displacements of second order, by which fast rotation and
-      forces along the link stiffen it. Without them a link that rotates faster than its lowest
-      natural frequency diverges; k shapes cost k (k + 1) / 2 static solutions when the link is
-      made.
+    - `shapes` (k, n, d): displacements, zero at the supports, as from `shapes`.
+    - `faces`: faces, for beams node sets, that carry a joint or whose motion is needed.
+    - `stiffening`: whether to include second-order displacements, by which fast rotation and axial
+      forces stiffen the link. Without them a link that rotates faster than its lowest natural
+      frequency diverges. They take k (k + 1) / 2 static solutions when the link is made.
 
     **Returns:** the `ElasticLink`.
 
-    **Raises:** `ValueError` for another shape and for a face that is not there.
+    **Raises:** `ValueError` for a wrong shape or an unknown face.
 
     Source: Schanzer 2007, section 4.3, pp. 47-57, and remark 3.7, pp. 32-34.
     """
     phi = numbers("The array of shapes", shapes, (np.shape(shapes)[0], *body.free.shape))
     terms, matrix = inertia(body), stiffness(body)
     zero, patterns = jnp.zeros(3), -terms.patterns()
-    uniform, by_place = patterns[:3], patterns[3:].reshape(3, 3, *body.free.shape)
+    uniform, by_position = patterns[:3], patterns[3:].reshape(3, 3, *body.free.shape)
     reduced, k = reduce_inertia(terms, phi), project(matrix, phi)
     products = reduced.products
     modal_mass = jnp.trace(products)
@@ -138,16 +137,16 @@ def elastic_link(
     extra = None
     if stiffening:
         psi = _second_order(body, phi)
-        products = products + jnp.einsum("abnd,ijnd->abij", by_place, psi)
+        products = products + jnp.einsum("abnd,ijnd->abij", by_position, psi)
         extra = _stiffening(body, psi, uniform, loads, interface)
-    turns = jax.vmap(skew)(jnp.eye(3))
-    rigid = jnp.zeros((3, *body.free.shape)).at[:, :, :3].set(jnp.einsum("abc,nc->anb", turns, x))
+    cross = jax.vmap(skew)(jnp.eye(3))
+    rigid = jnp.zeros((3, *body.free.shape)).at[:, :, :3].set(jnp.einsum("abc,nc->anb", cross, x))
     if body.dofs == 6:
         rigid = rigid.at[:, :, 3:].set(jnp.eye(3)[:, None, :])
-    moment = jnp.einsum("and,bnd->ab", rigid, jax.vmap(lambda t: terms.load(zero, t))(turns))
+    moment = jnp.einsum("and,bnd->ab", rigid, jax.vmap(lambda t: terms.load(zero, t))(cross))
     return ElasticLink(
         mass=uniform[0, :, 0].sum(),
-        first=by_place[0, :, :, 0].sum(axis=1),
+        first=by_position[0, :, :, 0].sum(axis=1),
         second=0.5 * jnp.trace(moment) * jnp.eye(3) - moment,
         shape_first=reduced.translation,
         shape_second=reduced.rotation,
@@ -169,24 +168,24 @@ def _second_order(body: Body, phi: Float[Array, "k n d"]) -> Float[Array, "k k n
     def force(u, v):
         return jax.jvp(jax.grad(cubic_energy), (u,), (v,))[1]
 
-    # The order of two shapes does not matter.
+    # Symmetric in the two shapes.
     first, second = np.triu_indices(len(phi))
     psi = -responses(body, jax.vmap(force)(phi[first], phi[second]))
-    place = np.zeros((len(phi), len(phi)), dtype=int)
-    place[first, second] = place[second, first] = np.arange(len(first))
-    return psi[place]
+    index = np.zeros((len(phi), len(phi)), dtype=int)
+    index[first, second] = index[second, first] = np.arange(len(first))
+    return psi[index]
 
 
 def _stiffening(
     body: Body, psi: Array, uniform: Array, loads: Array, interface: Interface
 ) -> Stiffening:
     motion = jnp.einsum("fand,ijnd->faij", loads, psi)
-    # A rotated face has a displacement of second order that is no rotation: subtract it.
+    # The second-order displacement of a rotated face has a mean rotation of its own: subtract it.
     small = jax.vmap(jax.vmap(skew, -1), 0)(interface.rotation)
     twice = jnp.einsum("fiab,fjbc->fijac", small, small)
     arms = body.mesh.nodes[None] - interface.centre[:, None, :]
-    turned = 0.5 * jnp.einsum("fijac,fnc->fijna", twice + twice.swapaxes(1, 2), arms)
-    seen = jnp.einsum("fand,fijnd->faij", loads[:, 3:, :, :3], turned)
+    quadratic = 0.5 * jnp.einsum("fijac,fnc->fijna", twice + twice.swapaxes(1, 2), arms)
+    apparent = jnp.einsum("fand,fijnd->faij", loads[:, 3:, :, :3], quadratic)
     return Stiffening(
-        jnp.einsum("and,ijnd->aij", uniform, psi), motion[:, :3], motion[:, 3:] - seen
+        jnp.einsum("and,ijnd->aij", uniform, psi), motion[:, :3], motion[:, 3:] - apparent
     )

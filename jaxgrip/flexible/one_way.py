@@ -1,6 +1,6 @@
-"""The motion of an elastic link's frame and the loads on it, from a rigid motion.
+"""Motion of an elastic link's frame and loads on it, from a rigid motion.
 
-The elastic motion does not act back on the rigid one.
+The elastic motion has no effect on the rigid one.
 """
 
 from collections.abc import Callable, Mapping
@@ -32,8 +32,8 @@ class LinkMotion(eqx.Module):
     - `tree`: the rigid model; `body`: the name of the link.
     - `motion`: function of time giving the `JointMotion`.
 
-    Its methods are functions of time for `jaxgrip.fem.simulate`. Gravity is part of the
-    acceleration of the frame, as in the recursions, and must not be applied a second time.
+    Its methods are functions of time for `jaxgrip.fem.simulate`. The acceleration of the frame
+    includes gravity, which must not be applied a second time.
 
     **Raises:** `ValueError` when there is no such body.
 
@@ -76,8 +76,8 @@ class LinkMotion(eqx.Module):
 def link_load(body: fem.Body, link: LinkMotion, faces: Mapping[str, str]) -> fem.Load | None:
     """Loads of its children on an elastic link, for `jaxgrip.fem.simulate`.
 
-    **Arguments:** `faces`: by name of each child, the face of the mesh to which it is joined,
-    whose middle is the joint's origin; the wrench is spread linearly over it.
+    **Arguments:** `faces`: name of each child to the mesh face it is joined to, whose centre is
+    the joint's origin; the wrench is distributed linearly over the face.
 
     **Returns:** the load, None for a link without children.
 

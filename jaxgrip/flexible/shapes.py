@@ -1,4 +1,4 @@
-"""Shapes in which a link deforms: normal modes and static deflections by loads at its faces."""
+"""Shapes of a link: normal modes, and static deflections under loads at its faces."""
 
 from collections.abc import Sequence
 
@@ -18,12 +18,12 @@ from jaxgrip.fem.static import check_supports, responses
 
 
 def shapes(body: Body, modes: int, attachment: Sequence[str] = ()) -> Float[Array, "k n d"]:
-    """Shapes for `elastic_link`: normal modes and, when asked for, attachment modes.
+    """Shapes for `elastic_link`: normal modes and, optionally, attachment modes.
 
-    With the six attachment modes of a face, static deflections by forces and moments on the face
-    are exact, and so is the stiffness seen by a joint there. All shapes together are orthogonal
-    in mass and stiffness, their modal masses 1, in the order of their frequencies. Derivatives are
-    those of the space they span.
+    With the six attachment modes of a face, static deflections under forces and moments on the
+    face are exact, and so is the stiffness at a joint there. All shapes together are orthogonal
+    in mass and stiffness, with modal masses 1 and ascending frequencies. Derivatives are those of
+    the space they span.
 
     **Arguments:**
 
@@ -33,8 +33,8 @@ def shapes(body: Body, modes: int, attachment: Sequence[str] = ()) -> Float[Arra
 
     **Returns:** (modes + 6 faces, n, d), in units of kg^-1/2.
 
-    **Raises:** `ValueError` when the supports leave a rigid motion, and for a number of modes or
-    a face that is not there.
+    **Raises:** `ValueError` when the supports leave a rigid motion, and for an impossible number of
+    modes or an unknown face.
 
     Source: Craig 1981, chapter 19.
     """
@@ -50,7 +50,7 @@ def _orthogonal(body: Body, natural: Array, faces: tuple[str, ...]) -> Array:
     matrix, terms = stiffness(body), inertia(body)
     loads = jnp.concatenate([interface_loads(body, face) for face in faces])
     v = jnp.concatenate([natural, responses(body, loads)])
-    # A constant combination of the shapes does not change their space and its derivatives.
+    # A constant combination of the shapes changes neither their span nor its derivatives.
     fixed = jax.lax.stop_gradient(v)
     mass = terms.matrix(jnp.eye(3))
     _, combine = rayleigh_ritz(project(matrix, fixed), project(mass, fixed))

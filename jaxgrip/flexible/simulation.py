@@ -1,4 +1,4 @@
-"""Motion in time through diffrax."""
+"""Simulation with diffrax."""
 
 import warnings
 from collections.abc import Callable
@@ -69,25 +69,25 @@ def simulate(
     - `q0`, `qd0`: (n,) joint coordinates [rad or m] and rates [per s] at the first of the times.
     - `eta0`, `etad0`: (k,) elastic coordinates and rates; `quasi_static` gives a start without
       vibration.
-    - `times`: (m,) increasing times at which the motion is wanted [s].
-    - `torque`: function of `(t, q, eta, qd, etad)` giving (n,) joint torques [N m or N]; none
+    - `times`: (m,) increasing output times [s].
+    - `torque`: function of `(t, q, eta, qd, etad)` giving (n,) joint torques [N m or N]; zero
       when None.
     - `rtol`, `atol`: relative and absolute tolerance of a step. The absolute one is in units of
-      q, qd and etad; an elastic coordinate counts times its frequency, like its rate.
+      q, qd and etad; elastic coordinates are multiplied by their frequency.
     - `max_steps`: limit on the number of steps.
     - `jumps`: (j,) increasing times at which the torque jumps [s]; steps end there.
     - `solver`: Kvaerno5 when None, as links are stiff; Dopri8 is faster for few, lightly damped
       modes.
-    - `adjoint`: how derivatives are taken, `diffrax.ForwardMode()` for `jax.jvp` and `jax.jacfwd`,
-      by few parameters; in reverse when None.
+    - `adjoint`: `diffrax.ForwardMode()` for `jax.jvp` and `jax.jacfwd`, for few parameters; reverse
+      mode when None.
 
     **Returns:** `Motion` at the times; differentiable in numbers and initial state. Within `jit`
-    and `vmap` a motion that stops is not finite from there on.
+    and `vmap` a motion that stops early is not finite from then on.
 
-    **Raises:** `ValueError` for a state of another shape or not finite, for times or jumps not
-    finite or not increasing, bad tolerances, and a torque that is no such function; `RuntimeError`
-    when the step limit is reached or the motion stops being finite. Warns when a link without
-    displacements of second order rotated faster than its lowest natural frequency.
+    **Raises:** `ValueError` for a state of a wrong shape or not finite, times or jumps not finite
+    or not increasing, invalid tolerances, and a torque of another signature; `RuntimeError` when
+    the step limit is reached or the motion stops being finite. Warns when a link without
+    second-order displacements rotated faster than its lowest natural frequency.
     """
     q0, qd0 = numbers("q0", q0, (model.n,)), numbers("qd0", qd0, (model.n,))
     eta0, etad0 = numbers("eta0", eta0, (model.k,)), numbers("etad0", etad0, (model.k,))
@@ -114,35 +114,35 @@ def simulate(
         adjoint=adjoint,
     ).ys
     motion = Motion(times, *_split(model.n, x / scale[None]))
-    _warn_of_fast_turns(model, motion)
+    _warn_of_fast_rotation(model, motion)
     return motion
 
 
-def _warn_of_fast_turns(model: FlexibleTree, motion: Motion) -> None:
+def _warn_of_fast_rotation(model: FlexibleTree, motion: Motion) -> None:
     soft = [k for k, link in enumerate(model.links) if link.stiffening is None]
     if not soft or not all(map(concrete, jax.tree.leaves((model, motion)))):
         return
-    turning, slowest = (np.asarray(x) for x in _turning(model, motion))
+    speed, slowest = (np.asarray(x) for x in _speeds(model, motion))
     for k in soft:
-        if turning[k] > slowest[k]:
+        if speed[k] > slowest[k]:
             warnings.warn(
-                f"Link {model.tree.names[model.elastic[k]]!r} rotated at up to {turning[k]:.3g} "
-                f"rad/s, faster than its lowest natural frequency, {slowest[k]:.3g} rad/s; without "
-                "displacements of second order such a link diverges: make it with stiffening=True.",
+                f"Link {model.tree.names[model.elastic[k]]!r} rotated at up to {speed[k]:.3g} "
+                f"rad/s, faster than its lowest natural frequency, {slowest[k]:.3g} rad/s, where a "
+                "link without second-order displacements diverges; make it with stiffening=True.",
                 stacklevel=3,
             )
 
 
 @jax.jit
-def _turning(model: FlexibleTree, motion: Motion) -> tuple[Array, Array]:
-    """Of each link the fastest rotation and the lowest natural frequency [rad/s]."""
+def _speeds(model: FlexibleTree, motion: Motion) -> tuple[Array, Array]:
+    """Largest angular speed and lowest natural frequency of each link [rad/s]."""
     b = bodies(model)
 
-    def turns(q, eta, qd, etad):
+    def squared_speeds(q, eta, qd, etad):
         rates = jnp.concatenate([qd, etad])[:, None]
         velocity = velocities(b, geometry(b, q, eta), rates, jnp.zeros((3, 1)))
         return jnp.sum(velocity[np.array(model.elastic), :3, 0] ** 2, axis=1)
 
-    fastest = jnp.sqrt(jnp.max(jax.vmap(turns)(*motion[1:]), axis=0))
+    fastest = jnp.sqrt(jnp.max(jax.vmap(squared_speeds)(*motion[1:]), axis=0))
     lowest = [rayleigh_ritz(link.stiffness, link.modal_mass)[0][0] for link in model.links]
     return fastest, jnp.sqrt(jnp.stack(lowest))

@@ -1,4 +1,4 @@
-"""The model: a tree some of whose bodies are elastic."""
+"""The model: a tree with elastic bodies."""
 
 import itertools
 from collections.abc import Mapping
@@ -22,18 +22,17 @@ class FlexibleTree(eqx.Module):
     The frame of an elastic body is the joint frame of the rigid tree and moves with the face
     at that joint; deformations are relative to it. Joints of children are attached to a face of the
     deformed link. The tree's mass, centre of mass and inertia are those of the whole undeformed
-    body: the part that the elastic link does not account for moves rigidly with its frame.
-    Coordinates are q (n,) of the joints and eta (k,), those of all links one after another in the
-    order of the bodies.
+    body; the excess over those of the elastic link moves rigidly with the frame. Coordinates are
+    q (n,) of the joints and eta (k,) of all links, in the order of the bodies.
 
     **Arguments:**
 
     - `tree`: the rigid tree.
-    - `links`: the elastic links by name of the body, each in the frame of its body.
-    - `joints`: by name of each child, the face it is joined to; the link's only one when not given.
+    - `links`: body name to elastic link, in the frame of the body.
+    - `joints`: child name to the face it is joined to; may be omitted where the link has one face.
 
-    **Raises:** `ValueError` when there is no such body or face, a face has to be named, or a link
-    is heavier than the tree says; `with_link_inertia` makes the tree follow the links.
+    **Raises:** `ValueError` for an unknown body or face, an omitted face where there are several,
+    or a link with more inertia than its body in the tree; see `with_link_inertia`.
     """
 
     tree: Tree
@@ -62,7 +61,7 @@ class FlexibleTree(eqx.Module):
             faces = links[tree.names[parent]].interface
             if name not in joints and len(faces.names) != 1:
                 raise ValueError(
-                    f"Which face of {tree.names[parent]!r} carries body {name!r}? It has "
+                    f"Body {name!r} is joined to no face of {tree.names[parent]!r}, which has "
                     f"{', '.join(faces.names)}; name one in joints."
                 )
             carriers.append(faces.index(joints.pop(name, faces.names[0])))
@@ -84,17 +83,17 @@ class FlexibleTree(eqx.Module):
 
     @property
     def slices(self) -> tuple[slice, ...]:
-        """Where the coordinates of each link lie in eta."""
+        """Slice of each link's coordinates in eta."""
         ends = np.cumsum([0, *(link.k for link in self.links)])
         return tuple(slice(int(a), int(b)) for a, b in itertools.pairwise(ends))
 
     def link(self, name: str) -> tuple[ElasticLink, slice]:
-        """The elastic link of a body and where its coordinates lie in eta."""
+        """The elastic link of a body and the slice of its coordinates in eta."""
         body = self.tree.body(name)
         if body not in self.elastic:
             raise ValueError(f"Body {name!r} is not elastic.")
-        place = self.elastic.index(body)
-        return self.links[place], self.slices[place]
+        index = self.elastic.index(body)
+        return self.links[index], self.slices[index]
 
 
 def moments(tree: Tree) -> tuple[Float[Array, "bodies 3"], Float[Array, "bodies 3 3"]]:
@@ -134,11 +133,11 @@ def _check_inertia(tree: Tree, name: str, link: ElasticLink) -> None:
     whole = pseudo(np.asarray(tree.mass[i]), first, second)
     part = pseudo(*(np.asarray(x) for x in (link.mass, link.first, link.second)))
     size = np.abs(np.diag(part)) + np.abs(np.diag(whole))
-    # A link in a plane has no extent across it.
+    # A planar link has no extent normal to its plane.
     scale = 1 / np.sqrt(np.where(size > 0, size, 1.0))
     if np.linalg.eigvalsh((whole - part) * np.outer(scale, scale)).min() < -_EXCESS:
         raise ValueError(
             f"The elastic link {name!r} (mass {float(link.mass):.4g} kg) has more inertia than the "
-            f"tree gives the body (mass {float(tree.mass[i]):.4g} kg); reduce its density or "
-            "use with_link_inertia."
+            f"body in the tree (mass {float(tree.mass[i]):.4g} kg); reduce its density or use "
+            "with_link_inertia."
         )

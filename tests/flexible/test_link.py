@@ -123,7 +123,7 @@ def test_a_link_in_a_plane():
     tree = jg.flexible.with_link_inertia(tree, {"beam": flat})
     assert jg.flexible.FlexibleTree(tree, {"beam": flat}).k == 1
     heavy = eqx.tree_at(lambda x: x.mass, flat, 2 * flat.mass)
-    with pytest.raises(ValueError, match=r"has more inertia than the tree gives"):
+    with pytest.raises(ValueError, match=r"has more inertia than the body in the tree"):
         jg.flexible.FlexibleTree(tree, {"beam": heavy})
 
 
@@ -135,10 +135,10 @@ def test_bad_input(finger):
     with pytest.raises(ValueError, match=r"The link has no interface 'y9'; it has x1"):
         jg.flexible.FlexibleTree(finger.tree, {"link2": link}, {"link3": "y9"})
     two = elastic_link(body, 2, faces=("x1", "y0"))
-    with pytest.raises(ValueError, match=r"Which face of 'link2' carries body 'link3'\?"):
+    with pytest.raises(ValueError, match=r"Body 'link3' is joined to no face of 'link2'"):
         jg.flexible.FlexibleTree(finger.tree, {"link2": two})
     heavy = elastic_link(elastic_body(0.06, rho=5e4), 2)
-    with pytest.raises(ValueError, match=r"has more inertia than the tree gives"):
+    with pytest.raises(ValueError, match=r"has more inertia than the body in the tree"):
         jg.flexible.FlexibleTree(finger.tree, {"link2": heavy})
     with pytest.raises(ValueError, match=r"no face called 'tip'"):
         jg.flexible.elastic_link(body, jnp.zeros((1, *body.free.shape)), ("tip",))
