@@ -11,8 +11,8 @@ from jaxgrip.structures import Beams, FramePart, PointMasses, RigidLinks, Rope, 
 
 RODS = 23.129085048829175
 SUPERSTRUCTURE = (0.0, 0.0, 1.5)
-# Examples, not of a real crane: area [m^2], second moments and torsion constant [m^4], half depth
-# [m]; lattices as equal beams of steel.
+# Example values, not of a real crane: area [m^2], second moments and torsion constant [m^4], half
+# depth [m]; lattices as equivalent steel beams.
 SECTIONS = {
     "a-frame": (0.03, 2e-3, 2e-3, 1e-3, 0.4),
     "rods": (0.012, 2e-5, 2e-5, 2e-5, 0.05),
@@ -43,11 +43,11 @@ def reference_crane(
     a_frame_angle: ArrayLike = 5 * np.pi / 6,
     rope: ArrayLike = 42.930175867,
 ) -> System:
-    """Crane with boom, mast, A-frame and the rods between the latter two: 36 equations.
+    """Crane with boom, mast, A-frame and rods between mast and A-frame: 36 equations.
 
     Drives are `"slew"` [rad], `"a-frame angle"` [rad] and `"luffing rope"` [m]. x is forward, z
-    up; angles of boom, mast and A-frame are measured from forward upward. The parts start with the
-    boom at 60 degrees. Masses are those of the sections and of the counterweight.
+    up; angles of boom, mast and A-frame are measured from x towards z. The parts start with the
+    boom at 60 degrees. Masses are those of the sections and the counterweight.
 
     **Arguments:** lengths of `boom`, `mast`, `a_frame`, `rods` and `rope` [m]; angles [rad].
 
@@ -57,7 +57,7 @@ def reference_crane(
     """
 
     def pin(x: ArrayLike, z: float = 0.0) -> jnp.ndarray:
-        """Lateral axis from left to right, and a forward direction."""
+        """Two points on a lateral axis from left to right, and one forward."""
         middle = jnp.stack([jnp.asarray(x, float), jnp.zeros(()), jnp.asarray(z)])
         return middle[None] + jnp.array([[0.0, 1.0, 0.0], [0.0, -1.0, 0.0], [1.0, 1.0, 0.0]])
 
@@ -65,7 +65,7 @@ def reference_crane(
         return jnp.stack([jnp.asarray(x, float), jnp.zeros(()), jnp.zeros(())])[None]
 
     def bar(name: str, length: ArrayLike) -> dict[str, jnp.ndarray]:
-        """Mass, its centre and inertia of a beam of steel along x."""
+        """Mass, centre of mass and inertia of a steel beam along x."""
         area, *second, _, _ = SECTIONS[name]
         length = jnp.asarray(length, float)
         mass = STEEL * area * length
@@ -78,7 +78,7 @@ def reference_crane(
         half = np.deg2rad(angle_deg) / 2
         return (np.cos(half), 0.0, -np.sin(half), 0.0)
 
-    foot = {name: np.add(SUPERSTRUCTURE, place) for name, place in PIVOTS.items()}
+    foot = {name: np.add(SUPERSTRUCTURE, pivot) for name, pivot in PIVOTS.items()}
     tip = foot["a-frame foot"] + 7.0 * np.array([-np.sqrt(0.75), 0.0, 0.5])
     ring = jnp.array([[0.0, 0.0, 0.0], [0.0, 0.0, 1.0], [1.0, 0.0, 0.0]])
     box = np.square(COUNTERWEIGHT_SIZE)
@@ -146,13 +146,13 @@ def crane_structure(
     elements: dict[str, int] | None = None,
     counterweight: ArrayLike = COUNTERWEIGHT,
 ) -> Structure:
-    """Finite elements of the reference crane: beams, ropes, and a rigid superstructure.
+    """Finite-element model of the reference crane: beams, ropes and a rigid superstructure.
 
-    The luffing rope is a rope, as is the one that pulls the A-frame down; the slewing drive is
-    locked. Sections and masses are examples.
+    The luffing drive and the pull-down of the A-frame are ropes; the slewing drive is locked.
+    Sections and masses are examples.
 
-    **Arguments:** `system`, from `reference_crane`; `elements` along each part, by its name;
-    `counterweight` [kg] on the superstructure.
+    **Arguments:** `system`, from `reference_crane`; `elements`, part name to number of elements
+    along it; `counterweight` [kg] on the superstructure.
 
     **Returns:** `Structure`.
 
@@ -193,7 +193,7 @@ def crane_structure(
 def _column(
     name: str, parts: dict, pins: tuple[str, ...], end: str | None, count: dict[str, int]
 ) -> FramePart:
-    """Beams from the middle of the first pins to the second pins, or to a single node."""
+    """Beams from between the first pins to between the second ones, or to a single node."""
     area, iy, iz, j, reach = SECTIONS[name]
     steel = Isotropic(210e9, 0.3, 7850.0)
     section = BeamSection(steel, A=area, Iy=iy, Iz=iz, J=j)

@@ -1,4 +1,4 @@
-"""A gripper of two four-bar fingers that one drive closes, SI units."""
+"""A gripper with two four-bar fingers and one drive, SI units."""
 
 from collections.abc import Sequence
 
@@ -44,7 +44,7 @@ def linkage_finger(
     tip: ArrayLike | Sequence = (0.0, -0.06),
     gravity: ArrayLike | Sequence = (0.0, -9.81, 0.0),
 ) -> LinkageFinger:
-    """Gripper of two four-bar fingers, of which a mimic joint closes the second.
+    """Gripper with two four-bar fingers, the second driven by a mimic joint.
 
     Links are slender rods. Every number may be traced.
 
@@ -53,8 +53,9 @@ def linkage_finger(
     - `lengths`: (4,) of crank, tip link (the coupler), rocker and frame of a finger [m].
     - `masses`: (3,) of crank, tip link and rocker [kg].
     - `pivot`: (2,) of the left crank [m]; the right one is mirrored at the y axis.
-    - `direction`: of the left finger's frame from its crank to its rocker, from x [rad].
-    - `crank_start`: angle of the left crank from that frame at coordinates zero [rad].
+    - `direction`: angle from x to the line from the left finger's crank pivot to its rocker pivot
+      [rad].
+    - `crank_start`: angle of the left crank from that line at zero coordinates [rad].
     - `tip`: (2,) of the left finger from the crank's end, along the tip link and to its left [m].
     - `gravity`: (3,) [m/s^2].
 
@@ -77,7 +78,7 @@ def linkage_finger(
     bodies, loops = [], []
     for side, sign in zip(SIDES, (1.0, -1.0), strict=True):
 
-        def place(name, parent, at, turn, k, side=side):
+        def placement(name, parent, at, angle, k, side=side):
             across = mass[k] * sizes[k] ** 2 / 12
             return Placement(
                 f"{side}_{name}",
@@ -86,19 +87,19 @@ def linkage_finger(
                 mass[k],
                 jnp.stack([sizes[k] / 2, zero, zero]),
                 jnp.stack([across / 100, across, across]),
-                rotation=rotation_z(turn),
+                rotation=rotation_z(angle),
             )
 
         def mirrored(x, sign=sign):
             return jnp.stack([sign * x[0], x[1]])
 
-        def turned(angle, sign=sign):
+        def mirrored_angle(angle, sign=sign):
             return sign * angle + (0.0 if sign > 0 else np.pi)
 
         bodies += [
-            place("crank", None, mirrored(pivot), turned(direction + crank_start), 0),
-            place("tip", "crank", (sizes[0], zero), sign * (theta - crank_start), 1),
-            place("rocker", None, mirrored(foot), turned(direction + psi), 2),
+            placement("crank", None, mirrored(pivot), mirrored_angle(direction + crank_start), 0),
+            placement("tip", "crank", (sizes[0], zero), sign * (theta - crank_start), 1),
+            placement("rocker", None, mirrored(foot), mirrored_angle(direction + psi), 2),
         ]
         ends = [Frame(jnp.stack([sizes[k], zero, zero]), jnp.eye(3)) for k in (2, 1)]
         loops.append(Loop(f"{side}_pin", Hinge(), f"{side}_rocker", f"{side}_tip", *ends))

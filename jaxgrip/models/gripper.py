@@ -68,7 +68,7 @@ def gripper_finger(
 ) -> Finger:
     """Finger "A" or "B" of the gripper; every number may be replaced, also by a traced one.
 
-    The centre of mass stays in the middle of each link; inertias do not follow the lengths.
+    The centre of mass stays at the middle of each link; inertias do not scale with the lengths.
 
     **Arguments:**
 
@@ -82,7 +82,7 @@ def gripper_finger(
 
     **Returns:** the `Finger`.
 
-    **Raises:** `ValueError` for another name, wrong shapes and impossible numbers.
+    **Raises:** `ValueError` for an unknown name, wrong shapes and impossible numbers.
 
     Source: Schanzer 2007, eq. 1.2-1.6, tables 1.1 and 1.2, pp. 5-8.
     """
@@ -93,7 +93,7 @@ def gripper_finger(
     data = FINGERS[finger]
     lengths = positive("link_lengths of the gripper", link_lengths, (3,))
     torque = data["torque_limits"] if torque_limit is None else torque_limit
-    # The same body names for either finger: names are static, and others would recompile.
+    # Names are static: the same ones for both fingers avoid a second compilation.
     rows = _rows(1, lengths, base_height, masses, inertias)
     limits, start, end = (
         jnp.asarray(np.deg2rad(data[key]))
@@ -121,7 +121,7 @@ def two_finger_gripper(
 ) -> Tree:
     """Both fingers on one base, 6 joints: finger A is bodies 1 to 3, finger B bodies 4 to 6.
 
-    **Arguments:** as for `gripper_finger`; both fingers have the same numbers.
+    **Arguments:** as for `gripper_finger`, for both fingers.
 
     **Returns:** the `Tree`, bodies "link1" to "link6".
 

@@ -145,7 +145,7 @@ def four_bar(
     loop = Loop("pin", Hinge() if closure is None else closure, "rocker", "coupler", *ends[::-1])
     mechanism = Mechanism(tree, [loop])
     angle = numbers("angle of the four-bar", angle, ())
-    # The circles about the end of the crank and about the foot of the rocker.
+    # Intersection of circles about the end of the crank and the foot of the rocker.
     x, y = ground - rods[0] * jnp.cos(angle), -rods[0] * jnp.sin(angle)
     d = jnp.hypot(x, y)
     cosine = (d**2 + rods[1] ** 2 - rods[2] ** 2) / (2 * d * rods[1])
@@ -197,9 +197,9 @@ def slider_crank(
     ]
     tree = from_placements(bodies, gravity)
     # The z axis of the guide is its direction.
-    turned = jnp.array([[0.0, 0.0, 1.0], [1.0, 0.0, 0.0], [0.0, 1.0, 0.0]])
-    guide = Frame(jnp.stack([zero, offset, zero]), turned)
-    loop = Loop("guide", Guide(), None, "slider", guide, Frame(jnp.zeros(3), turned))
+    axes = jnp.array([[0.0, 0.0, 1.0], [1.0, 0.0, 0.0], [0.0, 1.0, 0.0]])
+    guide = Frame(jnp.stack([zero, offset, zero]), axes)
+    loop = Loop("guide", Guide(), None, "slider", guide, Frame(jnp.zeros(3), axes))
     mechanism = Mechanism(tree, [loop])
     sine = (offset - crank * jnp.sin(angle)) / rod
     tilt = jnp.arcsin(jnp.clip(sine, -0.999, 0.999))

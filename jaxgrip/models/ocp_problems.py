@@ -2,8 +2,8 @@
 
 Each function returns an `ocp.Problem`; its keywords are the problem's numbers, which may be traced:
 a solution can be differentiated with respect to them, and other numbers do not recompile. Only
-the presence of a bound is structure. The answers are in docs/ocp-problems.md, and with
-their derivations in tests/models/test_ocp_problems.py.
+the presence of a bound is static. The answers are in docs/ocp-problems.md, their derivations in
+tests/models/test_ocp_problems.py.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,7 +17,7 @@ from jaxgrip.ocp import Free, Problem
 
 
 def _with(function: Callable, *numbers) -> Partial:
-    """A function of numbers, state and control with its numbers filled in as leaves."""
+    """A function of numbers, state and control, with the numbers bound as array leaves."""
     return Partial(function, *(jnp.asarray(number, dtype=float) for number in numbers))
 
 
@@ -28,7 +28,7 @@ def _symmetric(bound) -> tuple:
 
 
 def _one_sided(n: int, lower: dict | None = None, upper: dict | None = None) -> tuple:
-    """Bounds `(n,)` given by index; None everywhere else."""
+    """Bounds (n,) given by index, None elsewhere."""
     lower, upper = lower or {}, upper or {}
     return [lower.get(i) for i in range(n)], [upper.get(i) for i in range(n)]
 
@@ -45,7 +45,7 @@ def _effort(x, u):
     return 0.5 * jnp.sum(u**2)
 
 
-def _square_of_place(x, u):
+def _squared_position(x, u):
     return x[0] ** 2
 
 
@@ -104,7 +104,7 @@ def double_integrator_energy(
     )
 
 
-def _pulled_both_ways(x, u):
+def _difference_of_forces(x, u):
     return jnp.stack([x[1], u[0] - u[1]])
 
 
@@ -120,8 +120,8 @@ def double_integrator_fuel(
 ) -> Problem:
     """Move a mass with the least integral of |u|: x'' = u, |u| <= bound.
 
-    |u| has no derivative at zero, so the control is split into two that are not negative,
-    u = u+ - u-, and u+ + u- is integrated. No optimum uses both at once, so nothing is lost.
+    |u| has no derivative at zero, so the control is split into two non-negative ones,
+    u = u+ - u-, and u+ + u- is integrated. No optimum uses both at once, so the answer is the same.
 
     **Arguments:** `start`, `end` `(2,)`, position [m] and velocity [m/s], None in `end` leaves one
     free; `final_time` [s]; `bound` of the acceleration [m/s^2].
@@ -130,7 +130,7 @@ def double_integrator_fuel(
     """
     bound = jnp.full(2, bound, dtype=float)
     return Problem(
-        _pulled_both_ways,
+        _difference_of_forces,
         running_cost=_sum_of_controls,
         initial_state=start,
         final_state=end,
@@ -162,10 +162,11 @@ def triple_integrator_time(
 
 
 def bryson_denham(limit: ArrayLike = 1 / 9) -> Problem:
-    """Reverse a moving mass in one second before a wall, least integral of u^2 / 2; x <= limit.
+    """Reverse a moving mass within one second before a wall, least integral of u^2 / 2.
 
-    x'' = u from (0, 1) to (0, -1). The wall is not reached for `limit` above 1/4, touched above
-    1/6, and followed below. The constraint is of order two. Also known as Breakwell's problem.
+    x'' = u from (0, 1) to (0, -1), x <= limit. The wall is not reached for `limit` above 1/4,
+    touched at a point between 1/6 and 1/4, and followed below 1/6. The constraint is of order two.
+    Also known as Breakwell's problem.
 
     **Arguments:** `limit` [m].
 
@@ -207,7 +208,7 @@ def goddard(
 
     States are the distance r from the planet's centre, speed v and mass m, from (1, 0, 1):
     r' = v, m v' = thrust u - drag v^2 exp(-drag_decay (r - 1)) - m / r^2,
-    m' = -consumption thrust u, 0 <= u <= 1; minus r at the end is minimised. With the speed limit
+    m' = -consumption thrust u, 0 <= u <= 1; -r at the end is minimised. With the speed limit
     full thrust, a singular arc, an arc on the limit and an arc without thrust follow each other.
 
     **Arguments:** `speed_limit`, none when None; `thrust`, largest; `drag`, `drag_decay`,
@@ -236,7 +237,7 @@ def nonsmooth_turnpike(
     final_time: ArrayLike = 2.0,
     bound: ArrayLike = 1.0,
 ) -> Problem:
-    """Least integral of x^2 along x' = u, |u| <= bound: to zero, stay, and away.
+    """Least integral of x^2 with x' = u, |u| <= bound: to zero, stay there, then to the end.
 
     The middle is a singular arc of order one.
 
@@ -247,7 +248,7 @@ def nonsmooth_turnpike(
     """
     return Problem(
         _integrator,
-        running_cost=_square_of_place,
+        running_cost=_squared_position,
         initial_state=(start,),
         final_state=(end,),
         final_time=final_time,
@@ -316,12 +317,12 @@ def redundant_actuators_time(
 def redundant_actuators_energy(rate: ArrayLike = 4.0, final_time: ArrayLike = 1.0) -> Problem:
     """Move a mass by 1 m with two forces, the second with a bounded rate; least energy.
 
-    x'' = u1 + u2 from rest to rest, |u2'| <= rate, least integral of (u1^2 + u2^2) / 2. A rate
-    below six times the distance over the third power of the time is at its bound throughout.
+    x'' = u1 + u2 from rest to rest, |u2'| <= rate, least integral of (u1^2 + u2^2) / 2. A bound
+    below 6 distance / time^3 is active throughout.
 
     **Arguments:** `rate` [m/s^3]; `final_time` [s].
 
-    Source: own derivation, after Schanzer 2007, section 6.2, in small.
+    Source: own derivation, a small analogue of Schanzer 2007, section 6.2.
     """
     return Problem(
         _two_forces,
@@ -352,7 +353,7 @@ def fuller(
     """
     return Problem(
         _double_integrator,
-        running_cost=_square_of_place,
+        running_cost=_squared_position,
         initial_state=start,
         final_state=end,
         final_time=final_time,
@@ -380,8 +381,8 @@ def two_link_arm(
 ) -> Problem:
     """Move a horizontal two-link arm in minimum time.
 
-    Run backwards and reflected, a motion from rest to rest is one between the same poses: there
-    are two optima.
+    A motion from rest to rest, reversed in time and reflected, is one between the same poses, so
+    there are two optima.
 
     **Arguments:** `start`, `end` `(4,)`, two angles [rad] and their rates [rad/s], the second
     relative to the first, None in `end` leaves one free; `torque` `(2,)`, largest [N m]; `inertia`
@@ -491,7 +492,7 @@ def _pendulum(x, u):
 def pendulum_swing_up(torque: ArrayLike = 0.6, final_time: Free | None = None) -> Problem:
     """Swing a pendulum up to its upper rest in minimum time: q'' + sin q = u, |u| <= torque.
 
-    Time is counted in square roots of length over gravity. There are further optima with more
+    The unit of time is the square root of length over gravity. There are further optima with more
     swings.
 
     **Arguments:** `torque` over weight times length; `final_time`, default `Free(5.0)`.
@@ -642,7 +643,7 @@ def rayleigh_mixed(
     upper: ArrayLike = 0.0,
     damping: ArrayLike = 0.14,
 ) -> Problem:
-    """As [`rayleigh`][], but u + x1 / 6 is bounded in place of u, and the end is free.
+    """As [`rayleigh`][], but u + x1 / 6 is bounded instead of u, and the end is free.
 
     **Arguments:** `start` `(2,)`; `final_time` [s]; `lower` and `upper` bound of u + x1 / 6;
     `damping`.
@@ -673,7 +674,7 @@ def catalyst_mixing(final_time: ArrayLike = 1.0) -> Problem:
     """Mix two catalysts along a reactor for the largest yield of the third substance.
 
     x1' = u (10 x2 - x1), x2' = u (x1 - 10 x2) - (1 - u) x2 from (1, 0), 0 <= u <= 1; x1 + x2 - 1 at
-    the end is minimised. One catalyst alone, a singular mixture, then the other alone.
+    the end is minimised. The optimum is one catalyst alone, a singular mixture, the other alone.
 
     **Arguments:** `final_time`, length of the reactor.
 

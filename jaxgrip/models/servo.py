@@ -44,9 +44,9 @@ def servo_ax12(*, inertia=INERTIA, stall_torque=STALL_TORQUE, gear=None, **frict
 
 
 def servo_ax12_arm(**numbers) -> Pendulum:
-    """The arm that the servo AX-12 swings; numbers of `cuboid_pendulum` may be replaced by name.
+    """The arm of the servo AX-12; arguments of `cuboid_pendulum` may be replaced by name.
 
-    Kubisch 2008 does not give its arm: this one takes 64 % of the stall torque when level.
+    Kubisch 2008 does not describe its arm; this one needs 64 % of the stall torque when horizontal.
 
     Source: own choice.
     """

@@ -13,9 +13,9 @@ from jaxgrip.mechanism.historical.planar import FourBar, joints
 
 
 class Wishbone(eqx.Module):
-    """A wheel carrier on two arms with a spring-damper strut to the lower one.
+    """A wheel carrier on two arms, with a spring-damper strut on the lower arm.
 
-    It lies in a plane with x lateral and z up and has one degree of freedom, the angle of the lower
+    It lies in a plane with x lateral and z up. Its one degree of freedom is the angle of the lower
     arm [rad], zero in the position as built, where the strut is unstressed.
 
     **Fields:** `linkage`, a four-bar of lower arm, carrier, upper arm and the chassis between
@@ -54,10 +54,10 @@ class Wishbone(eqx.Module):
         )
 
     def inertia(self, angle: ArrayLike) -> Float[Array, ""]:
-        """Inertia of the coordinate, J of J a'' + J' a'^2 / 2 = Q [kg m^2]."""
+        """Inertia J [kg m^2] of the coordinate a, in J a'' + J' a'^2 / 2 = Q."""
         at, per_angle = _derivatives(self.layout, angle, 1)
-        turn = _turning(at.links, per_angle.links)
-        return self.masses @ jnp.sum(per_angle.centres**2, axis=1) + self.inertias @ turn**2
+        angular = _rotation(at.links, per_angle.links)
+        return self.masses @ jnp.sum(per_angle.centres**2, axis=1) + self.inertias @ angular**2
 
     def energy(self, state: Float[Array, "2"]) -> Float[Array, ""]:
         """Kinetic and potential energy [J] in a state: angle [rad] and rate [rad/s]."""
@@ -74,10 +74,10 @@ class Wishbone(eqx.Module):
         """
         angle, speed = state
         at, first, second = _derivatives(self.layout, angle, 2)
-        turn, bend = _turning(at.links, first.links), _turning(at.links, second.links)
-        inertia = self.masses @ jnp.sum(first.centres**2, axis=1) + self.inertias @ turn**2
+        angular, bend = _rotation(at.links, first.links), _rotation(at.links, second.links)
+        inertia = self.masses @ jnp.sum(first.centres**2, axis=1) + self.inertias @ angular**2
         half_slope = self.masses @ jnp.sum(first.centres * second.centres, axis=1)
-        half_slope = half_slope + self.inertias @ (turn * bend)
+        half_slope = half_slope + self.inertias @ (angular * bend)
         strut = self.stiffness * (at.strut - self.free_length) + self.damping * first.strut * speed
         weight = self.masses @ (first.centres @ self.gravity)
         force = load * first.point[1] + weight - strut * first.strut
@@ -103,8 +103,8 @@ def _derivatives(f: Callable[[Array], Layout], x: ArrayLike, order: int) -> tupl
     return (*values, slopes[-1])
 
 
-def _turning(links: Array, slopes: Array) -> Array:
-    """Angle of rotation of links of constant length."""
+def _rotation(links: Array, slopes: Array) -> Array:
+    """Rotation of links of constant length for changes `slopes` of their vectors."""
     across = links[:, 0] * slopes[:, 1] - links[:, 1] * slopes[:, 0]
     return across / jnp.sum(links**2, axis=1)
 
@@ -163,11 +163,11 @@ def double_wishbone(
         direction=jnp.arctan2(base[1], base[0]),
     )
     # The upper outer joint is to the left of the line from the lower outer to the upper inner one.
-    way = upper[0] - lower[1]
+    diagonal = upper[0] - lower[1]
     foot = lower[0] + arm * reach / sizes[0]
     return Wishbone(
         linkage=linkage,
-        branch=jnp.sign(way[0] * link[1] - way[1] * link[0]),
+        branch=jnp.sign(diagonal[0] * link[1] - diagonal[1] * link[0]),
         masses=masses,
         inertias=jnp.stack(
             [masses[0] * sizes[0] ** 2 / 12, carrier, masses[2] * sizes[2] ** 2 / 12]
