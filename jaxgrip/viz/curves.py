@@ -15,7 +15,7 @@ from jaxgrip.viz.style import DASHES, GREY, PALETTE, settle, styled
 class Curve(NamedTuple):
     """A curve: `label` for the legend, `x` and `y` (k,); `points`: dots instead of a line.
 
-    `error` (k,) is half the length of a bar at every point, none when not given.
+    `error` (k,) is half the length of the error bar at every point, none when not given.
     """
 
     label: str
@@ -46,16 +46,16 @@ class Panel(NamedTuple):
 
 @styled
 def curves(panels: Sequence[Panel], title: str, *, columns: int = 1) -> Figure:
-    """Panels of curves; a label has one colour and one dash in all of them.
+    """Panels of curves; a label has the same colour and dash pattern in all of them.
 
     **Arguments:** `panels`; `title` of the figure; `columns` of panels.
 
     **Raises:** `ValueError` for a band or level without a meaning.
     """
     for panel in panels:
-        for *place, meaning in (*panel.bands, *panel.levels):
+        for *values, meaning in (*panel.bands, *panel.levels):
             if not meaning:
-                raise ValueError(f"The mark at {place[0]:g} has no meaning; give one.")
+                raise ValueError(f"The mark at {values[0]:g} has no meaning; give one.")
     rows = -(-len(panels) // columns)
     width = 8.0 if columns == 1 else 10.0
     figure = Figure(figsize=(width, 1.1 + 2.7 * rows), layout="constrained")
@@ -121,7 +121,7 @@ def curves(panels: Sequence[Panel], title: str, *, columns: int = 1) -> Figure:
 
 
 def _dashes(panels: Sequence[Panel], labels: Sequence[str]) -> dict[str, int]:
-    """For each label the first dash that no other of its panel or colour has."""
+    """For each label the first dash pattern not used in its panels or with its colour."""
     lines = [{curve.label for curve in panel.curves if not curve.points} for panel in panels]
     found: dict[str, int] = {}
     for index, label in enumerate(labels):

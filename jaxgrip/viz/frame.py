@@ -52,7 +52,7 @@ def frame(
     _draw(axes, drawing, norm, scale)
     nodal = [load for load in as_loads(loads) if isinstance(load, NodalForce)]
     amounts = [float(np.linalg.norm(load.force)) for load in nodal]
-    # Forces of members and of loads are in one unit.
+    # Member forces and loads share one unit.
     most = max([*amounts, norm.vmax if quantity == "force" else 0.0])
     for load in nodal:
         _arrow(axes, solution, load, drawing.size, scale, readable(most, "N"))
@@ -71,7 +71,7 @@ def animate_frame(
     scale: float | None = None,
     seconds: float = 4.0,
 ) -> Animation:
-    """A structure in successive positions, deformed, in one colour scale.
+    """A deformed structure in successive positions, with one colour scale.
 
     **Arguments:** `solutions` with their `labels`, such as angles; `title`; `quantity` and `scale`
     as in `frame`; `seconds`, its duration.
@@ -97,15 +97,15 @@ def animate_frame(
 class _Drawing(NamedTuple):
     """Lines (l, p, 3) undeformed, their displacements, and values (l, p) [N or Pa].
 
-    `slack` and `rigid` are lines (l, 2, 3) with displacements; `held`, positions of supports.
+    `slack` and `rigid` are lines (l, 2, 3) with displacements; `supports` are positions.
     """
 
     lines: np.ndarray
-    moves: np.ndarray
+    moved: np.ndarray
     values: np.ndarray
     slack: tuple[np.ndarray, np.ndarray]
     rigid: tuple[np.ndarray, np.ndarray]
-    held: np.ndarray
+    supports: np.ndarray
 
     @property
     def size(self) -> float:
@@ -117,11 +117,11 @@ class _Drawing(NamedTuple):
         if quantity not in ("force", "stress"):
             raise ValueError(f"The quantity is {brief(quantity)}; it must be 'force' or 'stress'.")
         structure = solution.structure
-        places = np.asarray(structure.places(solution.poses))
+        nodes = np.asarray(structure.places(solution.poses))
         count = len(structure.layout.root)
-        u = np.zeros((len(places), 6))
+        u = np.zeros((len(nodes), 6))
         u[:count] = solution.displacements
-        lines, moves, values, slack, rigid = [], [], [], [], []
+        lines, moved, values, slack, rigid = [], [], [], [], []
         for name, offset in zip(structure.names, structure.layout.offsets, strict=True):
             result, beams, bars = solution.part(name), 0, 0
             for group in structure.frames[name].elements:
@@ -134,43 +134,43 @@ class _Drawing(NamedTuple):
                     value = np.asarray(result.beam_forces[own, :, 0])
                     if quantity == "stress":
                         value = _larger(np.asarray(result.beam_stresses[own]))
-                    lines.append(_straight(places[ends]))
-                    moves.append(_bent(places[ends], u[ends]))
+                    lines.append(_straight(nodes[ends]))
+                    moved.append(_bent(nodes[ends], u[ends]))
                     values.append(np.linspace(value[:, 0], value[:, 1], _POINTS, axis=1))
                 elif isinstance(group, Bars):
                     force = np.asarray(result.bar_forces[bars : bars + len(ends)])
                     bars += len(ends)
                     loose = (force == 0) & group.kind.tension_only
                     area = getattr(group.kind, "A", np.nan) if quantity == "stress" else 1.0
-                    _add(lines, moves, values, slack, places, u, ends, force / area, loose)
+                    _add(lines, moved, values, slack, nodes, u, ends, force / area, loose)
                 else:
-                    rigid.append((places[ends], u[ends, :3]))
+                    rigid.append((nodes[ends], u[ends, :3]))
         for span in structure.layout.spans:
             force = np.asarray(solution.tie(span.name))[None]
             loose = (force == 0) & span.tension_only
             kind = structure.transfer.get(span.name) or structure.ties[span.name].kind
             area = getattr(kind, "A", np.nan) if quantity == "stress" else 1.0
-            _add(lines, moves, values, slack, places, u, np.array([span.ends]), force / area, loose)
+            _add(lines, moved, values, slack, nodes, u, np.array([span.ends]), force / area, loose)
         tied = [s for b in structure.layout.blocks for side in b.stations for s in side]
         tied += [s for span in structure.layout.spans for s in span.ends]
         supported = [s for b in structure.layout.blocks if b.kind == "support" for s, _ in b.held]
-        held = places[sorted({s for s in tied if s >= count} | set(supported))]
+        supports = nodes[sorted({s for s in tied if s >= count} | set(supported))]
         return cls(
             np.concatenate(lines),
-            np.concatenate(moves),
+            np.concatenate(moved),
             np.concatenate(values),
             _pair(slack),
             _pair(rigid),
-            held,
+            supports,
         )
 
 
-def _add(lines, moves, values, slack, places, u, ends, value, loose) -> None:
-    lines.append(_straight(places[ends[~loose]]))
-    moves.append(_straight(u[ends[~loose], :3]))
+def _add(lines, moved, values, slack, nodes, u, ends, value, loose) -> None:
+    lines.append(_straight(nodes[ends[~loose]]))
+    moved.append(_straight(u[ends[~loose], :3]))
     values.append(np.repeat(value[~loose, None], _POINTS, axis=1))
     if loose.any():
-        slack.append((places[ends[loose]], u[ends[loose], :3]))
+        slack.append((nodes[ends[loose]], u[ends[loose], :3]))
 
 
 def _pair(found: list) -> tuple[np.ndarray, np.ndarray]:
@@ -179,7 +179,7 @@ def _pair(found: list) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _larger(stress: np.ndarray) -> np.ndarray:
-    """The larger in magnitude of least and greatest (m, 2, 2)."""
+    """The least or greatest stress (m, 2, 2), whichever is larger in magnitude."""
     low, high = stress[..., 0], stress[..., 1]
     return np.where(np.abs(low) > np.abs(high), low, high)
 
@@ -190,11 +190,11 @@ def _straight(ends: np.ndarray) -> np.ndarray:
 
 
 def _bent(x: np.ndarray, u: np.ndarray) -> np.ndarray:
-    """Displacements along beams by Hermite's cubics."""
+    """Displacements along beams by cubic Hermite interpolation."""
     s = np.linspace(0, 1, _POINTS)[None, :, None]
-    way = x[:, 1] - x[:, 0]
-    along = (way / np.linalg.norm(way, axis=1, keepdims=True))[:, None]
-    slopes = np.cross(u[..., 3:], way[:, None])
+    span = x[:, 1] - x[:, 0]
+    along = (span / np.linalg.norm(span, axis=1, keepdims=True))[:, None]
+    slopes = np.cross(u[..., 3:], span[:, None])
     slopes = [slopes[:, None, end] for end in range(2)]
     ends = [u[:, None, end, :3] for end in range(2)]
     cubic = ends[0] * (1 - 3 * s**2 + 2 * s**3) + ends[1] * (3 * s**2 - 2 * s**3)
@@ -204,8 +204,8 @@ def _bent(x: np.ndarray, u: np.ndarray) -> np.ndarray:
 
 
 def _round_scale(drawing: _Drawing) -> float:
-    """A round factor that brings the largest displacement to about a twentieth of the size."""
-    largest = np.linalg.norm(drawing.moves, axis=2).max()
+    """A round factor that makes the largest displacement about a twentieth of the size."""
+    largest = np.linalg.norm(drawing.moved, axis=2).max()
     if largest == 0:
         return 1.0
     wanted = 0.06 * drawing.size / largest
@@ -223,7 +223,7 @@ def _space(figure: Figure, drawings: Sequence[_Drawing], scale: float) -> Axes3D
     axes.computed_zorder = False
     axes.set_proj_type("ortho")
     points = np.concatenate(
-        [np.concatenate([d.lines, d.lines + scale * d.moves]).reshape(-1, 3) for d in drawings]
+        [np.concatenate([d.lines, d.lines + scale * d.moved]).reshape(-1, 3) for d in drawings]
     )
     low, high = points.min(axis=0), points.max(axis=0)
     middle, size = (low + high) / 2, high - low
@@ -245,7 +245,7 @@ def _space(figure: Figure, drawings: Sequence[_Drawing], scale: float) -> Axes3D
 def _draw(axes: Axes3D, drawing: _Drawing, norm: Normalize, scale: float) -> None:
     rest = drawing.lines[:, [0, -1]]
     axes.add_collection3d(Line3DCollection(rest, colors="#BDBDBD", linewidths=1.2, zorder=1))
-    shape = drawing.lines + scale * drawing.moves
+    shape = drawing.lines + scale * drawing.moved
     pieces = np.stack([shape[:, :-1], shape[:, 1:]], axis=2).reshape(-1, 2, 3)
     values = ((drawing.values[:, :-1] + drawing.values[:, 1:]) / 2).reshape(-1)
     colours = _SIGNED(norm(np.nan_to_num(values)))
@@ -259,7 +259,7 @@ def _draw(axes: Axes3D, drawing: _Drawing, norm: Normalize, scale: float) -> Non
     ):
         if len(x):
             axes.add_collection3d(Line3DCollection(x + scale * u, **look))
-    axes.plot(*drawing.held.T, "^", color="black", markersize=7, linestyle="none", zorder=10)
+    axes.plot(*drawing.supports.T, "^", color="black", markersize=7, linestyle="none", zorder=10)
 
 
 def _arrow(
@@ -271,15 +271,15 @@ def _arrow(
     unit: tuple[float, str],
 ) -> None:
     node = solution.structure.node(load.place)
-    place = np.asarray(solution.structure.places(solution.poses)[node])
-    place = place + scale * np.asarray(solution.displacements[node, :3])
+    position = np.asarray(solution.structure.places(solution.poses)[node])
+    position = position + scale * np.asarray(solution.displacements[node, :3])
     force = np.asarray(load.force)
     amount = np.linalg.norm(force)
     if amount == 0:
         return
-    tail = place - 0.12 * size * force / amount
-    way = place - tail
-    axes.quiver(*tail, *way, color="black", linewidth=1.6, arrow_length_ratio=0.3, zorder=5)
+    tail = position - 0.12 * size * force / amount
+    arrow = position - tail
+    axes.quiver(*tail, *arrow, color="black", linewidth=1.6, arrow_length_ratio=0.3, zorder=5)
     axes.text(*tail, f" {unit[0] * amount:.4g} {unit[1]}", va="bottom", ha="left")
 
 
@@ -310,6 +310,6 @@ def _explain(
         handles.append(Line2D([], [], color="black", linewidth=1.6, label="rigid"))
     if len(drawing.slack[0]):
         handles.append(Line2D([], [], color=GREY, linestyle="--", label="slack rope"))
-    if len(drawing.held):
+    if len(drawing.supports):
         handles.append(Line2D([], [], color="black", marker="^", linestyle="none", label="support"))
     figure.legend(handles=handles, loc="upper left", bbox_to_anchor=(0.01, 0.94), ncols=5)

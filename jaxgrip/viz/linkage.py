@@ -13,7 +13,7 @@ from jaxgrip.viz.mechanism import Animation, as_animation
 from jaxgrip.viz.style import GREY, PALETTE, readable, settle, styled
 
 _AXES = "xyz"
-# Of cables, in colours that no part but the sixth has.
+# Colours of paths, which no part but the sixth has.
 _PATHS = ("#000000", "#882255", "#332288")
 _MARKERS = "osDv^"
 
@@ -29,14 +29,14 @@ def linkage(
     shadows: int = 6,
     paths: Mapping[str, xarray.DataArray] | None = None,
 ) -> Figure:
-    """Parts as lines through their points at one step, with their shadows at others.
+    """Parts as lines through their points at one step, and as shadows at others.
 
     **Arguments:**
 
     - `parts`, by name: positions (step, point, axis) [m].
     - `title`; `plane`, the two axes shown.
     - `cables`: names of parts drawn as thin lines.
-    - `step`: the one in full colour; `shadows`: number of others, evenly chosen.
+    - `step`: the one in full colour; `shadows`: number of other steps, evenly spaced.
     - `paths`, by name: positions (step, axis) [m] of points whose whole path is drawn.
     """
     paths = paths or {}
@@ -115,7 +115,7 @@ def animate_linkage(
 
 
 def _seen(lines: Sequence[xarray.DataArray], plane: str) -> tuple[list[np.ndarray], str]:
-    """Points of lines (..., 2) on two axes in a unit that fits, and the unit."""
+    """Points of lines (..., 2) on two axes in a suitable unit, and the unit."""
     shown = [_AXES.index(axis) for axis in plane]
     points = np.concatenate([line.values.reshape(-1, 3)[:, shown] for line in lines])
     factor, unit = readable(float(np.ptp(points, axis=0).max()), "m")
@@ -123,10 +123,7 @@ def _seen(lines: Sequence[xarray.DataArray], plane: str) -> tuple[list[np.ndarra
 
 
 def _styles(lines: Mapping[str, np.ndarray], cables: Sequence[str]) -> dict[str, dict]:
-    """A style for each part: longer parts are wider and farther below.
-
-    So a part on top of another hides only what it covers.
-    """
+    """A style for each part; longer parts are wider and drawn below, so that shorter ones show."""
     length = {
         name: np.linalg.norm(np.diff(p[0], axis=0), axis=1).sum() for name, p in lines.items()
     }

@@ -20,7 +20,7 @@ _VIEW = {"elev": 24.0, "azim": -62.0}
 
 @dataclasses.dataclass(frozen=True)
 class Animation:
-    """Frames to be shown one after the other."""
+    """Frames shown one after the other."""
 
     frames: tuple[Image.Image, ...]
     durations: tuple[int, ...]
@@ -145,7 +145,7 @@ def animate(
 def as_animation(
     pictures: Sequence[Image.Image], seconds: float, *, colours: int = 128
 ) -> Animation:
-    """Pictures shown in `seconds`, the last of them for a second, in one palette."""
+    """Pictures in one palette, shown in `seconds`, the last one for a second."""
     palette = pictures[-1].quantize(colours, method=Image.Quantize.MAXCOVERAGE)
     still = Image.Dither.NONE
     return Animation(
@@ -176,7 +176,7 @@ def _space(figure: Figure, chains: Mapping[str, xarray.DataArray]) -> tuple[Axes
 
 
 def _at(chain: xarray.DataArray, times: np.ndarray) -> np.ndarray:
-    """Positions (len(times), point, axis) at given times; after the end the last ones."""
+    """Positions (len(times), point, axis) at given times, constant after the end."""
     flat = chain.values.reshape(len(chain), -1)
     columns = [np.interp(times, chain["time"].values, column) for column in flat.T]
     return np.stack(columns, axis=-1).reshape(len(times), *chain.shape[1:])
