@@ -28,10 +28,9 @@ def certificate(
 ) -> dict[str, Figure]:
     """Pictures of every quantity whose sign or constancy certifies a solution.
 
-    **Arguments:** `solution` that carries a certificate; `title` of the figures;
-    `control_names` `(m,)`; `constraint_names` `(c,)`, such as
-    `problem.constraint_names`; `units` of "control", "switching_function", "multiplier" and
-    "rate_costate", left out where not given.
+    **Arguments:** `solution` with a certificate; `title` of the figures; `control_names` (m,);
+    `constraint_names` (c,), such as `problem.constraint_names`; `units` of "control",
+    "switching_function", "multiplier" and "rate_costate", omitted where not given.
 
     **Returns:** by name
 
@@ -40,14 +39,14 @@ def certificate(
       the costate;
     - `rate_costates`: the costate of each control whose rate is at a bound;
     - `hamiltonian`: its deviation from a constant;
-    - `checks`: used share of each tolerance.
+    - `checks`: share of each tolerance that is used.
 
-    Figures that would be empty are left out.
+    Empty figures are omitted.
 
     **Raises:** `ValueError` for a solution without a certificate.
     """
     if solution.certificate is None:
-        raise ValueError("The solution has no certificate: the solve has failed before.")
+        raise ValueError("The solution has no certificate, since the solve failed.")
     units = units or {}
     structure = solution.structure
     edges = np.concatenate(
@@ -105,7 +104,7 @@ def certificate(
 
 @styled
 def checks(proof: "Certificate", title: str) -> Figure:
-    """Used share of the tolerance of each check of a certificate, one bar per check.
+    """Share of the tolerance that each check of a certificate uses, one bar per check.
 
     **Arguments:** `proof`, a certificate; `title` of the figure.
     """
@@ -203,7 +202,7 @@ def _kinds(solution: "Solution") -> np.ndarray:
 def _jumps(solution: "Solution", c: int) -> list[list[tuple[float, str]]]:
     """For each constraint, times and sizes of the jumps of the costate."""
     found: list[list[tuple[float, str]]] = [[] for _ in range(c)]
-    # Without a jump the solver leaves rounding error.
+    # Where there is no jump, the solver leaves rounding error.
     least = 1e-12 * np.max(np.abs(np.asarray(solution.jumps)), initial=0.0)
     for time, constraint, jump in zip(
         np.asarray(solution.switching_times),

@@ -9,8 +9,7 @@ def refine(arrays: xarray.Dataset, *, points: int = 600) -> xarray.Dataset:
     """Additional points between those of a result, by a cubic spline on each arc.
 
     **Arguments:** `arrays`, every variable with `time` [s] as its first dimension; a repeated
-    time ends one arc and begins the next, and values may jump there. `points`, approximate
-    total number.
+    time separates two arcs, and values may jump there. `points`, approximate total number.
 
     **Returns:** the same variables at more times; repeated times stay repeated.
     """

@@ -17,7 +17,7 @@ from jaxgrip.viz.style import DASHES, GREY, PALETTE, readable, settle, styled
 
 _NEVER = np.empty(0)
 _ACTIVE = ("#FBE6BF", "")
-# Colour and hatch of the kinds of a control, by their labels; inside the bounds it is white.
+# Colour and hatch of the kinds of a control, by label; white inside the bounds.
 _LOOKS = {
     Kind.UPPER.label: ("#EAEAEA", ""),
     Kind.RISING.label: ("#BFE3D6", "//"),
@@ -40,21 +40,21 @@ def controls(
     """One panel per control: its values, its switching function, its kind and its switching times.
 
     **Arguments:** `control` and `switching_function`, both (time, component) with a coordinate
-    `time` in s and the attributes `long_name` and `units`; `edges` of the arcs [s], start and end
-    included; `kinds` of the controls, numbered as in `ocp.Kind`; `title` of the figure; `least`,
-    the size of a switching function below which it is rounding.
+    `time` in s and the attributes `long_name` and `units`; `edges` of the arcs [s], with start and
+    end; `kinds` of the controls, numbered as in `ocp.Kind`; `title` of the figure; `least`, size
+    of a switching function below which it is rounding.
     """
     component = control.dims[1]
     labels = control[component].values
     figure, panels = _panels(title, len(labels), 2.0)
     t, factor, unit = _times(control)
-    places = factor * np.asarray(edges)
+    positions = factor * np.asarray(edges)
     handles: dict[str, Any] = {}
-    # A switching function that is zero throughout shows nothing but rounding.
+    # Otherwise a switching function that is zero throughout would show its rounding.
     least = max(least, 1e-3 * float(np.max(np.abs(switching_function.values))))
     for index, (axes, label) in enumerate(zip(panels, labels, strict=True)):
         u, s = control.values[:, index], switching_function.values[:, index]
-        _shade(axes, places, [_SHADES.get(int(kind)) for kind in kinds[:, index]], handles)
+        _shade(axes, positions, [_SHADES.get(int(kind)) for kind in kinds[:, index]], handles)
         (left,) = axes.plot(t, u, color=PALETTE[0])
         _symmetric(axes, u)
         axes.set_ylabel(f"{label}{_unit(control)}", color=PALETTE[0])
@@ -66,7 +66,7 @@ def controls(
         twin.ticklabel_format(axis="y", scilimits=(-3, 4), useMathText=True)
         _zero_line(axes)
         # A rate that reaches its bound does so where the switching function is not zero.
-        zeros = places[1:-1][np.diff(kinds[:, index]) != 0]
+        zeros = positions[1:-1][np.diff(kinds[:, index]) != 0]
         (dots,) = twin.plot(
             zeros,
             np.interp(zeros, t, s),
@@ -95,23 +95,23 @@ def multipliers(
     *,
     meaning: str = "constraint active",
 ) -> Figure:
-    """One panel per component: its values, where it is active, and where something jumps.
+    """One panel per component: its values, where it is active, and jumps.
 
     **Arguments:** `multiplier` (time, component) with a coordinate `time` in s and the attributes
-    `long_name` and `units`; `edges` of the arcs [s], start and end included; for each component
-    `active`, on which arcs, and `jumps`, each a time [s] and its size in words; `title` of the
-    figure; `meaning` of being active.
+    `long_name` and `units`; `edges` of the arcs [s], with start and end; for each component
+    `active`, a flag per arc, and `jumps`, each a time [s] and its size in words; `title` of the
+    figure; `meaning` of active, for the legend.
     """
     component = multiplier.dims[1]
     labels = multiplier[component].values
     figure, panels = _panels(title, len(labels), 2.2)
     t, factor, unit = _times(multiplier)
-    places = factor * np.asarray(edges)
+    positions = factor * np.asarray(edges)
     look = _LOOKS.get(meaning, _ACTIVE)
     handles: dict[str, Any] = {}
     for index, (axes, label) in enumerate(zip(panels, labels, strict=True)):
-        states = [(meaning, *look) if holds else None for holds in active[index]]
-        _shade(axes, places, states, handles)
+        states = [(meaning, *look) if is_active else None for is_active in active[index]]
+        _shade(axes, positions, states, handles)
         _zero_line(axes)
         (line,) = axes.plot(t, multiplier.values[:, index], color=PALETTE[0])
         handles.setdefault(_name(multiplier), line)
@@ -211,8 +211,8 @@ def hamiltonian(
 
     **Arguments:** `deviation`, (time,) with a coordinate `time` in s; `scale`, the largest term
     |λᵀf| that cancels in it, in the same unit; `tolerance` of the ratio; `title` of the figure;
-    `largest`, the ratio stated by a certificate, whose constant need not be the mean; when not
-    given, the largest drawn; `switching_times` [s], marked.
+    `largest`, the ratio in a certificate, whose reference need not be the mean; the largest drawn
+    when not given; `switching_times` [s], marked.
     """
     figure, (axes,) = _panels(title, 1, 2.4)
     t, factor, unit = _times(deviation)
@@ -249,7 +249,7 @@ def hamiltonian(
 
 
 def _panels(title: str, count: int, height: float) -> tuple[Figure, np.ndarray]:
-    """A figure with `count` axes of a `height` in inches, one below the other on one time axis."""
+    """A figure with `count` axes of `height` [in], stacked on one time axis."""
     figure = Figure(figsize=(8.0, 1.0 + height * count), layout="constrained")
     figure.suptitle(title, x=0.01, ha="left")
     return figure, figure.subplots(count, 1, sharex=True, squeeze=False)[:, 0]
@@ -257,12 +257,12 @@ def _panels(title: str, count: int, height: float) -> tuple[Figure, np.ndarray]:
 
 def _shade(
     axes: Axes,
-    places: np.ndarray,
+    positions: np.ndarray,
     states: Sequence[tuple[str, str, str] | None],
     handles: dict[str, Any],
 ) -> None:
-    """Shade each arc by its state (name, colour, hatch), and add what is new to the `handles`."""
-    for begin, end, state in zip(places[:-1], places[1:], states, strict=True):
+    """Shade each arc by its state (name, colour, hatch), adding new states to the `handles`."""
+    for begin, end, state in zip(positions[:-1], positions[1:], states, strict=True):
         if state is not None:
             name, colour, hatch = state
             look = {"facecolor": colour, "edgecolor": "white", "hatch": hatch, "linewidth": 0}
@@ -270,17 +270,17 @@ def _shade(
             handles.setdefault(name, Patch(label=name, **look))
 
 
-def _name_times(axes: Axes, places: np.ndarray, t: np.ndarray, unit: str) -> None:
+def _name_times(axes: Axes, positions: np.ndarray, t: np.ndarray, unit: str) -> None:
     """A dotted line and the time at each of the given times."""
     room = 0.13 * (t[-1] - t[0])
-    # A label is left of its line, unless that is beyond the axes.
-    begins = np.where(places - t[0] < room, places, places - room)
-    for place, begin, row in zip(places, begins, _stagger(begins, room), strict=True):
-        axes.axvline(place, color="black", linewidth=0.8, linestyle=":")
-        side = 1 if begin == place else -1
+    # A label is left of its line, unless it would leave the axes.
+    begins = np.where(positions - t[0] < room, positions, positions - room)
+    for position, begin, row in zip(positions, begins, _stagger(begins, room), strict=True):
+        axes.axvline(position, color="black", linewidth=0.8, linestyle=":")
+        side = 1 if begin == position else -1
         axes.annotate(
-            f"{place:.2f} {unit}",
-            (place, 1.0),
+            f"{position:.2f} {unit}",
+            (position, 1.0),
             xycoords=("data", "axes fraction"),
             xytext=(3 * side, -2 - 11 * row),
             textcoords="offset points",

@@ -105,15 +105,14 @@ def solid_components(
         height = 0.85 * (top - bottom)
         axes = _panel(figure, (left, bottom, 0.385, height), window)
         values = field[:, index]
-        # A component has a sign, though at one instant it may be the same everywhere. Of one that
-        # is zero there is nothing but rounding to see.
+        # Components are signed, even if one sign occurs; a zero one must not show its rounding.
         norm, colours = _about_zero(values.values, 1e-9 * most)
         _Drawing(axes, body, norm, colours, "x").move(u[0], values.values, scale)
         figure.text(left, top, f"{label}", va="top", fontweight="bold")
         words = _extent(values, norm, unit)
         figure.text(left + 0.385, top, words, va="top", ha="right", fontsize=9)
-        place = (left + 0.4, bottom + 0.15 * height, 0.012, 0.75 * height)
-        _colour_bar(figure, place, norm, colours, field, unit, named=False)
+        box = (left + 0.4, bottom + 0.15 * height, 0.012, 0.75 * height)
+        _colour_bar(figure, box, norm, colours, field, unit, named=False)
     _legend(figure, body, scale)
     return figure
 
@@ -208,10 +207,10 @@ def animate_solid(
 class _Surface(NamedTuple):
     """The outer faces of a mesh, each with a grid of points on it.
 
-    `shape` (faces, points, nodes of an element) gives values at the points; `pieces` (q, corners)
+    `shape` (faces, points, nodes of an element) interpolates to the points; `pieces` (q, corners)
     are the cells of the grid and `sides` (edges, s) the edges of the face, as indices of points;
-    `corners` (faces, edges) are the nodes where the edges begin, `twins` (2, pairs) the edges of
-    two faces, counted through all faces, that are the same.
+    `corners` (faces, edges) are the nodes where the edges begin; `twins` (2, pairs) are the
+    indices, over all faces, of coinciding edges.
     """
 
     cells: np.ndarray
@@ -222,7 +221,7 @@ class _Surface(NamedTuple):
     twins: np.ndarray
 
     def at_points(self, values: np.ndarray) -> np.ndarray:
-        """Values (faces, points, ...) of nodal ones (n, ...)."""
+        """Values (faces, points, ...) from nodal values (n, ...)."""
         return np.einsum("fpn,fn...->fp...", self.shape, values[self.cells])
 
 
@@ -237,7 +236,7 @@ def _surface(topology: "Topology") -> _Surface:
     )
     outer = np.sort(first[count == 1])
     cell, face = np.divmod(outer, len(local))
-    # Few large faces are cut finer than many small ones.
+    # Few large faces get a finer grid than many small ones.
     cuts = int(np.clip(np.ceil(np.sqrt(2500 / len(outer))), 1, 6))
     weights, pieces, sides = _grid(edges, cuts)
     shape = np.stack([element.tabulate(weights @ element.nodes[face])[0] for face in local])
@@ -265,18 +264,18 @@ def _grid(edges: int, cuts: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         weights = np.stack([cuts - i - j, i, j], axis=1) / cuts
         walks = [(step, 0), (cuts - step, step), (0, cuts - step)]
         around = [[(0, 0), (1, 0), (0, 1)], [(1, 0), (1, 1), (0, 1)]]
-    number = {place: k for k, place in enumerate(zip(i.tolist(), j.tolist(), strict=True))}
+    number = {step: k for k, step in enumerate(zip(i.tolist(), j.tolist(), strict=True))}
     corners = [[(a + x, b + y) for x, y in piece] for a, b in number for piece in around]
     pieces = [[number[c] for c in piece] for piece in corners if all(c in number for c in piece)]
     sides = [
-        [number[tuple(map(int, place))] for place in zip(*np.broadcast_arrays(*walk), strict=True)]
+        [number[tuple(map(int, step))] for step in zip(*np.broadcast_arrays(*walk), strict=True)]
         for walk in walks
     ]
     return weights, np.array(pieces), np.array(sides)
 
 
 class _Drawing:
-    """A body on its axes; `move` gives it another shape and other colours."""
+    """A body on its axes; `move` updates its shape and colours."""
 
     def __init__(self, axes: Axes, body: "Body", norm: Normalize, colours: Colormap, rulers: str):
         self._nodes, self._surface = np.asarray(body.mesh.nodes), _surface(body.mesh.topology)
@@ -292,27 +291,27 @@ class _Drawing:
         self.moving = [self._polygons, self._edges, rest]
         for artist in self.moving:
             axes.add_collection(artist, autolim=False)
-        _draw_held(axes, body)
+        _draw_supports(axes, body)
         for axis in rulers:
             _ruler(axes, self._nodes, "xyz".index(axis))
 
     def move(self, u: np.ndarray, values: np.ndarray, scale: float) -> None:
         """Show displacements (n, 3) [m] enlarged by a scale, coloured by values (n,)."""
         surface = self._surface
-        places = 1e3 * surface.at_points(self._nodes + scale * u) @ _VIEW.T
-        self._edges.set_segments(_outline(surface, places))
+        positions = 1e3 * surface.at_points(self._nodes + scale * u) @ _VIEW.T
+        self._edges.set_segments(_outline(surface, positions))
         rim = surface.sides[:, :-1].ravel()
-        # Of a curved face some pieces may face the eye while others do not.
-        facing = _areas(places[..., :2][:, surface.pieces]) > 0.0
+        # A curved face may have pieces that face the eye and others that do not.
+        facing = _areas(positions[..., :2][:, surface.pieces]) > 0.0
         faces = np.flatnonzero(facing.any(axis=1))
-        # The painter's order: what is farther from the eye is drawn first.
-        faces = faces[np.argsort(places[faces][..., 2].mean(axis=1), kind="stable")]
-        places, pieces = places[faces, :, :2], surface.pieces
-        fill = places[:, pieces]
+        # Painter's algorithm: faces farther from the eye are drawn first.
+        faces = faces[np.argsort(positions[faces][..., 2].mean(axis=1), kind="stable")]
+        positions, pieces = positions[faces, :, :2], surface.pieces
+        fill = positions[:, pieces]
         # All polygons of a collection have equally many corners: the last one is repeated.
         more = max(len(rim) - pieces.shape[1], 0)
         fill = np.concatenate([fill, np.repeat(fill[:, :, -1:], more, axis=2)], axis=2)
-        edge = places[:, None, rim]
+        edge = positions[:, None, rim]
         self._polygons.set_verts(np.concatenate([fill, edge], axis=1).reshape(-1, len(rim), 2))
         shade = self._colours(self._norm(surface.at_points(values)[faces][:, pieces].mean(axis=2)))
         shade[..., 3] = facing[faces]
@@ -324,17 +323,17 @@ class _Drawing:
 
 
 def _areas(polygons: np.ndarray) -> np.ndarray:
-    """Areas of plane polygons (..., corners, 2), positive against the clock."""
+    """Areas of plane polygons (..., corners, 2), positive counter-clockwise."""
     x, y = np.moveaxis(polygons, -1, 0)
     return 0.5 * np.sum(x * np.roll(y, -1, -1) - y * np.roll(x, -1, -1), axis=-1)
 
 
-def _outline(surface: _Surface, places: np.ndarray) -> np.ndarray:
-    """Edges (lines, points, 2) where visible faces meet at an angle, or hidden ones.
+def _outline(surface: _Surface, positions: np.ndarray) -> np.ndarray:
+    """Edges (lines, points, 2) of visible faces where they meet others at an angle or hidden ones.
 
-    `places` (faces, points, 3) in view axes.
+    `positions` (faces, points, 3) in view axes.
     """
-    corner = places[:, surface.sides[:, 0]]
+    corner = positions[:, surface.sides[:, 0]]
     normal = np.cross(corner[:, 2] - corner[:, 0], corner[:, -1] - corner[:, 1])
     normal /= np.linalg.norm(normal, axis=1, keepdims=True)
     first, second = surface.twins
@@ -342,12 +341,12 @@ def _outline(surface: _Surface, places: np.ndarray) -> np.ndarray:
     sharp = (a * b).sum(axis=1) < np.cos(np.deg2rad(50.0))
     seen = np.maximum(a[:, 2], b[:, 2]) > 0.0
     rim = np.minimum(a[:, 2], b[:, 2]) <= 0.0
-    lines = places[:, surface.sides, :2].reshape(-1, surface.sides.shape[1], 2)
+    lines = positions[:, surface.sides, :2].reshape(-1, surface.sides.shape[1], 2)
     return lines[first[seen & (sharp | rim)]]
 
 
-def _draw_held(axes: Axes, body: "Body") -> None:
-    """A wall behind a flat clamped face, dots on nodes that are fixed otherwise."""
+def _draw_supports(axes: Axes, body: "Body") -> None:
+    """A wall behind a flat clamped face, else dots on fixed nodes."""
     nodes = np.asarray(body.mesh.nodes)
     wall = _wall(body)
     if wall is not None:
@@ -355,15 +354,15 @@ def _draw_held(axes: Axes, body: "Body") -> None:
         look = {**_WALL, "facecolor": "none"} if faces_eye else _WALL
         axes.add_patch(Polygon(corners[:, :2], zorder=4 if faces_eye else 1, **look))
         return
-    held = (1e3 * nodes[~body.free.any(axis=1)] @ _VIEW.T)[:, :2]
-    axes.plot(*held.T, "o", color="black", markersize=2.5, zorder=4)
+    fixed = (1e3 * nodes[~body.free.any(axis=1)] @ _VIEW.T)[:, :2]
+    axes.plot(*fixed.T, "o", color="black", markersize=2.5, zorder=4)
 
 
 def _wall(body: "Body") -> tuple[np.ndarray, bool] | None:
     """Corners (4, 3) in mm, in view axes, of a wall at the clamped face, if it is flat."""
     surface, nodes = _surface(body.mesh.topology), np.asarray(body.mesh.nodes)
-    held = ~body.free.any(axis=1)
-    clamped = held[surface.corners].all(axis=1)
+    fixed = ~body.free.any(axis=1)
+    clamped = fixed[surface.corners].all(axis=1)
     if not clamped.any():
         return None
     points = 1e3 * nodes[surface.corners[clamped]].reshape(-1, 3)
@@ -371,7 +370,7 @@ def _wall(body: "Body") -> tuple[np.ndarray, bool] | None:
     _, size, axes = np.linalg.svd(points - centre, full_matrices=False)
     if size[2] > 1e-6 * size[0]:
         return None
-    # The longer sides of a square are not determined; those along an axis look best.
+    # The principal axes of a square are undetermined: sides along an axis look best.
     normal = axes[2]
     across = np.eye(3)[np.argmin(np.abs(normal))]
     first = np.cross(normal, across)
@@ -387,7 +386,7 @@ def _wall(body: "Body") -> tuple[np.ndarray, bool] | None:
 
 
 def _ruler(axes: Axes, nodes: np.ndarray, k: int) -> None:
-    """A scale along an edge of the box around a body, where the body does not hide it."""
+    """A scale along a visible edge of the box around a body."""
     low, high = 1e3 * nodes.min(axis=0), 1e3 * nodes.max(axis=0)
     # Edges on the rim of the picture: x in front below, y below and z behind at the right end.
     begin = np.array(
@@ -418,20 +417,20 @@ def _ruler(axes: Axes, nodes: np.ndarray, k: int) -> None:
         axes.plot(*np.stack([at(tick, gap), at(tick, 1.5 * gap)]).T, **look)
         axes.text(*at(tick, 2.6 * gap), _minus(f"{factor * tick:g}"), **text)
     middle, top = at((low[k] + high[k]) / 2, (4.6, 5.6, 0.0)[k] * gap), at(high[k], 2.0 * gap)
-    place = top + 2.2 * gap * along if k == 2 else middle
-    axes.text(*place, f"{'xyz'[k]} [{unit}]", **text)
+    position = top + 2.2 * gap * along if k == 2 else middle
+    axes.text(*position, f"{'xyz'[k]} [{unit}]", **text)
 
 
-def _panel(figure: Figure, place: Sequence[float], window: np.ndarray) -> Axes:
+def _panel(figure: Figure, box: Sequence[float], window: np.ndarray) -> Axes:
     """Axes without a frame that show a window (2, 2), lower and upper corner in mm."""
-    axes = figure.add_axes(place)
+    axes = figure.add_axes(box)
     axes.set(xlim=window[:, 0], ylim=window[:, 1], aspect="equal")
     axes.set_axis_off()
     return axes
 
 
 def _cell(figure: Figure, row: int, column: int, rows: int, columns: int) -> tuple:
-    """Left, bottom and top of a cell in a table of panels, title and legend left out."""
+    """Left, bottom and top of a cell in a table of panels, without title and legend."""
     inch = 1.0 / figure.get_figheight()
     top, bottom = 1.0 - 0.45 * inch, 0.42 * inch
     height = (top - bottom) / rows
@@ -440,7 +439,7 @@ def _cell(figure: Figure, row: int, column: int, rows: int, columns: int) -> tup
 
 
 def _window(body: "Body", u: Iterable[np.ndarray], scale: float) -> np.ndarray:
-    """Lower and upper corner in mm around all positions of a body, with room for the rulers."""
+    """Lower and upper corner [mm] around all positions of a body, with space for the rulers."""
     nodes = np.asarray(body.mesh.nodes)
     shown = np.unique(_surface(body.mesh.topology).corners)
     points = [nodes[shown], *((nodes + scale * now)[shown] for now in u)]
@@ -470,7 +469,7 @@ def _scale(body: "Body", u: np.ndarray) -> float:
 
 
 def _colours(values: np.ndarray) -> tuple[Normalize, Colormap]:
-    """From zero on, or about zero where both signs occur."""
+    """A range from zero, or about zero where both signs occur."""
     most = float(np.max(np.abs(values))) or 1.0
     if np.min(values) >= -1e-9 * most:
         return Normalize(0.0, most), matplotlib.colormaps["viridis"]
@@ -487,7 +486,7 @@ def _minus(text: str) -> str:
 
 
 def _extent(field: xarray.DataArray, norm: Normalize, shown: tuple[float, str]) -> str:
-    """The largest value in words; the smallest too where both signs occur."""
+    """The largest value in words, with the smallest where both signs occur."""
     factor, unit = shown
     values = factor * field.values
     digits = int(np.clip(2 - np.floor(np.log10(factor * norm.vmax)), 0, 99))
@@ -500,7 +499,7 @@ def _extent(field: xarray.DataArray, norm: Normalize, shown: tuple[float, str]) 
 
 def _colour_bar(
     figure: Figure,
-    place: Sequence[float],
+    box: Sequence[float],
     norm: Normalize,
     colours: Colormap,
     field: xarray.DataArray,
@@ -512,9 +511,9 @@ def _colour_bar(
     scaled = Normalize(norm.vmin * factor, norm.vmax * factor)
     bar = figure.colorbar(
         matplotlib.cm.ScalarMappable(scaled, colours),
-        cax=figure.add_axes(place),
+        cax=figure.add_axes(box),
         ticks=MaxNLocator(6 if named else 4, steps=[1, 2, 4, 5, 10]),
-        # Without a power of ten of its own, which would cover the unit.
+        # An offset text with a power of ten would cover the unit.
         format=FuncFormatter(lambda value, _: _minus(f"{value:g}")),
     )
     bar.outline.set_linewidth(0.5)
@@ -537,7 +536,7 @@ def _legend(figure: Figure, body: "Body", scale: float) -> None:
         words.append("clamped")
     elif not body.free.all():
         handles.append(Line2D([], [], color="black", marker="o", markersize=2.5, linestyle="none"))
-        words.append("held")
+        words.append("fixed")
     figure.legend(handles, words, loc="lower right", ncols=2, fontsize=9)
 
 

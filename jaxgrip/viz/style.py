@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#000000")
 DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1)), (0, (3, 1, 1, 1, 1, 1)))
 GREY = "#7A7A7A"
-# From light to dark as time passes; the palest fifth of viridis would be lost on white.
+# From light to dark over time, without the palest fifth of viridis, invisible on white.
 TIME_COLOURS = ListedColormap(matplotlib.colormaps["viridis"](np.linspace(0.85, 0.0, 256)))
 
 _STYLE = {
@@ -40,10 +40,10 @@ _POWERS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def readable(largest: float, units: str) -> tuple[float, str]:
-    """The unit for everything of one kind in a figure, and the factor from `units` to it.
+    """The factor from `units` to a unit for all values of one kind in a figure, and that unit.
 
-    **Arguments:** `largest`, the largest size shown, which gets few digits; its `units`, without
-    a prefix; `"1"` gives a power of ten, `""` where that is one.
+    **Arguments:** `largest`, the largest size shown; its `units` without a prefix; for `"1"` the
+    unit is a power of ten, `""` where that is one.
     """
     power = 3 * int(np.floor(np.log10(largest) / 3 + 1e-9)) if 0.0 < largest < np.inf else 0
     # Kiloseconds are unusual.
@@ -54,7 +54,7 @@ def readable(largest: float, units: str) -> tuple[float, str]:
 
 
 def pace(seconds: float, duration: float) -> str:
-    """In words, the speed of a motion of a duration [s] shown in `seconds`."""
+    """The speed at which a motion of a duration [s] is shown in `seconds`, in words."""
     if not duration:
         return "shown at rest"
     slower = seconds / duration
