@@ -1,4 +1,4 @@
-"""Parameters of a servo of your own, from measured duties and angles of an arm that it swings."""
+"""Parameters of your servo, from measured duties and angles of its arm."""
 
 from pathlib import Path
 from typing import Annotated, NamedTuple
@@ -26,8 +26,8 @@ Range = tuple[Positive, Positive]
 EXAMPLE = Path(__file__).parents[2] / "configs" / "servo_fit"
 # Longest time between samples [s].
 SLOWEST = 0.1
-# Steps are short enough when half of them change no parameter by more than this share of its
-# standard deviation; they are halved so often at most.
+# Steps are short enough when halving them changes no parameter by more than SHIFT of its standard
+# deviation; at most HALVINGS halvings.
 SHIFT = 0.25
 HALVINGS = 5
 COLUMNS = {"time": "s", "duty": "-", "angle": "rad"}
@@ -44,7 +44,7 @@ UNITS = {
 
 
 class Bounds(Section):
-    """Between which values each parameter is looked for; equal ones fix it."""
+    """Range in which each parameter is sought; equal bounds fix it."""
 
     coulomb: Range = Field((0.01, 0.5), description="F_C [N m]")
     stiction: Range = Field((0.05, 1.0), description="F_S [N m]")
@@ -69,17 +69,17 @@ class Bounds(Section):
 
 
 class Arm(Section):
-    """What the servo swings; it hangs at angle zero."""
+    """The arm of the servo; it hangs down at angle zero."""
 
     inertia: Positive = Field(0.025981200, description="about the axis [kg m^2]")
-    weight: NotNegative = Field(1.1495358, description="torque of gravity when level [N m]")
+    weight: NotNegative = Field(1.1495358, description="torque of gravity when horizontal [N m]")
     damping: NotNegative = Field(0.0, description="of the axis [N m s/rad]")
 
 
 class Gear(Section):
-    """The gear, from a creep test; its numbers are not looked for."""
+    """The gear, from a creep test; its numbers are not fitted."""
 
-    spring: NotNegative = Field(servo.GEAR["spring"], description="stiffness that lasts [N m/rad]")
+    spring: NotNegative = Field(servo.GEAR["spring"], description="long-term stiffness [N m/rad]")
     springs: tuple[Positive, ...] = Field(
         servo.GEAR["springs"], description="of the branches [N m/rad]"
     )
@@ -111,7 +111,7 @@ class Config(config.Config):
     )
     step: Annotated[Real, Field(ge=1e-5)] = Field(
         1e-2,
-        description="largest step of the simulation, halved until the parameters found stay [s]",
+        description="largest step of the simulation, halved until the parameters converge [s]",
     )
     starts: int = Field(16, ge=1, le=1024, description="starts of the fit, all in one batch")
     bounds: Bounds = Field(default_factory=Bounds)
@@ -140,7 +140,7 @@ class Motions(NamedTuple):
 
 
 class Model(NamedTuple):
-    """What the simulation needs besides the parameters looked for.
+    """What the simulation needs besides the fitted parameters.
 
     `fixed` parameters; `arm` and `gear`; `duties` (p, s) in steps of `h` [s]; `start` (p,), angles
     at rest [rad]; `times`, of the samples of each motion (k,) [s].
@@ -156,7 +156,7 @@ class Model(NamedTuple):
 
 
 def run(settings: Config, run: Run) -> None:
-    """Read the motions, find the parameters, and show how well they explain what was held out."""
+    """Read the motions, fit the parameters, and validate them on the held-out data."""
     motions = _read(settings)
     model = _model(settings, motions, settings.step)
     bounds = {
@@ -168,7 +168,7 @@ def run(settings: Config, run: Run) -> None:
     motion = "1 motion" if len(motions.names) == 1 else f"{len(motions.names)} motions"
     with run.stage(f"{len(bounds)} parameters from {motion}"):
         found = fitting.fit(residuals, bounds, model, measured, starts=settings.starts)
-    with run.stage("Again in half steps"):
+    with run.stage("Fit in half steps"):
         found, model, shift = _refined(settings, motions, bounds, found, model, measured)
     off = [np.asarray(r) for r in jax.jit(residuals)(found.parameters, model, shown)]
     _record(run, found, model.fixed, off, used, motions)
@@ -176,9 +176,9 @@ def run(settings: Config, run: Run) -> None:
     run.add("step_shift", shift, "1")
     if shift > SHIFT:
         run.note(
-            f"Steps of {1e3 * float(model.h):g} ms are still too long: from twice as long ones the "
-            f"parameters are off by up to {shift:.2g} standard deviations, which are widened by "
-            "as much. Choose a smaller step."
+            f"Steps of {1e3 * float(model.h):g} ms are still too long: halving them changed the "
+            f"parameters by up to {shift:.2g} standard deviations, which are widened by as much. "
+            "Choose a smaller step."
         )
     with run.stage("Pictures"):
         _draw(run, motions, off, used)
@@ -193,10 +193,10 @@ def _refined(
     model: Model,
     measured: tuple[Float[Array, " k"], ...],
 ) -> tuple[Fit, Model, float]:
-    """The fit in steps short enough, with its model, and what the last halving has changed.
+    """The fit in short enough steps, its model, and the change by the last halving.
 
-    The change is the largest of all parameters, in their standard deviations. That of steps which
-    are too long nevertheless is added to the deviations.
+    The change is the largest of all parameters, in standard deviations. If steps are still too
+    long, it is added to the deviations.
     """
     for _ in range(HALVINGS):
         model = _model(settings, motions, float(model.h) / 2)
@@ -217,7 +217,7 @@ def _refined(
 def residuals(
     parameters: dict[str, Array], model: Model, measured: tuple[Float[Array, " k"], ...]
 ) -> tuple[Float[Array, " k"], ...]:
-    """Simulated less measured angles [rad] at the first samples of every motion."""
+    """Simulated minus measured angles [rad] at the first samples of every motion."""
     driven = jg.models.servo_ax12(**model.fixed, **parameters, gear=model.gear)
 
     def one(duty, start):
@@ -236,7 +236,7 @@ def _read(settings: Config) -> Motions:
     for path in settings.data:
         name = path.name
         if path.stem in names:
-            raise ConfigError(f"data: two files are called {path.stem}; the names tell them apart.")
+            raise ConfigError(f"data: two files are called {path.stem}; names must differ.")
         read = fitting.read_series(path, COLUMNS)
         if len(read["time"]) < 20:
             raise ConfigError(f"data: {name} has {len(read['time'])} samples; at least 20 needed.")
@@ -273,8 +273,8 @@ def _model(settings: Config, motions: Motions, step: float) -> Model:
     h = motions.step / np.ceil(motions.step / step - 1e-9)
     steps = int(np.ceil(max(t[-1] for t in motions.time) / h - 1e-6)) + 1
     grid = h * np.arange(steps)
-    # A duty holds until the next one; the last one for motions that are shorter than others.
-    held = [
+    # Duties are constant between samples; shorter motions continue with their last one.
+    duties = [
         duty[np.clip(np.searchsorted(time, grid + 1e-3 * h, "right") - 1, 0, None)]
         for time, duty in zip(motions.time, motions.duty, strict=True)
     ]
@@ -287,7 +287,7 @@ def _model(settings: Config, motions: Motions, step: float) -> Model:
         fixed,
         rigs.Pendulum(settings.arm.inertia, settings.arm.weight, settings.arm.damping),
         GeneralizedMaxwell(settings.gear.spring, settings.gear.springs, settings.gear.dampers),
-        jnp.asarray(np.stack(held)),
+        jnp.asarray(np.stack(duties)),
         jnp.asarray(h),
         jnp.asarray([angle[0] for angle in motions.angle]),
         tuple(jnp.asarray(time) for time in motions.time),
@@ -312,14 +312,14 @@ def _record(
         run.add("rms_held_out", np.sqrt(np.mean(kept**2)), "rad")
         if np.sqrt(np.mean(kept**2)) > 1.5 * found.rms:
             run.note(
-                "What was held out is missed by more than one and a half times what was fitted: "
-                "the parameters do not carry over."
+                "The error on the held-out data is more than 1.5 times that on the fitted data: "
+                "the parameters do not generalise."
             )
     measured = np.concatenate(motions.angle)
     if np.sqrt(np.mean(np.concatenate(off) ** 2)) > 0.3 * np.std(measured):
         run.note(
-            "The model does not explain the motion: what is left is more than 30 % of it. The arm "
-            "must hang at angle zero, and a positive duty turn it to positive angles."
+            "The model does not explain the motion: the error is more than 30 % of it. The arm "
+            "must hang down at angle zero, and a positive duty must move it to positive angles."
         )
     run.add("starts_agreeing", found.starts.agreeing, "1")
     for sentence in found.report().splitlines()[1:]:
@@ -327,8 +327,8 @@ def _record(
     both = {**fixed, **found.parameters}
     if float(both["stiction"]) < float(both["coulomb"]):
         run.note(
-            "The stiction found lies below the Coulomb level, which no dry contact does: the data "
-            "do not show slow motion well enough, or the model misses something."
+            "The stiction found is below the Coulomb level, which is impossible for dry contact: "
+            "the data have too little slow motion, or the model is incomplete."
         )
 
 
@@ -337,7 +337,7 @@ def _draw(run: Run, motions: Motions, off: list[np.ndarray], used: list[int]) ->
     for name, time, angle, r, k in zip(
         motions.names, motions.time, motions.angle, off, used, strict=True
     ):
-        held = [(time[k], time[-1], "held out")] if k < len(time) else []
+        bands = [(time[k], time[-1], "held out")] if k < len(time) else []
         dots = slice(None, None, max(1, len(time) // 200))
         panels += [
             Panel(
@@ -348,20 +348,20 @@ def _draw(run: Run, motions: Motions, off: list[np.ndarray], used: list[int]) ->
                     Curve("model", time, np.rad2deg(angle + r)),
                 ],
                 title=name,
-                bands=held,
+                bands=bands,
             ),
             Panel(
                 "time [s]",
-                "model less data [°]",
+                "model minus data [°]",
                 [Curve("difference", time[dots], np.rad2deg(r[dots]), points=True)],
                 title=f"{name}: difference",
-                bands=held,
+                bands=bands,
             ),
         ]
     run.figure(
         "fit",
-        viz.curves(panels, "Motion of the arm: data, and the model with what was found", columns=2),
-        "The motions with the parameters found, and what is left; shaded: held out of the fit.",
+        viz.curves(panels, "Motion of the arm: data, and the fitted model", columns=2),
+        "Data, fitted model and their difference; shaded: held out of the fit.",
     )
 
 

@@ -13,7 +13,7 @@ from jaxgrip.actuators import LuGre, SourceAlgorithm, passivity, rigs, simulate,
 from jaxgrip.report import Run
 from jaxgrip.viz import Curve, Panel
 
-# Values of independent programs for the published parameters, at the times or places beside them.
+# Values of independent programs for the published parameters, after their arguments.
 STEADY = (
     (0.01, 0.0659532, 0.1, 0.5, 1.0, 5.0),
     (0.426684614, 0.226581544, 0.141461738, 0.22068115, 0.3642073, 1.5124165),
@@ -75,7 +75,7 @@ def friction(run: Run) -> None:
                         Curve("viscous part", v, np.asarray(model.viscous * v)),
                     ],
                     bands=[
-                        (sign * lo, sign * hi, "bristles may give energy away")
+                        (sign * lo, sign * hi, "bristles may release energy")
                         for lo, hi in verdict.ranges
                         for sign in (1, -1)
                     ],
@@ -88,7 +88,7 @@ def friction(run: Run) -> None:
             "Servo AX-12: friction in steady sliding",
         ),
         "Friction over speed: it falls from stiction to Coulomb friction (Stribeck), then rises. "
-        "Shaded: speeds at which bent bristles can give energy away.",
+        "Shaded: speeds at which bent bristles can release energy.",
     )
     loops = [_loop(model, a) for a in LOOPS[0]]
     run.add("hysteresis_energy", [loop.energy for loop in loops], "J", LOOPS[1])
@@ -107,7 +107,7 @@ def friction(run: Run) -> None:
             ],
             "Servo AX-12: hysteresis before sliding",
         ),
-        "Small swings bend the bristles without sliding; the area of a loop is the energy lost.",
+        "Small swings bend the bristles without sliding; the area of a loop is dissipated energy.",
     )
     velocity, broken = model.stribeck_velocity, []
     for rate in BREAK_AWAY[0]:
@@ -127,7 +127,7 @@ def friction(run: Run) -> None:
                     levels=[(float(model.stiction), "stiction")],
                 )
             ],
-            "Servo AX-12: the faster the torque grows, the sooner it breaks away",
+            "Servo AX-12: the faster the torque grows, the smaller the torque at break-away",
         ),
         "Torque at which the flywheel first exceeds the Stribeck velocity.",
     )
@@ -184,20 +184,20 @@ def _stick_slip(run: Run, servo: jg.actuators.Servo) -> None:
                 "time [s]",
                 "speed [rad/s]",
                 [Curve("flywheel", np.asarray(times[2000:last]), np.asarray(speed[2000:last]))],
-                title=f"Servo, output turned at {rate:g} rad/s",
+                title=f"Servo, output rotated at {rate:g} rad/s",
                 levels=[(rate, "speed of the output")],
             )
         )
     run.figure(
         "stick_slip",
         viz.curves(panels, "Stick-slip"),
-        "The body sticks until the spring breaks it loose; the flywheel of a servo that is turned "
-        "slowly at its output does the same behind its gear.",
+        "The body sticks until the spring breaks it loose; so does the flywheel of a servo, behind "
+        "its gear, when the output is rotated slowly.",
     )
 
 
 def gear(run: Run) -> None:
-    """Creep and recovery of the gear, in closed form, on the lever, and as the source steps it."""
+    """Creep and recovery of the gear: closed form, lever, and the source's steps."""
     model = jg.models.servo_ax12().gear
     closed = jax.vmap(model.creep)(jnp.array(CREEP[0]))
     run.add("creep_angle_deg", np.rad2deg(0.5 * closed), "deg", CREEP[1])
@@ -255,7 +255,7 @@ def gear(run: Run) -> None:
             ],
             "Gear of the servo AX-12: stiffness over frequency",
         ),
-        "The gear is soft when turned slowly and stiff when turned fast; between, it loses energy.",
+        "The gear is soft in slow motion and stiff in fast motion; between, it dissipates energy.",
     )
 
 
@@ -354,7 +354,7 @@ def run_up(run: Run) -> None:
 
 
 def algorithms(run: Run) -> None:
-    """How far the source's steps are from the exact motion, over the step."""
+    """Error of the source's steps over the step."""
     servo, arm = jg.models.servo_ax12(), jg.models.servo_ax12_arm()
     command = Partial(_torque, _sine, servo.stall_torque)
     exact = simulate(arm, servo, command, jnp.linspace(0.0, 20.0, 2001), rtol=1e-9, atol=1e-11).q[
@@ -383,5 +383,5 @@ def algorithms(run: Run) -> None:
             [Panel("step [ms]", "error of the angle, rms [mrad]", curves, log="xy")],
             "Source's algorithm: error over the step",
         ),
-        "Distance of the source's fixed steps from the exact motion under sin(πt) N m, over 20 s.",
+        "Error of the source's fixed steps under sin(πt) N m, over 20 s.",
     )

@@ -1,4 +1,4 @@
-"""Servo AX-12: friction, soft gear, test rigs, and finding its parameters from its motions.
+"""Servo AX-12: friction, soft gear, test rigs, and identification of its parameters.
 
 The servo: Kubisch 2008. It prints the parameters it identified but neither measured data nor
 curves; reference values are those of an independent program for these parameters, and the
@@ -38,7 +38,7 @@ class Config(config.Config):
 
 
 def run(settings: Config, run: Run) -> None:
-    """Measure on every rig, then identify, and hand over numbers and pictures."""
+    """Simulate every rig, identify the parameters, and record numbers and pictures."""
     for what, measure in (
         ("Friction: steady, hysteresis, break-away, stick-slip", rigs.friction),
         ("Gear: creep and recovery", rigs.gear),

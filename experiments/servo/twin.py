@@ -1,4 +1,4 @@
-"""Twin identification of the servo AX-12: the truth is known, the motions are simulated."""
+"""Twin identification of the servo AX-12: simulated motions of known parameters."""
 
 import importlib.util
 from typing import Any
@@ -36,16 +36,16 @@ JUMPS = np.unique(np.concatenate([np.arange(1.0, DURATION), np.arange(SQUARE, DU
 
 def profile(k: Array, t: Array) -> Array:
     """Duty of the profile k at a time [s]."""
-    turn = 2 * jnp.pi * t
+    phase = 2 * jnp.pi * t
     square = jnp.where(jnp.floor(t / SQUARE) % 2 == 0, 1.0, -1.0)
     level = jnp.asarray(LEVELS)[jnp.clip(jnp.floor(t).astype(int), 0, len(LEVELS) - 1)]
     return jnp.stack(
         [
-            0.6 * jnp.sin(turn / 2),
-            0.35 * jnp.sin(0.25 * turn),
+            0.6 * jnp.sin(phase / 2),
+            0.35 * jnp.sin(0.25 * phase),
             0.5 * square,
-            0.7 * jnp.sin((0.1 + 0.04 * t) * turn),
-            0.25 * jnp.sin(0.4 * turn) + 0.2 * jnp.sin(0.11 * turn),
+            0.7 * jnp.sin((0.1 + 0.04 * t) * phase),
+            0.25 * jnp.sin(0.4 * phase) + 0.2 * jnp.sin(0.11 * phase),
             level,
         ]
     )[k]
@@ -127,13 +127,13 @@ def _record(run: Run, name: str, found: Fit) -> None:
 
 
 def _baselines(run: Run, found: Fit, duties: Array, clean: Array) -> None:
-    """Searches with as many simulations as the fit has cost, its derivatives among them."""
+    """Searches with as many simulations as the fit, including its derivatives."""
     data = (_fixed_residuals, BOUNDS, duties, clean)
     searches = {"differential evolution": fitting.differential_evolution}
     if importlib.util.find_spec("deap"):
         searches["(mu + lambda) strategy"] = fitting.mu_plus_lambda
     else:
-        run.note("The strategy (mu + lambda) is left out: it needs pip install 'jaxgrip[fit]'.")
+        run.note("The strategy (mu + lambda) is omitted: it needs pip install 'jaxgrip[fit]'.")
     lines = [f"gradients, {found.evaluations} simulations: rms {found.rms:.1e} rad"]
     for name, search in searches.items():
         other = search(*data, evaluations=found.evaluations)
@@ -175,18 +175,18 @@ def _noisy(settings: Any, run: Run, duties: Array, clean: Array) -> None:
     run.add("noisy_experiments", len(fits), "1")
     run.add("noisy_experiments_within_three_deviations", int(inside.sum()), "1")
     run.add("relative_deviation", np.mean(deviation, axis=0) / size, "1")
-    places = np.arange(len(UNITS)) + np.linspace(-0.3, 0.3, len(fits))[:, None]
+    positions = np.arange(len(UNITS)) + np.linspace(-0.3, 0.3, len(fits))[:, None]
     run.figure(
         "found",
         viz.curves(
             [
                 Panel(
                     "",
-                    "found less true value,\nin % of the true one",
+                    "found minus true value,\nin % of the true one",
                     [
                         Curve(
                             "",
-                            places.T.ravel(),
+                            positions.T.ravel(),
                             100 * (off / size).T.ravel(),
                             points=True,
                             error=300 * (deviation / size).T.ravel(),
@@ -196,7 +196,7 @@ def _noisy(settings: Any, run: Run, duties: Array, clean: Array) -> None:
                     levels=[(0.0, "true value")],
                 )
             ],
-            f"{len(fits)} noisy experiments: what was found, with three standard deviations",
+            f"{len(fits)} noisy experiments: parameters found, with three standard deviations",
         ),
         f"All parameters within three of their own standard deviations in {inside.sum()} of "
         f"{len(fits)} experiments, each from {settings.starts} starts; the sensor resolves "
@@ -232,7 +232,7 @@ def _noisy(settings: Any, run: Run, duties: Array, clean: Array) -> None:
 
 
 def _exactly(run: Run, duties: Array, truth: dict) -> None:
-    """The exact model identified from its own motions, after fixed steps have come close."""
+    """Identification of the exact model from its motions, starting from a fit in fixed steps."""
     profiles = jnp.arange(len(PROFILES))
     measured = jax.jit(exact)(truth, profiles)
     close = fitting.fit(_fixed_residuals, BOUNDS, duties, measured)
@@ -244,6 +244,6 @@ def _exactly(run: Run, duties: Array, truth: dict) -> None:
     run.note(
         "The source's steps of 10 ms, fitted to motions of the exact model, leave an rms of "
         f"{close.rms:.1e} rad and parameters off by up to "
-        f"{100 * max(abs(close.parameters[k] / TRUTH[k] - 1) for k in UNITS):.0f} %: what they "
-        "find has no physical meaning beyond their own step."
+        f"{100 * max(abs(close.parameters[k] / TRUTH[k] - 1) for k in UNITS):.0f} %: these "
+        "parameters have no physical meaning beyond that step."
     )
