@@ -1,4 +1,4 @@
-"""A system of your own from a file: assembled, mobility in words, moved or set in motion."""
+"""A system from a file: assembly, mobility, positions over a drive, or motion in time."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -40,7 +40,7 @@ class Config(config.Config):
     )
     drive: str | None = Field(None, description="name of the drive to move; none to only assemble")
     to: Real | None = Field(None, description="where the drive goes [m, or degrees of an angle]")
-    positions: int = Field(60, ge=2, le=10_000, description="positions on the way there")
+    positions: int = Field(60, ge=2, le=10_000, description="number of positions")
     simulate: Annotated[Real, Field(gt=0)] | None = Field(
         None,
         description="duration of a motion in time under gravity and all forces, in which the drive "
@@ -50,7 +50,7 @@ class Config(config.Config):
         {}, description="rates of joints at the start of the motion in time [m/s or rad/s]"
     )
     release: list[str] = Field([], description="drives that exert nothing in the motion in time")
-    plane: str = Field("xz", description="the two axes that the picture looks at")
+    plane: str = Field("xz", description="the two axes of the picture")
 
     @field_validator("plane")
     @classmethod
@@ -88,7 +88,7 @@ class Config(config.Config):
         if self.drive is None:
             return self
         if self.to is None:
-            raise ValueError(f"to: is missing; the drive {self.drive!r} needs a value to go to")
+            raise ValueError(f"to: is missing; the drive {self.drive!r} needs a final value")
         return self
 
 
@@ -177,13 +177,13 @@ def run(settings: Config, run: Run) -> None:
             viz.animate_linkage(
                 parts, f"Moving {settings.drive}", cables=cables, plane=settings.plane
             ),
-            f"The way of {settings.drive} to {settings.to:g}"
+            f"Motion of {settings.drive} to {settings.to:g}"
             f"{'°' if _unit(nested.system, settings.drive) == 'rad' else ' m'}.",
         )
     if good < settings.positions:
         raise RunError(
-            f"The way of {settings.drive!r} ends at position {good} of {settings.positions}: "
-            "beyond are a dead point or places out of reach."
+            f"The drive {settings.drive!r} reaches position {good} of {settings.positions}; the "
+            "next one is beyond a dead point or out of reach."
         )
 
 
@@ -203,7 +203,7 @@ def _end(settings: Config, system: System) -> float:
 
 
 def _moved(settings: Config, nested: NestedAssembly) -> tuple[Poses, int]:
-    """Poses on the way of the drive, and at how many positions it has arrived."""
+    """Poses along the motion of the drive, and the number of positions reached."""
     whole = assemble(nested.system, start=nested.poses)
     now = float(nested.system.parameters[settings.drive])
     values = jnp.linspace(now, _end(settings, nested.system), settings.positions)
@@ -212,17 +212,17 @@ def _moved(settings: Config, nested: NestedAssembly) -> tuple[Poses, int]:
 
 
 def _in_time(settings: Config, nested: NestedAssembly) -> Motion:
-    """The motion in time, the drive going to its end without a jerk at either end."""
+    """The motion in time, in which the drive moves smoothly to its final value."""
     whole = assemble(nested.system, start=nested.poses)
     times = jnp.linspace(0.0, settings.simulate, settings.positions)
     drives: dict[str, Callable | None] = dict.fromkeys(settings.release)
     if settings.drive is not None:
         now = float(nested.system.parameters[settings.drive])
-        way = _end(settings, nested.system) - now
+        change = _end(settings, nested.system) - now
 
         def value(t: Array) -> Array:
             s = t / settings.simulate
-            return now + way * s**3 * (10 - 15 * s + 6 * s**2)
+            return now + change * s**3 * (10 - 15 * s + 6 * s**2)
 
         drives[settings.drive] = value
     try:
@@ -234,7 +234,7 @@ def _in_time(settings: Config, nested: NestedAssembly) -> Motion:
 def _panel(
     t: np.ndarray, signals: Mapping[str, Any], what: tuple[str, str], title: str
 ) -> viz.Panel:
-    """Signals over time, in units that fit."""
+    """Signals over time, in suitable units."""
     word, unit = what
     size = max(float(np.abs(np.asarray(x)).max()) for x in signals.values())
     factor, unit = viz.readable(size, unit)
@@ -280,7 +280,7 @@ def _report_motion(run: Run, system: System, motion: Motion) -> None:
             ],
             "Motion in time",
         ),
-        "Energies, and what the drives exert.",
+        "Energies, and forces or torques of the drives.",
     )
     size = {name: np.linalg.norm(x[:, :3], axis=1) for name, x in motion.reactions.items()}
     largest = sorted(size, key=lambda name: -size[name].max())[:6]
