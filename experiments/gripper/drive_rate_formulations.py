@@ -1,7 +1,7 @@
 """Two-finger gripper: two formulations of a bounded drive rate, the same motion by both.
 
-Either a drive is a state only while its rate is at a bound, or, as is classical, for all time with
-its rate as a control.
+A drive is a state either only while its rate is at a bound or, classically, always, with its rate
+as a control.
 
 Takes eight minutes on two cores, more than half of them to compile its programs the first time.
 
@@ -33,7 +33,7 @@ Positive = Annotated[Real, Field(gt=0.0)]
 Count = Annotated[int, Field(ge=1, le=1000)]
 
 SOLVER = jg.ocp.Solver(starts=1)
-# A Newton iteration has come back when it ends this close to where it was pushed from, scaled.
+# A perturbed Newton iteration has returned when it ends this close to the solution, scaled.
 SAME = 1e-6
 FORMULATIONS = (
     ("variable", "state only while the rate is at its bound", ()),
@@ -43,7 +43,7 @@ FORMULATIONS = (
 
 
 class Config(config.Config):
-    """What is compared, and how far Newton's method is pushed."""
+    """What is compared, and the perturbations of Newton's starts."""
 
     finger: Literal["A", "B"] = Field("A", description="which finger moves")
     perturbations: Distinct[tuple[Positive, ...]] = Field(
@@ -57,7 +57,7 @@ class Config(config.Config):
         8, description="steps of order eight on an arc where the formulations are compared"
     )
     coarse_steps: Count = Field(
-        2, description="steps of order eight on an arc where Newton's method is pushed"
+        2, description="steps of order eight on an arc where Newton's starts are perturbed"
     )
 
 
@@ -72,16 +72,16 @@ class DrivesAsStates(eqx.Module):
     m: int = eqx.field(static=True)
 
     def _order(self, n: int) -> np.ndarray:
-        """Where (x, u) stands in (x, drives, others, rates)."""
+        """Indices of (x, u) in (x, drives, others, rates)."""
         r = len(self.drives)
-        places = np.empty(self.m, dtype=int)
-        places[list(self.drives)] = np.arange(r)
+        index = np.empty(self.m, dtype=int)
+        index[list(self.drives)] = np.arange(r)
         others = [j for j in range(self.m) if j not in self.drives]
-        places[others] = r + np.arange(len(others))
-        return np.concatenate([np.arange(n), n + places])
+        index[others] = r + np.arange(len(others))
+        return np.concatenate([np.arange(n), n + index])
 
     def split(self, x: Float[Array, " x"], v: Float[Array, " m"]):
-        """State, controls and rates of the drives as they were before."""
+        """The original state and controls, and the rates of the drives."""
         n = x.shape[0] - len(self.drives)
         z = jnp.concatenate([x, v])[self._order(n)]
         return z[:n], z[n:], v[self.m - len(self.drives) :]
@@ -92,7 +92,7 @@ class DrivesAsStates(eqx.Module):
         return jnp.concatenate([self.dynamics(x, u), w])
 
     def expand(self, x: Float[Array, " x"], v: Float[Array, " m"], costate: Float[Array, " x"]):
-        """The expansion of the dynamics before, at no more cost."""
+        """Expansion of the dynamics, at the cost of the original one."""
         n, width = x.shape[0] - len(self.drives), x.shape[0] + self.m
         order = self._order(n)
         old_x, u, w = self.split(x, v)
@@ -117,10 +117,10 @@ def classical(
     drives: tuple[int, ...],
     start: Float[np.ndarray, " drives"] | None = None,
 ) -> jg.ocp.Problem:
-    """The same problem with some drives as states, their bounds as constraints on states.
+    """The same problem with some drives as states, and their bounds as state constraints.
 
-    **Arguments:** `problem` with rate bounds; the `drives`; their values at the `start`, to be
-    found when None.
+    **Arguments:** `problem` with rate bounds; the `drives`; their values at the `start`, free when
+    None.
     """
     drives = tuple(drives)
     dynamics = DrivesAsStates(problem.dynamics, drives, problem.m)
@@ -147,7 +147,7 @@ def classical(
 
 
 def run(settings: Config, run: Run) -> None:
-    """Search by both formulations, then impose the structure and push Newton's method."""
+    """Search by both formulations, then impose the structure and perturb Newton's starts."""
     for name, problem in (
         ("forces_at_bound", ocp_problems.redundant_actuators_energy(rate=4.0)),
         ("forces_inside", ocp_problems.redundant_actuators_energy(rate=8.0)),
@@ -163,24 +163,24 @@ def run(settings: Config, run: Run) -> None:
     solution = _search(run, f"{key}_variable", finger)
     for name, _, always in FORMULATIONS[1:]:
         _search(run, f"{key}_{name}", classical(finger, always), solution)
-    pushed = {
+    imposed = {
         words: _impose(run, settings, name, finger, solution, always)
         for name, words, always in FORMULATIONS
     }
     edges = np.array([0.0, *np.asarray(solution.switching_times), float(solution.final_time)])
     run.figure(
         "formulations",
-        picture(edges, settings.perturbations, pushed, f"Finger {settings.finger}"),
+        picture(edges, settings.perturbations, imposed, f"Finger {settings.finger}"),
         f"Finger {settings.finger} by three formulations. Left: how many differential equations "
-        "hold at each time. Middle: time of one Newton step. Right: how often Newton's method "
-        f"comes back to the solution from {settings.trials} random starts, by their distance.",
+        "there are at each time. Middle: time of one Newton step. Right: share of "
+        f"{settings.trials} random starts from which Newton's method converges, by their distance.",
     )
 
 
 def _search(
     run: Run, key: str, problem: jg.ocp.Problem, other: jg.ocp.Solution | None = None
 ) -> jg.ocp.Solution:
-    """Solve without any help, and compare with the solution of another formulation."""
+    """Solve from the statement alone, and compare with the solution of another formulation."""
     words = key.replace("_", " ")
     with run.stage(f"Search: {words}"):
         first, solution = _timed(lambda: jg.ocp.solve(problem, solver=SOLVER, throw=False))
@@ -206,9 +206,9 @@ def _search(
     return solution
 
 
-class Pushed(NamedTuple):
-    """`dimension` `(arcs,)` of the differential equations; `returned`, the share of starts from
-    which Newton's method came back, for each perturbation; `step_s`, time of a Newton step [s].
+class Imposed(NamedTuple):
+    """`dimension` (arcs,) of the differential equations; `returned`, share of starts from which
+    Newton's method converges, for each perturbation; `step_s`, time of a Newton step [s].
     """
 
     dimension: np.ndarray
@@ -223,7 +223,7 @@ def _impose(
     problem: jg.ocp.Problem,
     solution: jg.ocp.Solution,
     always: tuple[int, ...],
-) -> Pushed:
+) -> Imposed:
     words = name.replace("_", " ")
     with run.stage(f"Structure imposed: {words}"):
         task, w = plain_shooting.from_solution(problem, solution, always, settings.steps)
@@ -241,44 +241,44 @@ def _impose(
     run.add(f"first_newton_{name}", first, "s")
     step_s = again / int(found.steps)
     run.add(f"newton_step_{name}", step_s, "s")
-    with run.stage(f"Newton's method pushed: {words}"):
+    with run.stage(f"Perturbed Newton starts: {words}"):
         task, w = plain_shooting.from_solution(problem, solution, always, settings.coarse_steps)
         w = plain_shooting.newton(task, w).w
         random = np.random.default_rng(0).uniform(-1.0, 1.0, (settings.trials, task.size))
         returned, steps = [], []
         for size in settings.perturbations:
-            ends = [plain_shooting.newton(task, w + size * push) for push in random]
+            ends = [plain_shooting.newton(task, w + size * each) for each in random]
             back = [bool(jnp.max(jnp.abs(end.w - w)) < SAME) for end in ends]
             returned.append(float(np.mean(back)))
             counts = [int(end.steps) for end, good in zip(ends, back, strict=True) if good]
             steps.append(float(np.mean(counts)) if counts else np.nan)
     run.add(f"returned_{name}", returned, "1")
     run.add(f"steps_to_return_{name}", steps, "1")
-    lost = [
+    failed = [
         f"{size:g}"
         for size, share in zip(settings.perturbations, returned, strict=True)
         if not share
     ]
-    if lost:
+    if failed:
         run.note(
-            f"Newton's method pushed, {words}: no start came back from {', '.join(lost)}, so there "
+            f"Perturbed Newton starts, {words}: none converged from {', '.join(failed)}, so there "
             "are no steps to count."
         )
-    return Pushed(task.dimension, returned, step_s)
+    return Imposed(task.dimension, returned, step_s)
 
 
 @style.styled
 def picture(
     edges: Float[np.ndarray, " edges"],
     perturbations: tuple[float, ...],
-    pushed: dict[str, Pushed],
+    imposed: dict[str, Imposed],
     title: str,
 ) -> Figure:
     """Size of the boundary-value problem, cost of a step and reach of Newton's method."""
     figure = Figure(figsize=(11.0, 4.4), layout="constrained")
     figure.suptitle(f"{title}: a bounded drive rate by three formulations", x=0.01, ha="left")
     size, cost, reach = figure.subplots(1, 3, width_ratios=(1.25, 0.9, 1.1))
-    for index, (name, each) in enumerate(pushed.items()):
+    for index, (name, each) in enumerate(imposed.items()):
         look = {"color": style.PALETTE[index], "linestyle": style.DASHES[index]}
         size.stairs(each.dimension, 1e3 * edges, baseline=None, linewidth=2.2, label=name, **look)
         cost.bar(index, 1e3 * each.step_s, color=style.PALETTE[index], width=0.65)
@@ -300,13 +300,13 @@ def picture(
         axes.set_axisbelow(True)
     cost.margins(y=0.15)
     reach.set(xscale="log", xlabel="distance of the start  [1]", ylim=(-4.0, 104.0))
-    reach.set(ylabel="starts that come back [%]", title="reach of Newton's method")
+    reach.set(ylabel="starts that converge [%]", title="reach of Newton's method")
     figure.legend(*size.get_legend_handles_labels(), loc="outside lower center", ncols=3)
     return style.settle(figure)
 
 
 def _timed(work: Callable):
-    """Result and processor time [s], which other programs lengthen less than the clock's."""
+    """Processor time [s], less affected by other programs than wall time, and the result."""
     begin = time.process_time()
     out = jax.block_until_ready(work())
     return time.process_time() - begin, out

@@ -31,12 +31,12 @@ Shape = Literal["square", "cylinder"]
 Density = Literal["material", "match_mass"]
 Link = Literal[2, 3]
 
-# About the duration of the motions [s], and what one response may take [bytes].
+# Approximate duration of the motions [s], and memory limit of one response [bytes].
 LONGEST = 0.14
 MEMORY = 8e9
 # What the arrays of an earlier run may unpack to [bytes].
 LARGEST_STORE = 1e8
-# How much of the start is drawn on its own [s].
+# Duration of the start that is drawn separately [s].
 START = 5e-3
 ELEMENTS = {"hex8": fem.Hex8, "hex8_incompatible": fem.Hex8Incompatible}
 STRAINS = ("ε xx", "ε yy", "ε zz", "γ xy", "γ yz", "γ zx")
@@ -80,7 +80,7 @@ REFERENCE = {
 
 
 class Material(Section):
-    """What the links are made of; aluminium unless told otherwise."""
+    """Material of the links, by default aluminium."""
 
     young: Positive = Field(7.22e10, description="Young's modulus [Pa]")
     poisson: Annotated[Real, Field(gt=-1.0, lt=0.5)] = Field(0.34, description="Poisson's ratio")
@@ -93,7 +93,7 @@ class Material(Section):
 
 
 class Mesh(Section):
-    """How each link is divided."""
+    """Mesh of each link."""
 
     element: Literal["hex8", "hex8_incompatible"] = Field(
         "hex8", description="the element of the source, or one that is not too stiff in bending"
@@ -119,13 +119,13 @@ class Config(config.Config):
     finger: Literal["A", "B"] = Field("A", description="which finger moves")
     motion: Literal["drive_rates", "time_optimal"] = Field(
         "drive_rates",
-        description="least effort in 0.137 s with competing drives told apart by bounded rates, or "
-        "least time",
+        description="least effort in 0.137 s with competing drives of different rates, or least "
+        "time",
     )
     motion_from: InputPath | None = Field(
         None,
         description="folder of a run of gripper/optimal_motions or gripper/time_optimal to take "
-        "the motion from; it is solved here when left out",
+        "the motion from; solved here if omitted",
     )
     links: Distinct[tuple[Link, ...]] = Field(
         (2, 3), min_length=1, description="which links are elastic"
@@ -141,7 +141,7 @@ class Config(config.Config):
     densities: Distinct[tuple[Density, ...]] = Field(
         ("material", "match_mass"),
         min_length=1,
-        description="density of the material, or the one that gives a link its mass",
+        description="density of the material, or the density that matches the link's mass",
     )
     width: Positive = Field(7.5e-5**0.5, description="side of the square section [m]")
     radius: Positive = Field(0.005, description="of the cylinder [m]")
@@ -150,18 +150,18 @@ class Config(config.Config):
     stiffening: bool = Field(
         False,
         description="whether the stress of the inertia forces stiffens the links, which the source "
-        "leaves out",
+        "omits",
     )
     instants: Distinct[tuple[Share, ...]] = Field(
         (0.25, 0.5, 0.75, 1.0),
-        description="times over the duration at which strain and stress are drawn, besides that "
-        "of the largest displacement",
+        description="times, relative to the duration, at which strain and stress are drawn, "
+        "besides that of the largest displacement",
     )
 
     @model_validator(mode="after")
     def _fits_into_memory(self) -> "Config":
         nodes, steps = (self.mesh.across + 1) ** 2, LONGEST / self.step
-        # Displacements at every step; factors with two square blocks a layer of nodes.
+        # Displacements at every step; factors with two square blocks per layer of nodes.
         needed = 24.0 * nodes * (self.mesh.along + 1) * steps
         needed += 16.0 * (3.0 * nodes) ** 2 * (self.mesh.along + 1)
         if needed > MEMORY:
@@ -187,7 +187,7 @@ class Motion(NamedTuple):
 
 
 class Response(NamedTuple):
-    """A link's response: displacements `u` (t, n, 3) [m] and what is read off them."""
+    """A link's response: displacements `u` (t, n, 3) [m], and the peak `stress`."""
 
     body: fem.Body
     time: np.ndarray
@@ -202,7 +202,7 @@ class Response(NamedTuple):
 
 
 def run(settings: Config, run: Run) -> None:
-    """Find the motion, load the links by it, and hand over numbers, arrays and pictures."""
+    """Find the motion, simulate the links, and record numbers, arrays and pictures."""
     finger = jg.models.gripper_finger(settings.finger)
     with run.stage(f"Finger {settings.finger}: optimal motion"):
         motion = _motion(settings, run, finger)
@@ -251,7 +251,7 @@ def link_body(
 
     if density == "material":
         return body(own.density)
-    # The mesh of a cylinder lies inside it, and the mass is that of the mesh.
+    # The mesh of a cylinder has less volume than the cylinder.
     volume = fem.gravity(body(1.0), (1.0, 0.0, 0.0)).sum()
     return body(mass / volume)
 
@@ -259,7 +259,7 @@ def link_body(
 def respond(
     body: fem.Body, finger: jg.models.Finger, motion: Motion, link: int, stiffening: bool = False
 ) -> Response:
-    """Vibration from rest under the own weight, by Newmark's method.
+    """Vibration from static equilibrium under the weight, by Newmark's method.
 
     Source: Schanzer 2007, section 7.3.
     """
@@ -323,7 +323,7 @@ def _stored(settings: Config) -> tuple[np.ndarray, ...]:
     if not store.is_dir():
         raise config.ConfigError(f"motion_from: there is no {store}; give the folder of a run.")
     try:
-        # xarray reads coordinates at once, so sizes are added up before.
+        # xarray reads coordinates when opening, so sizes are checked before.
         size = sum(
             array.nbytes for _, array in zarr.open_group(store, path=group, mode="r").arrays()
         )
@@ -345,7 +345,7 @@ def _stored(settings: Config) -> tuple[np.ndarray, ...]:
 
 
 def _sample(t: np.ndarray, values: np.ndarray, at: np.ndarray) -> np.ndarray:
-    """Values at times, by a cubic spline on each arc; where arcs meet, those of the later one."""
+    """Values at times, by a cubic spline on each arc; where arcs meet, of the later one."""
     begins = np.concatenate([[0], np.flatnonzero(np.diff(t) == 0.0) + 1, [len(t)]])
     arc = np.clip(np.searchsorted(t[begins[1:-1]], at, side="right"), 0, len(begins) - 2)
     out = np.empty((len(at), values.shape[1]))
@@ -367,7 +367,7 @@ def _words(shape: str, density: str) -> str:
 
 
 def _reference(settings: Config) -> dict:
-    """Reference values, where the configuration is the one they hold for."""
+    """Reference values, if they are for this configuration."""
     default = Config(experiment=settings.experiment)
     same = ("finger", "motion", "step", "width", "radius", "material", "mesh", "stiffening")
     equal = all(getattr(settings, key) == getattr(default, key) for key in same)
@@ -389,14 +389,14 @@ def _record(run: Run, settings: Config, case: tuple, response: Response) -> None
     run.add(f"von_mises_gauss_{key}", gauss, "Pa", reference.get("von_mises_gauss"))
     run.add(f"von_mises_{key}", mises, "Pa")
     run.add(f"von_mises_time_{key}", response.time[int(response.stress.time)], "s")
-    place = np.asarray(response.body.mesh.nodes)[int(response.stress.node)]
-    run.add(f"von_mises_place_{key}", place, "m")
+    position = np.asarray(response.body.mesh.nodes)[int(response.stress.node)]
+    run.add(f"von_mises_place_{key}", position, "m")
     run.add(f"safety_factor_{key}", settings.material.yield_strength / mises, "1")
     run.arrays(key, _dataset(settings, response))
     if mises > settings.material.yield_strength:
         run.note(
             f"Link {link}, {_words(shape, density)}: the von Mises stress exceeds the yield "
-            "strength, so the link is no longer elastic and the numbers beyond that are not true."
+            "strength, so the link is no longer elastic and larger values are not valid."
         )
 
 
@@ -441,7 +441,7 @@ def _dataset(settings: Config, response: Response) -> xarray.Dataset:
             "displacement": variable(node, response.u[kept], "displacement", "m"),
             "strain": variable(instant, strain, "strain", "1"),
             "stress": variable(instant, stress, "stress", "Pa"),
-            "place": variable(("node", "axis"), body.mesh.nodes, "place of the node", "m"),
+            "place": variable(("node", "axis"), body.mesh.nodes, "position of the node", "m"),
         },
         {
             "time": ("time", response.time, {"units": "s"}),

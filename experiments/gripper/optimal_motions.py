@@ -112,7 +112,7 @@ class Motion(NamedTuple):
 
 
 def run(settings: Config, run: Run) -> None:
-    """Solve the chosen studies, and hand over numbers, arrays, certificates and pictures."""
+    """Solve the chosen studies, and record numbers, arrays, certificates and pictures."""
     studies: dict[Study, Callable[[Config, Run], None]] = {
         "state_constraints": _state_constraints,
         "drive_weights": _drive_weights,
@@ -191,7 +191,7 @@ def _drive_weights(settings: Config, run: Run) -> None:
         as_published = settings.final_time == 0.137 and weight == PUBLISHED_WEIGHTS[name]
         published = DRIVE_WEIGHTS[name] if as_published else {}
         key = f"weights_{name}"
-        with run.stage(f"Finger {name}, drives told apart by weights"):
+        with run.stage(f"Finger {name}, drives with different weights"):
             solution = _solve(competing_drives(settings, name, weight, bounded_rates=False))
         motion = Motion(solution, DRIVES[name], JOINTS[name])
         _record(run, key, motion, published)
@@ -207,14 +207,14 @@ def _drive_rates(settings: Config, run: Run) -> None:
         as_published = settings.final_time == 0.137 and name == "A"
         published = DRIVE_RATE_TIMES[name] if as_published else {}
         key = f"rates_{name}"
-        with run.stage(f"Finger {name}, drives told apart by rates"):
+        with run.stage(f"Finger {name}, drives with different rates"):
             solution = _solve(competing_drives(settings, name, 1.0, bounded_rates=True))
         motion = Motion(solution, DRIVES[name], JOINTS[name])
         motions[name] = motion
         _record(run, key, motion, published)
         _draw(run, key, motion, f"Finger {name}, slow drive with bounded rate")
     if settings.final_time == 0.137:
-        with run.stage("Finger B, drives told apart by rates, published structure"):
+        with run.stage("Finger B, drives with different rates, published structure"):
             problem = competing_drives(settings, "B", 1.0, bounded_rates=True)
             published = jg.ocp.solve(
                 problem, solver=jg.ocp.Solver(starts=1), structure=STRUCTURE_B, throw=False
@@ -261,7 +261,7 @@ def _record(run: Run, key: str, motion: Motion, published: dict) -> None:
 
 
 def _dataset(motion: Motion) -> xarray.Dataset:
-    """Everything over time with names and units; a switching time occurs with both its sides."""
+    """All signals over time; switching times occur twice, with the values before and after."""
     solution, n = motion.solution, len(motion.joints)
     x, costate = np.asarray(solution.x), np.asarray(solution.costate)
     by_joint = {
@@ -324,5 +324,5 @@ def _draw(run: Run, key: str, motion: Motion, title: str, rate_limit: float | No
     run.figure(
         f"costates_{key}",
         viz.lines(costates, f"{title}: costates", switching_times=times),
-        f"{title}: costates; they jump where a constraint on states becomes active, else never.",
+        f"{title}: costates; they jump only where a state constraint becomes active.",
     )

@@ -18,10 +18,10 @@ CAPTIONS = {
     "lower one, and zero in between unless the torque's rate is at its limit",
     "multipliers": "multipliers of active constraints are not negative and do not grow; the "
     "costate jumps where a constraint becomes active",
-    "rate_costates": "the costate of a torque is below zero while the torque rises as fast as it "
-    "may, above zero while it falls so, and zero at both ends",
+    "rate_costates": "the costate of a torque is below zero while the torque rises at its largest "
+    "rate, above zero while it falls at it, and zero at both ends",
     "hamiltonian": "the Hamiltonian is constant along an optimum",
-    "checks": "every necessary condition, as measured, over what is allowed",
+    "checks": "every necessary condition, measured value over tolerance",
 }
 
 
@@ -33,7 +33,7 @@ def draw_certificate(
     drives: Sequence[str],
     joints: Sequence[int],
 ) -> None:
-    """Hand over the pictures of what certifies a motion with bounded joint rates or without."""
+    """Record the pictures of a motion's certificate, with or without bounded joint rates."""
     bounded = solution.structure.active.shape[1] > 0
     sides = ("largest", "smallest") if bounded else ()
     figures = viz.certificate(

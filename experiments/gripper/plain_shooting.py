@@ -1,8 +1,8 @@
 """Plain multiple shooting for a known structure, with any choice of which drives are states.
 
-A drive whose rate is bounded is either a state for all time, with its rate as a control that the
-Hamiltonian contains linearly, or a state only while the rate is at the bound. Both boundary-value
-problems are assembled by the same code here, so that nothing else differs.
+A drive whose rate is bounded is either always a state, with its rate as a control in which the
+Hamiltonian is linear, or a state only while the rate is at the bound. The same code assembles both
+boundary-value problems, so that nothing else differs.
 
 Source: Schanzer 2007, sections 6.2.2 and 6.2.3, pp. 87-95.
 """
@@ -25,7 +25,7 @@ ORDER_EIGHT = diffrax.Dopri8.tableau
 
 
 class Task(eqx.Module):
-    """A motion in a fixed time with its structure, and the drives that are states.
+    """A motion of fixed duration with its structure, and the drives that are states.
 
     The running cost is quadratic in the drives and the dynamics affine in them; `curvature` `(m,)`
     is the diagonal of H_uu, the only non-zero part. `kinds`, for each arc each drive's kind as in
@@ -59,7 +59,7 @@ class Task(eqx.Module):
 
     @property
     def events(self) -> list[tuple[int, int, int, int]]:
-        """At each arc's end but the last: arc, drive, its kind before and after."""
+        """For each end of an arc but the last: arc, drive, its kind before and after."""
         changes = np.diff(np.array(self.kinds), axis=0)
         return [
             (arc, j, self.kinds[arc][j], self.kinds[arc + 1][j])
@@ -68,7 +68,7 @@ class Task(eqx.Module):
 
     @property
     def is_jump(self) -> Bool[np.ndarray, " boundaries"]:
-        """Where the costate of a drive jumps, since the drive as a state reaches its bound."""
+        """Where the costate of a drive jumps because the drive, as a state, reaches its bound."""
         out = np.zeros(len(self.kinds) - 1, dtype=bool)
         for arc, j, _, after in self.events:
             out[arc] |= j in self.always and after in (LOWER, UPPER)
@@ -76,7 +76,7 @@ class Task(eqx.Module):
 
     @property
     def is_unknown(self) -> Bool[np.ndarray, "arcs y"]:
-        """Which entries of the arcs' starts exist."""
+        """Which entries of the arcs' initial states exist."""
         n = self.problem.n
         always = np.ones((len(self.kinds), 2 * n), dtype=bool)
         return np.concatenate([always, self.is_state, self.is_state], axis=1)
@@ -132,10 +132,10 @@ def _bounds(problem: jg.ocp.Problem, kinds):
 def _rates(task: Task, kinds, is_state, y):
     """Rates of y and running cost on an arc with given kinds `(m,)`."""
     problem, n, drives = task.problem, task.problem.n, task.drives
-    x, costate, held, _ = jnp.split(y, [n, 2 * n, 2 * n + len(drives)])
+    x, costate, values, _ = jnp.split(y, [n, 2 * n, 2 * n + len(drives)])
     inside, interior = kinds == INTERIOR, _stationary(task, x, costate)
     u = jnp.where(inside, interior, _bounds(problem, kinds))
-    u = u.at[drives].set(jnp.where(is_state, held, u[drives]))
+    u = u.at[drives].set(jnp.where(is_state, values, u[drives]))
     h_x, f, h_u = jax.grad(_hamiltonian, argnums=(1, 2, 3))(problem, x, costate, u)
     rate = jnp.select([kinds == RISING, kinds == FALLING], [problem.rate_upper, problem.rate_lower])
     if task.always:
@@ -187,7 +187,7 @@ def _conditions(task: Task, w, ends):
     problem, n, drives = task.problem, task.problem.n, task.drives
     start, _, jump = unpack(task, w)
     size = task.scales.start[0]
-    x_size, held_size, own_size = (
+    x_size, drive_size, own_size = (
         size[: 2 * n],
         size[2 * n : 2 * n + len(drives)],
         size[2 * n + len(drives) :],
@@ -196,7 +196,7 @@ def _conditions(task: Task, w, ends):
     first, last = stationary(start[:1])[0], stationary(ends)
     at = {int(j): row for row, j in enumerate(drives)}
 
-    def held(points, arc, j):
+    def drive(points, arc, j):
         return points[arc, 2 * n + at[j]]
 
     def own(points, arc, j):
@@ -210,29 +210,29 @@ def _conditions(task: Task, w, ends):
     out += [((start[1:, : 2 * n] - ends[:-1, : 2 * n]) / x_size[None]).ravel()]
     scalars = []
     for j, row in at.items():
-        by_held, by_own = held_size[row], own_size[row]
+        by_drive, by_own = drive_size[row], own_size[row]
         kinds = [kinds[j] for kinds in task.kinds]
         if task.is_state[0, row]:
             if kinds[0] != INTERIOR:
                 on_bound = kinds[0] in (LOWER, UPPER)
                 scalars.append(
-                    (held(start, 0, j) - limit(j, kinds[0])) / by_held
+                    (drive(start, 0, j) - limit(j, kinds[0])) / by_drive
                     if on_bound
                     else own(start, 0, j) / by_own
                 )
             else:
-                scalars += [(held(start, 0, j) - first[j]) / by_held, own(start, 0, j) / by_own]
+                scalars += [(drive(start, 0, j) - first[j]) / by_drive, own(start, 0, j) / by_own]
         for arc in range(len(kinds) - 1):
             if not task.is_state[arc + 1, row]:
                 continue
             if task.is_state[arc, row]:
                 here = task.is_jump[arc] and kinds[arc] != kinds[arc + 1]
                 step = jump[arc] if here else 0.0
-                scalars.append((held(start, arc + 1, j) - held(ends, arc, j)) / by_held)
+                scalars.append((drive(start, arc + 1, j) - drive(ends, arc, j)) / by_drive)
                 scalars.append((own(start, arc + 1, j) - own(ends, arc, j) + step) / by_own)
             else:
                 before = last[arc, j] if kinds[arc] == INTERIOR else limit(j, kinds[arc])
-                scalars.append((held(start, arc + 1, j) - before) / by_held)
+                scalars.append((drive(start, arc + 1, j) - before) / by_drive)
                 scalars.append(own(start, arc + 1, j) / by_own)
         # Where a drive ends inside its bounds, its costate vanishes at the end anyway.
         if task.is_state[-1, row] and kinds[-1] != INTERIOR:
@@ -240,11 +240,11 @@ def _conditions(task: Task, w, ends):
     for arc, j, before, after in task.events:
         span = problem.upper[j] - problem.lower[j]
         if j in task.always or before >= FALLING:
-            by_held, by_own = held_size[at[j]], own_size[at[j]]
+            by_drive, by_own = drive_size[at[j]], own_size[at[j]]
             if after in (LOWER, UPPER):
-                scalars.append((held(ends, arc, j) - limit(j, after)) / by_held)
+                scalars.append((drive(ends, arc, j) - limit(j, after)) / by_drive)
             if after == INTERIOR:
-                scalars.append((held(ends, arc, j) - last[arc, j]) / by_held)
+                scalars.append((drive(ends, arc, j) - last[arc, j]) / by_drive)
             if after == INTERIOR or (before >= FALLING and j not in task.always):
                 scalars.append(own(ends, arc, j) / by_own)
         elif after < FALLING:
@@ -330,8 +330,8 @@ def from_solution(
     listed = tuple(tuple(int(kind) for kind in row) for row in kinds)
     task = Task(problem, jnp.diagonal(curvature), blank, jnp.asarray(steps), listed, tuple(always))
     own = np.zeros((len(t), problem.m))
-    pull = np.asarray(solution.switching_function)
-    piece = 0.5 * (pull[1:] + pull[:-1]) * np.diff(t)[:, None]
+    slope = np.asarray(solution.switching_function)
+    piece = 0.5 * (slope[1:] + slope[:-1]) * np.diff(t)[:, None]
     for arc in reversed(range(len(kinds))):
         for j in range(problem.m):
             rows = slice(begins[arc], ends[arc] + 1)

@@ -39,7 +39,7 @@ PUBLISHED = {
 
 
 class Finger(Section):
-    """What differs between the fingers; left out, it is as published."""
+    """Data of one finger; as published where omitted."""
 
     position_limits_deg: tuple[Range, Range, Range] = Field(
         description="lowest and highest angle of each of the 3 joints [deg]"
@@ -126,7 +126,7 @@ class Links(Section):
 
 
 class FinalTime(Section):
-    """What the solver is told about the duration of the motion."""
+    """Guess and bound of the duration."""
 
     guess: Positive = Field(0.13, description="where the search starts [s]")
     upper: Positive = Field(1.0, description="longest duration allowed [s]")
@@ -187,7 +187,7 @@ class Config(config.Config):
 
 
 def run(settings: Config, run: Run) -> None:
-    """Solve both fingers, and hand over numbers, arrays, certificates and pictures."""
+    """Solve both fingers, and record numbers, arrays, certificates and pictures."""
     positions = {}
     for name in gripper.FINGERS:
         with run.stage(f"Finger {name}: minimum-time motion"):
@@ -224,7 +224,7 @@ def solve(settings: Config, name: str) -> jg.ocp.Solution:
 
 
 def dataset(settings: Config, name: str, solution: jg.ocp.Solution) -> xarray.Dataset:
-    """Everything over time with names and units; a switching time occurs with both its sides."""
+    """All signals over time; switching times occur twice, with the values before and after."""
     finger = settings.finger(name)
     rates = jax.vmap(jg.rigid.StateSpace(finger.tree))(solution.x, solution.u)
     x, costate, terms = (np.asarray(a) for a in (solution.x, solution.costate, rates))
@@ -270,7 +270,7 @@ def points(finger: jg.models.Finger, q: np.ndarray) -> np.ndarray:
 def record(
     run: Run, settings: Config, name: str, solution: jg.ocp.Solution, arrays: xarray.Dataset
 ) -> None:
-    """Hand over numbers, certificate and arrays of one finger."""
+    """Record numbers, certificate and arrays of one finger."""
     final_time = float(solution.final_time)
     times = np.asarray(solution.switching_times)
     joints = [
@@ -303,17 +303,17 @@ def record(
         if angle.min() < lower - 1e-6 or angle.max() > upper + 1e-6:
             run.note(
                 f"Joint {joint} moves between {angle.min():.1f} and {angle.max():.1f} deg and so "
-                f"leaves its limits of {lower:g} to {upper:g} deg on the way; they bind only the "
-                "start and end poses in this problem."
+                f"leaves its limits of {lower:g} to {upper:g} deg; in this problem they apply to "
+                "the start and end poses only."
             )
 
 
 def draw(
     run: Run, settings: Config, name: str, solution: jg.ocp.Solution, arrays: xarray.Dataset
 ) -> None:
-    """Hand over the pictures of one finger."""
+    """Record the pictures of one finger."""
     times = np.asarray(solution.switching_times)
-    # Interpolated for the eye only; numbers and the Hamiltonian are those of the solver's points.
+    # Interpolated for display only; numbers and the Hamiltonian are those of the solver's points.
     smooth = viz.refine(arrays)
     title = f"Finger {name} in {1e3 * float(solution.final_time):.2f} ms"
     joints = JOINTS[name]
@@ -337,7 +337,7 @@ def draw(
             f"Finger {name}: costates",
             switching_times=times,
         ),
-        f"Finger {name}: costates; they go through switching times without a jump.",
+        f"Finger {name}: costates; they are continuous at switching times.",
     )
 
 
