@@ -23,9 +23,9 @@ LIMITS = ("strength", "tipping")
 
 
 def capacity(variant: Variant, angles: jax.Array, start: jg.mechanism.Poses) -> dict:
-    """Largest hook load [N] of one variant at boom angles (k,), with what limits it.
+    """Largest hook load [N] of one variant at boom angles (k,), and what limits it.
 
-    Stresses are linear in the load while the same ropes are taut, so two loads give all others.
+    Stresses are linear in the load while the same ropes are taut, so two loads determine all.
     """
     parts = variants.superelements(variant)
 
@@ -75,8 +75,8 @@ def study(run: Run, booms: int, masts: int, positions: int) -> None:
     angles = jnp.deg2rad(jnp.linspace(30.0, 80.0, positions))
     start = jg.mechanism.assemble(jg.models.reference_crane()).poses
 
-    # The positions of a variant at once, one variant after another: all at once take more memory
-    # and are no faster.
+    # One variant after another with all its positions at once: all variants at once take more
+    # memory and are no faster.
     chart = jax.jit(lambda all_: jax.lax.map(lambda one: capacity(one, angles, start), all_))
     found = jax.tree.map(np.asarray, chart(every))
     run.add("chart_points", found["capacity"].size, "1")

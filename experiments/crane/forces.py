@@ -73,7 +73,7 @@ def study(run: Run, base: Assembly) -> None:
             ],
             "Forces under 100 kN at the boom's tip, without weight (tension is positive)",
         ),
-        "The flatter the boom, the larger the forces; they are those of statics.",
+        "The flatter the boom, the larger the forces; they agree with statics.",
     )
     _stability(run, base, structure)
     _sensitivities(run, base)
@@ -81,7 +81,7 @@ def study(run: Run, base: Assembly) -> None:
 
 def _stability(run: Run, base: Assembly, structure) -> None:
     loads = [Inertia(), HOOK]
-    # For comparison; it is wrong about the rods, whose weight their tension carries.
+    # For comparison; it neglects that tension carries the weight of the rods.
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "The linear displacements are off", UserWarning)
         linear = solve(structure, base.poses, loads)
@@ -124,8 +124,8 @@ def _sensitivities(run: Run, base: Assembly) -> None:
                     [Curve(name, angles, np.asarray(v) / 1e3) for name, v in by_name.items()],
                 )
             ],
-            "What a metre more of a member does to the force of the luffing rope",
+            "Change of the force of the luffing rope per metre of each member",
         ),
-        "All other lengths stay, so that the boom turns, too; derivatives through assembly and "
+        "All other lengths are constant, so the boom rotates; derivatives through assembly and "
         "finite elements.",
     )

@@ -22,9 +22,9 @@ def closed_form(rope: np.ndarray) -> np.ndarray:
     """Boom angle [rad] by the length of the rope, from two triangles, at an A-frame of 150°."""
     foot, boom, mast = np.array([1.5, 2.5]), 48.0, 30.0
     tip = np.array([0.5, 2.5]) + mast * np.array([-0.5, np.sqrt(0.75)])
-    way = tip - foot
-    c = np.hypot(*way)
-    return np.arctan2(way[1], way[0]) - np.arccos((boom**2 + c**2 - rope**2) / (2 * boom * c))
+    line = tip - foot
+    c = np.hypot(*line)
+    return np.arctan2(line[1], line[0]) - np.arccos((boom**2 + c**2 - rope**2) / (2 * boom * c))
 
 
 def boom_angle(system: System, parameters: dict, start: jg.mechanism.Poses) -> jax.Array:
@@ -67,7 +67,7 @@ def positions(run: Run, count: int) -> Assembly:
         "positions",
         viz.linkage(
             drawn,
-            "Crawler crane: boom at 60°, and on its way from 82° down to 20°",
+            "Crawler crane: boom at 60°, and between 82° and 20°",
             cables=("luffing rope",),
             step=middle,
             paths={"path of the boom's tip": path},
@@ -108,13 +108,13 @@ def positions(run: Run, count: int) -> Assembly:
             ],
             "Boom angle by length of the luffing rope, and its derivative",
         ),
-        "Derivatives are those of the solution, not of its iterations.",
+        "Derivatives are of the solution, not of the iterations.",
     )
     return base
 
 
 def sensitivities(run: Run, base: Assembly) -> None:
-    """Derivatives of the boom angle at 45 degrees by drives and lengths."""
+    """Derivatives of the boom angle at 45 degrees with respect to drives and lengths."""
     drives = {**base.system.parameters, "luffing rope": jnp.asarray(ROPES[45])}
     slopes = jax.grad(lambda p: boom_angle(base.system, p, base.poses))(drives)
     run.add("boom_angle_by_a_frame_angle", slopes["a-frame angle"], "1", GRADIENT["a-frame angle"])

@@ -21,7 +21,7 @@ class Config(config.Config):
 
 
 def run(settings: Config, run: Run) -> None:
-    """Assemble, and hand over numbers and pictures."""
+    """Assemble, analyse, and record numbers and pictures."""
     with run.stage(f"{settings.positions} positions"):
         base = luffing.positions(run, settings.positions)
     with run.stage("Sensitivities"):

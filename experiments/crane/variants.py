@@ -13,7 +13,7 @@ from jaxgrip.structures import Condensed, Inertia, NodalForce
 
 HOOK = 100e3
 LOADS = (Inertia(), NodalForce("boom.tip", (0.0, 0.0, -HOOK)))
-_FEET = {name: np.add(SUPERSTRUCTURE, place) for name, place in PIVOTS.items()}
+_FEET = {name: np.add(SUPERSTRUCTURE, pivot) for name, pivot in PIVOTS.items()}
 
 
 class Variant(NamedTuple):
@@ -53,7 +53,7 @@ def rope(variant: Variant, angle: Array) -> Array:
 
 
 def superelements(variant: Variant) -> Condensed:
-    """The finite elements of a variant, condensed to where its parts are joined."""
+    """The finite-element model of a variant, condensed to the nodes where its parts are joined."""
     return jg.structures.condense(crane_structure(crane(variant)), LOADS)
 
 

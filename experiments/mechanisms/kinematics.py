@@ -29,7 +29,7 @@ CRANK_ROCKER = {
 
 
 def pin(x: float = 0.0, y: float = 0.0) -> np.ndarray:
-    """Axis along z through a place of the plane, with x as its direction."""
+    """Axis along z through a point in the plane, with x as its direction."""
     return np.array([[x, y, 0.0], [x, y, 1.0], [x + 1.0, y, 0.0]])
 
 
@@ -48,7 +48,7 @@ def chain(frames: list[tuple[tuple, tuple]], sizes: list[tuple]) -> System:
     """Four-bars in a row, each rocker being the crank of the next.
 
     `frames` has the feet of crank and rocker, `sizes` crank, coupler and rocker of every one.
-    The drive is `"crank"`. Ball and sleeve close each loop, so that nothing is held twice.
+    The drive is `"crank"`. Ball and sleeve close each loop without redundant equations.
     """
     parts, connections, ground = [], [], {}
     for k, ((first, second), (a, b, c)) in enumerate(zip(frames, sizes, strict=True)):
@@ -94,8 +94,8 @@ def slider_crank() -> System:
     return System(parts, connections, {"foot": pin(), "guide": along})
 
 
-def turned(system: System, cranks: jax.Array) -> tuple:
-    """Assemblies at crank angles [rad], each from the one before, and their outlines."""
+def at_cranks(system: System, cranks: jax.Array) -> tuple:
+    """Assemblies at crank angles [rad], each started from the previous one, and their outlines."""
     base = assemble(system)
 
     def step(poses, crank: jax.Array) -> tuple:
@@ -106,7 +106,7 @@ def turned(system: System, cranks: jax.Array) -> tuple:
 
 
 def heading(quaternion: jax.Array) -> np.ndarray:
-    """Angles [deg] in [0, 360) of turns about z."""
+    """Angles [deg] in [0, 360) of rotations about z."""
     return np.rad2deg(2 * np.arctan2(quaternion[..., 3], quaternion[..., 0])) % 360.0
 
 
@@ -119,7 +119,7 @@ def study(run: Run) -> None:
 
 def _four_bars(run: Run) -> None:
     system = four_bar()
-    here, _ = turned(system, jnp.deg2rad(jnp.array([60.0, 90.0, 120.0, 150.0])))
+    here, _ = at_cranks(system, jnp.deg2rad(jnp.array([60.0, 90.0, 120.0, 150.0])))
     angles = heading(here.poses.quaternion[np.array([0, 1, 3])])
     run.add("four_bar_coupler", list(angles[:, 1]), "deg", [v[0] for v in FOUR_BAR.values()])
     run.add("four_bar_rocker", list(angles[:, 2]), "deg", [v[1] for v in FOUR_BAR.values()])
@@ -140,11 +140,11 @@ def _slider_crank(run: Run) -> None:
     system = slider_crank()
     base = assemble(system)
     degrees = np.arange(0.0, 361.0, 5.0)
-    here, _ = turned(system, jnp.deg2rad(60.0 + degrees))
+    here, _ = at_cranks(system, jnp.deg2rad(60.0 + degrees))
     slopes = jax.jit(jax.vmap(lambda a: velocity(a, {"crank": 1.0}).linear[2, 0]))(here)
     at = [int(k // 5) for k in (np.array([*SLIDER]) - 60) % 360]
-    ways = np.asarray(here.poses.position[:, 2, 0])
-    run.add("slider_way", list(ways[at]), "m", list(SLIDER.values()))
+    displacements = np.asarray(here.poses.position[:, 2, 0])
+    run.add("slider_way", list(displacements[at]), "m", list(SLIDER.values()))
     run.add("slider_way_by_angle", list(np.asarray(slopes)[at]), "m/rad", list(SLIDER_SLOPE))
     run.add("slider_crank_iterations", int(base.iterations), "1")
     order = np.argsort((60.0 + degrees[:-1]) % 360.0)
@@ -155,9 +155,9 @@ def _slider_crank(run: Run) -> None:
             [
                 Panel(
                     "crank angle [°]",
-                    "way of the slider [m]",
+                    "displacement of the slider [m]",
                     [
-                        Curve("assembled", x, ways[:-1][order]),
+                        Curve("assembled", x, displacements[:-1][order]),
                         Curve("published", np.array([*SLIDER]), [*SLIDER.values()], points=True),
                     ],
                 ),
@@ -181,7 +181,7 @@ def _double(run: Run) -> None:
     sizes = [(1.0, 3.0, 2.5), (2.5, 3.6, 2.6)]
     system = chain(feet, sizes)
     cranks = jnp.linspace(np.pi / 3, np.pi / 3 + 2 * np.pi, 181)
-    here, lines = turned(system, cranks)
+    here, lines = at_cranks(system, cranks)
     rockers = heading(here.poses.quaternion)[:, [2, 4]]
 
     def closed(crank: jax.Array) -> jax.Array:
@@ -206,7 +206,7 @@ def _double(run: Run) -> None:
             step=20,
             paths={"path of the last pin": tip},
         ),
-        "One turn of the crank swings both rockers.",
+        "One revolution of the crank swings both rockers.",
     )
     run.animation(
         "double_four_bar",
@@ -216,5 +216,5 @@ def _double(run: Run) -> None:
             plane="xy",
             captions=[f"crank {np.rad2deg(c) % 360:3.0f}°" for c in np.asarray(cranks)[::3]],
         ),
-        "One turn of the crank.",
+        "One revolution of the crank.",
     )

@@ -60,7 +60,7 @@ def squeezer(run: Run) -> None:
                 )
                 for group in ((0, 1), (2, 3, 5))
             ],
-            "Andrews' squeezer: the crank makes two and a half turns in 30 ms",
+            "Andrews' squeezer: the crank makes two and a half revolutions in 30 ms",
         ),
         "Angles over time; at the end they agree with the reference solution.",
     )
@@ -80,12 +80,12 @@ def squeezer(run: Run) -> None:
         "squeezer",
         viz.linkage(
             lines,
-            "Andrews' squeezer at its start, and on its way",
+            "Andrews' squeezer at its start, and later",
             plane="xy",
             step=0,
             paths={"path of the pin that joins four bodies": pin},
         ),
-        "Seven bodies and three loops, closed to rounding all along.",
+        "Seven bodies and three loops, closed to rounding at all times.",
     )
     run.animation(
         "squeezer",
@@ -101,7 +101,7 @@ def squeezer(run: Run) -> None:
 
 
 def energies(run: Run) -> None:
-    """Energy of a four-bar and a slider-crank left to themselves for ten seconds."""
+    """Energy of a four-bar and a slider-crank in ten seconds of free motion."""
     times = jnp.linspace(0.0, 10.0, 1001)
     drifts = []
     for name, model in (
@@ -139,7 +139,7 @@ def energies(run: Run) -> None:
 
 
 def finger(run: Run) -> None:
-    """A gripper of two four-bar fingers that one drive closes."""
+    """A gripper with two four-bar fingers and one drive."""
     model = jg.models.linkage_finger()
     mechanism = model.mechanism
     drives = jnp.linspace(0.0, 0.6, 61)
@@ -209,21 +209,21 @@ def rods(run: Run) -> None:
             [Panel("time [s]", "energy gained or lost [J]", curves, log="y")],
             "Rod on a universal joint: energy by the exact and by the printed equations",
         ),
-        "The printed equations leave out the moment that a universal joint exerts.",
+        "The printed equations omit the moment that a universal joint exerts.",
     )
 
 
-def _points(mechanism, q: jax.Array, places: list[tuple]) -> xarray.DataArray:
+def _points(mechanism, q: jax.Array, points: list[tuple]) -> xarray.DataArray:
     """Positions (step, point, axis) of points given in the frames of bodies."""
-    indices = np.array([mechanism.tree.body(body) for body, _ in places])
-    local = jnp.asarray(np.array([np.asarray(point, dtype=float) for _, point in places]))
+    indices = np.array([mechanism.tree.body(body) for body, _ in points])
+    local = jnp.asarray(np.array([np.asarray(point, dtype=float) for _, point in points]))
 
     @jax.jit
     def look(tree, q: jax.Array) -> jax.Array:
         def one(q: jax.Array) -> jax.Array:
             pose = jg.rigid.forward_kinematics(tree, q)
-            turned = jnp.einsum("pab,pb->pa", pose.rotation[indices], local)
-            return pose.translation[indices] + turned
+            rotated = jnp.einsum("pab,pb->pa", pose.rotation[indices], local)
+            return pose.translation[indices] + rotated
 
         return jax.vmap(one)(q)
 

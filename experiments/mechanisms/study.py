@@ -14,7 +14,7 @@ class Config(config.Config):
 
 
 def run(settings: Config, run: Run) -> None:
-    """Assemble and move them, and hand over numbers and pictures."""
+    """Assemble and move them, and record numbers and pictures."""
     for what, look in (
         ("Four-bar, slider-crank, double four-bar", kinematics.study),
         ("Andrews' squeezer", motions.squeezer),
