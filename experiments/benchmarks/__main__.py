@@ -8,7 +8,7 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
-# OpenBLAS's threads on small matrices fight with XLA's for the cores; it reads this when loaded.
+# On small matrices OpenBLAS's threads compete with XLA's; it reads this when loaded.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import jax
@@ -37,9 +37,9 @@ def main(peer_python: str | None = None) -> int:
     None takes the running interpreter. Returns 0, or 2 where there is no such interpreter.
     """
     jg.enable_x64()
-    # A cached executable would hide what compiling costs.
+    # A cached executable would hide the compile time.
     jax.config.update("jax_enable_compilation_cache", False)
-    # In a log the tables keep their shape.
+    # Fixed width, so that tables in a log keep their layout.
     console = Console(width=None if sys.stdout.isatty() else 125)
     console.print(
         f"jaxgrip {version('jaxgrip')}, jax {jax.__version__}, jaxlib {jaxlib.__version__}, "

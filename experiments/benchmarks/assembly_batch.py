@@ -18,15 +18,15 @@ VARIANTS, ANGLES = 500, 50
 PEER_POSITIONS, PEER_CASES = 200, 200
 NOTE = (
     f"{POSITIONS} positions of the crane, 36 equations each, from one start; NumPy's Newton "
-    "iterations have derivatives by hand and all joints stacked; measured on "
+    "iterations have hand-written derivatives and all joints stacked; measured on "
     f"{PEER_POSITIONS}. The answer is the sum of the boom angles over the peer's positions."
 )
 STRUCTURE_NOTE = (
-    f"{VARIANTS} cranes in {ANGLES} positions, each assembled and solved with 342 freedoms under "
-    "weight and a hook load. Ours condenses each variant's parts once. NumPy and SciPy assemble "
-    "the same equations, build the stiffness of all beams at once and solve it sparsely (SuperLU), "
-    f"position by position; measured on {PEER_CASES}. The answer is the sum of the boom tips' "
-    "deflections over the peer's cases."
+    f"{VARIANTS} cranes in {ANGLES} positions, each assembled and solved with 342 degrees of "
+    "freedom under weight and a hook load. Ours condenses each variant's parts once. NumPy and SciPy "
+    "assemble the same equations, build the stiffness of all beams at once and solve it sparsely "
+    f"(SuperLU), position by position; measured on {PEER_CASES}. The answer is the sum of the boom "
+    "tips' deflections over the peer's cases."
 )
 
 
@@ -125,7 +125,7 @@ def structures() -> Row:
 
 
 def peer_of(variant: variants.Variant) -> tuple:
-    """What the peer needs of a variant, made before the clock runs."""
+    """Input of the peer for a variant, made before timing starts."""
     system = variants.crane(variant)
     structure = crane.crane_structure(system)
     names = ["a-frame", "rods", "mast", "boom"]

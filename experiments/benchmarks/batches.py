@@ -1,8 +1,7 @@
 """Every public function that takes batches, as a call of any size.
 
-`CASES` has, by the name of the function, what makes a function of batched arguments and the
-arguments for a batch; `NOT_BATCHED` has the others, with what they are. Together they are all
-functions that the rooms offer.
+`CASES` maps the name of a function to a maker of a function of batched arguments and of its
+arguments; `NOT_BATCHED` maps the others to a reason. Together they are all public functions.
 """
 
 import argparse
@@ -107,7 +106,7 @@ def mapped(
 
 
 def once(build: Callable[[], Any]) -> Callable[[], Any]:
-    """The model that `build` makes, made once and as no part of a program that uses it."""
+    """The model that `build` makes, made once and outside of the programs that use it."""
 
     @functools.cache
     def made() -> Any:
@@ -122,7 +121,7 @@ def _function(name: str) -> Callable:
     return getattr(getattr(jg, room), function)
 
 
-# Rigid bodies: a tree that is unrolled, and one of as many joints and more bodies that is not.
+# Rigid bodies: an unrolled tree, and one with as many joints and more bodies, which is scanned.
 
 
 @once
@@ -225,7 +224,7 @@ plain(
     (3, 3),
 )
 
-# Servos: of the last argument the magnitude is a speed, a duty or the like.
+# Servos: the magnitude of the last argument is a speed, a duty or the like.
 
 
 def _servo(duty: jax.Array) -> tuple:
@@ -329,7 +328,7 @@ def _set_in_motion(x: jax.Array) -> jax.Array:
 
 plain("mechanism.simulate", _set_in_motion, (), spread=0.1)
 
-# Elastic bodies: a bar of two elements, of which Young's modulus is batched.
+# Elastic bodies: a bar of two elements, with Young's modulus batched.
 
 
 def _solid(x: jax.Array, element: Any = None) -> jg.fem.Body:
@@ -390,7 +389,7 @@ plain("fem.von_mises", jg.fem.von_mises, (6,))
 plain("fem.safety_factor", lambda s: jg.fem.safety_factor(s, 1e6), (6,))
 plain("fem.smooth_maximum", jg.fem.smooth_maximum, (9,))
 
-# Structures: a jib on a pin, held by a rope, of which the length is batched.
+# Structures: a jib on a pin, supported by a rope, with its length batched.
 
 
 def _jib(x: jax.Array) -> tuple[jg.structures.Structure, jg.mechanism.Poses, Any]:
@@ -537,7 +536,7 @@ plain(
 
 
 def repeat(name: str, size: int, times: int, seconds: float) -> tuple[int, float]:
-    """Call a case until it has been called so often, or so long; calls made and seconds taken."""
+    """Call a case `times` times or for `seconds`, and return the calls made and seconds taken."""
     if name in HOST:
         function, arguments = HOST[name](size)
         call = function
@@ -547,7 +546,7 @@ def repeat(name: str, size: int, times: int, seconds: float) -> tuple[int, float
     jax.block_until_ready(call(*arguments))
     start, done = time.monotonic(), 0
     while done < times and time.monotonic() - start < seconds:
-        # Several under way at a time, as a program that does not wait for results has them.
+        # Two calls at a time, as in a program that does not wait for results.
         jax.block_until_ready([call(*arguments) for _ in range(2)])
         done += 2
     return done, time.monotonic() - start

@@ -79,7 +79,7 @@ class Motion:
 
 
 class Transcription:
-    """Multiple shooting, one classical Runge-Kutta step an interval, constant controls on each."""
+    """Multiple shooting with one classical Runge-Kutta step and constant controls per interval."""
 
     def __init__(self, torque: tuple[float, ...], intervals: int):
         self.torque = np.asarray(torque)
@@ -294,8 +294,8 @@ def answer(request: dict) -> dict:
 def answer_batch(request: dict) -> dict:
     """Loop over variants of a finger's motion, each started from the solution of the first.
 
-    Three ways: a fixed grid for each of `intervals`; the grid of `coarse` intervals, whose arcs are
-    then solved for by [`Phases`][]; and the arcs of the first alone. A variant is {"end",
+    Three methods: a fixed grid for each of `intervals`; the grid of `coarse` intervals, whose arcs
+    are then solved for by [`Phases`][]; and the arcs of the first alone. A variant is {"end",
     "torque", "last_mass"}. A result has `way`, the wall time and final time of each variant after
     the first, whether it converged, and the time to build all solvers.
     """

@@ -13,7 +13,7 @@ from experiments.benchmarks.table import Row, peer_json
 CELLS = 30
 MATRIX_FREE_CELLS = 69
 E, NU = 210e9, 0.3
-# Ours and the peer take turns, so that a busy moment of the machine spoils neither.
+# Ours and the peer alternate, so that other work on the machine affects both.
 ROUNDS = 2
 REPEATS = 5
 TARGET = 20.0
@@ -24,8 +24,8 @@ NOTE = (
     "tables of the basis."
 )
 MATRIX_FREE_NOTE = (
-    "Stiffness times displacements, element by element, in a process of its own; the memory is the "
-    "most that the process took, compiling included. 4 GiB are allowed."
+    "Stiffness times displacements, element by element, in a separate process; peak memory "
+    "includes compilation. 4 GiB are allowed."
 )
 
 
@@ -72,13 +72,13 @@ def assembly(peer_python: str) -> Row:
 
 
 def matrix_free() -> Row:
-    """A million freedoms; time and peak memory."""
+    """A million degrees of freedom; time and peak memory."""
     request = {"cells": MATRIX_FREE_CELLS, "E": E, "nu": NU, "repeats": REPEATS}
     ours = peer_json(sys.executable, HERE / "fem_matrix_free.py", request)
     if isinstance(ours, str):
         raise RuntimeError(ours)
     return Row(
-        f"{ours['freedoms']} freedoms, matrix-free product",
+        f"{ours['freedoms']} degrees of freedom, matrix-free product",
         ours["run_s"],
         ours["compile_s"],
         answer=f"{ours['peak_gib']:.2f} GiB",

@@ -15,19 +15,18 @@ from jaxgrip import fem
 SIDE, LENGTH = 7.5e-5**0.5, 0.06
 CELLS = (13, 6, 6)
 DURATION, STEPS = 0.137, 5480
-# A factor a step is so slow that a part of the steps must do for the peer.
+# One factorisation per step is so slow that the peer takes only some of the steps.
 FACTORED_STEPS = 60
 MODES, VARIANTS = 40, 256
 SWEEPS = 1e-12
 NOTE = (
-    f"{STEPS} steps of Newmark's method for link 2 of the gripper (468 hex8, 1911 freedoms) in a "
-    "frame that turns, loads at its tip; one step after another, float64, answers are the tip's "
-    "displacement at the end. SciPy's SuperLU factorises the constant part once and sweeps over "
-    "the rest to 1e-12, as ours does."
+    f"{STEPS} steps of Newmark's method for link 2 of the gripper (468 hex8, 1911 degrees of "
+    "freedom) in a rotating frame with tip loads, float64; answers are the final displacement of "
+    "the tip. SciPy's SuperLU factorises the constant part once and iterates on the rest to 1e-12, "
+    "as ours does."
 )
 FACTORED_NOTE = (
-    "The same with the matrices of every step factorised anew, as the equations stand; measured "
-    f"over {FACTORED_STEPS} steps."
+    f"The same with the matrix of every step factorised anew; measured over {FACTORED_STEPS} steps."
 )
 REDUCED_NOTE = (
     f"{MODES} modes with static correction; 'modes too' finds the modes in the same program. The "
@@ -44,8 +43,8 @@ class Motion(eqx.Module):
     def __call__(self, t):
         """Motion of the frame at a time."""
         swing = jnp.sin(2 * jnp.pi * t / DURATION)
-        turn = 2 * jnp.pi / DURATION * jnp.cos(2 * jnp.pi * t / DURATION)
-        return fem.FrameMotion(self.acceleration * swing, self.rate * swing, self.rate * turn)
+        rate = 2 * jnp.pi / DURATION * jnp.cos(2 * jnp.pi * t / DURATION)
+        return fem.FrameMotion(self.acceleration * swing, self.rate * swing, self.rate * rate)
 
 
 class Amount(eqx.Module):
@@ -75,7 +74,7 @@ def tip_load(body: fem.Body) -> fem.Load:
 
 
 def tip(t, u, v):
-    """What is kept: the middle of the free end."""
+    """What is saved: the middle of the free end."""
     return u[-25]
 
 
@@ -144,7 +143,7 @@ def scipy_newmark(body: fem.Body, load: fem.Load, steps: int, factor_each: bool)
 
 
 def whole() -> list[Row]:
-    """The whole body against SciPy in two ways."""
+    """The whole body against two methods in SciPy."""
     body = link()
     load = tip_load(body)
     first, run = timed(lambda: ours(body, load), repeats=2)
@@ -155,7 +154,7 @@ def whole() -> list[Row]:
     start = time.perf_counter()
     scipy_newmark(body, load, FACTORED_STEPS, factor_each=True)
     factored = (time.perf_counter() - start) * STEPS / FACTORED_STEPS
-    what = "Link 2, all freedoms"
+    what = "Link 2, all degrees of freedom"
     shown = f"{1e6 * float(jnp.linalg.norm(answer)):.9f} µm"
     return [
         Row(what, run, first - run, peer="SciPy, one factor", peer_run_s=swept, answer=shown,
@@ -196,7 +195,7 @@ def reduced() -> list[Row]:
     rng = np.random.default_rng(2007)
     factors = jnp.asarray(1 + 0.1 * rng.uniform(-1, 1, (VARIANTS, 3)))
     alone, alone_run = timed(lambda: with_modes(jnp.array(7.22e10)))
-    # One after another: on a CPU small matrices are as fast alone as side by side.
+    # One after another, since batching small matrices gains nothing on a CPU.
     batch = jax.jit(lambda many: jax.lax.map(variant, many))
     batch_first, batch_run = timed(lambda: batch(factors), repeats=1)
     return [

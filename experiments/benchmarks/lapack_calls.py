@@ -1,7 +1,7 @@
 """LAPACK calls in programs, and which of them jaxlib divides among the threads of its pool.
 
-A call that is divided waits for its parts on a thread of the same pool, so two at a time can wait
-for each other for ever. Without any such call a program cannot.
+A divided call waits for its parts on a thread of the same pool, so two concurrent ones can
+deadlock. A program without such calls cannot.
 """
 
 import argparse

@@ -18,27 +18,26 @@ import jaxgrip as jg
 from experiments.benchmarks import numpy_frames
 from experiments.benchmarks.table import Row, peer_json
 
-# Columns across, their nodes, and the distance of both [m].
+# Columns per side, nodes per column, and their spacing [m].
 ACROSS, NODES, BAY = 8, 262, 3.0
-PUSH = (1e5, 2e4, -5e4)
+FORCE = (1e5, 2e4, -5e4)
 NOTE = (
     "A tower of steel tubes, {freedoms} degrees of freedom, under a load on its top: "
-    "displacements, section forces and reactions for numbers that were not there before, in a "
-    "process of its own, "
-    "whose memory is the most it took, compiling and the order of elimination included. SciPy's "
-    "spsolve has the same matrix; building it is its set-up. The answer is how far the top moves."
+    "displacements, section forces and reactions for new numbers, in a separate process; peak "
+    "memory includes compilation and the elimination order. SciPy's spsolve has the same matrix; "
+    "building it is its set-up. The answer is the displacement of the top."
 )
 
 
 def tower(across: int = ACROSS, nodes: int = NODES) -> tuple:
     """A tower on a square: columns, girders, and diagonals in its vertical planes.
 
-    Returns the structure, held at its lowest nodes, and where its part is.
+    Returns the structure, fixed at its lowest nodes, and its poses.
     """
     steel = jg.fem.Isotropic(210e9, 0.3, 7850.0)
     tube = jg.fem.BeamSection(steel, A=0.01, Iy=2e-5, Iz=1e-5, J=2e-5, orientation=(0.3, 1.0, 0.2))
     number = np.arange(across**2 * nodes).reshape(across, across, nodes)
-    places = BAY * np.stack(np.unravel_index(number, number.shape), axis=-1).reshape(-1, 3)
+    positions = BAY * np.stack(np.unravel_index(number, number.shape), axis=-1).reshape(-1, 3)
     pairs = [
         (number[:-1], number[1:]),
         (number[:, :-1], number[:, 1:]),
@@ -48,14 +47,14 @@ def tower(across: int = ACROSS, nodes: int = NODES) -> tuple:
     ]
     ends = np.concatenate([np.stack([a.ravel(), b.ravel()], axis=1) for a, b in pairs])
     named = {"feet": number[:, :, 0].ravel(), "top": number[-1, -1, -1]}
-    part = jg.structures.FramePart(places, [jg.structures.Beams(ends, tube)], named)
+    part = jg.structures.FramePart(positions, [jg.structures.Beams(ends, tube)], named)
     system = jg.mechanism.System([part.part("tower")], [])
     structure = jg.structures.Structure(system, {"tower": part}, supports={"tower.feet": "all"})
     return structure, jg.mechanism.start(system)
 
 
 def statics(structure, poses) -> dict:
-    """Times of the first solution and of one with other numbers; how far the top moves."""
+    """Times of the first solution and of one with new numbers; displacement of the top."""
 
     def solve(structure) -> float:
         solution = jg.structures.solve(structure, poses, load)
@@ -63,11 +62,11 @@ def statics(structure, poses) -> dict:
         jax.block_until_ready((reaction.force, solution.part("tower").beam_forces))
         return float(np.linalg.norm(solution.displacements[-1, :3]))
 
-    load = jg.structures.NodalForce("tower.top", PUSH)
+    load = jg.structures.NodalForce("tower.top", FORCE)
     start = time.perf_counter()
     top = solve(structure)
     first = time.perf_counter() - start
-    # Other numbers, so that factors that are kept do not help.
+    # New numbers, so that cached factors are not used.
     stiffer = jax.tree.map(lambda x: x * (1 + 1e-9), structure)
     start = time.perf_counter()
     solve(stiffer)
@@ -93,14 +92,14 @@ def numpy_tower(structure) -> numpy_frames.Frame:
 
 
 def main(peer_python: str) -> list[Row]:
-    """Ours and SciPy's, which needs no interpreter of its own."""
+    """Ours and SciPy's, in this interpreter."""
     ours = peer_json(sys.executable, Path(__file__), {})
     if isinstance(ours, str):
         raise RuntimeError(ours)
     structure, _ = tower()
     start = time.perf_counter()
     still = np.zeros((1, 3)), np.eye(3)[None], np.zeros(3)
-    matrix, load = numpy_frames.equations(numpy_tower(structure), *still, -1, np.array(PUSH))
+    matrix, load = numpy_frames.equations(numpy_tower(structure), *still, -1, np.array(FORCE))
     built = time.perf_counter() - start
     start = time.perf_counter()
     u = scipy.sparse.linalg.spsolve(matrix, load)

@@ -22,7 +22,7 @@ class Joints(NamedTuple):
 
 
 def prepare(system: System) -> Joints:
-    """The joints of a system whose clamped parts hold their start."""
+    """The joints of a system whose clamped parts stay at their start."""
     kinds, bodies, origins, rotations, drives = [], [], [], [], []
     names = [part.name for part in system.parts]
     for connection in system.connections:
@@ -80,19 +80,19 @@ def _equations(
     arms = np.einsum("jkab,jkb->jka", turned, system.origins)
     origins = position[system.bodies] + arms
     back = np.swapaxes(frames[:, 0], 1, 2)
-    way = origins[:, 1] - origins[:, 0]
-    r = np.einsum("jab,jb->ja", back, way)
+    relative = origins[:, 1] - origins[:, 0]
+    r = np.einsum("jab,jb->ja", back, relative)
     q = back @ frames[:, 1]
     # Derivatives by (δv, δθ) of the first and the second body.
     by = np.zeros((len(r), 6, 12))
     by[:, :3, 0:3], by[:, :3, 6:9] = -back, back
-    by[:, :3, 3:6] = back @ _skew(arms[:, 0] + way)
+    by[:, :3, 3:6] = back @ _skew(arms[:, 0] + relative)
     by[:, :3, 9:12] = -back @ _skew(arms[:, 1])
     by[:, 3:, 3:6], by[:, 3:, 9:12] = -back, back
     values, rows, owners = [], [], []
     for j, kind in enumerate(system.kinds):
-        length, turn, z, x = by[j, :3], by[j, 3:], q[j, :, 2], q[j, :, 0]
-        tilt = (-_skew(z) @ turn)[:2]
+        length, angular, z, x = by[j, :3], by[j, 3:], q[j, :, 2], q[j, :, 0]
+        tilt = (-_skew(z) @ angular)[:2]
         match kind:
             case "Ball":
                 value, row = r[j], length
@@ -108,15 +108,15 @@ def _equations(
                 size = np.hypot(sine, cosine)
                 missing = (sine * np.cos(drives[j]) - cosine * np.sin(drives[j])) / size
                 along = (cosine * np.cos(drives[j]) + sine * np.sin(drives[j])) / size
-                spin = (-_skew(x) @ turn)[1] - (-_skew(q[j, :, 1]) @ turn)[0]
-                grow = (-_skew(x) @ turn)[0] + (-_skew(q[j, :, 1]) @ turn)[1]
+                spin = (-_skew(x) @ angular)[1] - (-_skew(q[j, :, 1]) @ angular)[0]
+                grow = (-_skew(x) @ angular)[0] + (-_skew(q[j, :, 1]) @ angular)[1]
                 row = along * (cosine * spin - sine * grow)[None] / size**2
                 value = [missing]
             case "Clamp":
                 axial = np.array([q[j, 2, 1] - q[j, 1, 2], q[j, 0, 2] - q[j, 2, 0], 0.0])
                 axial[2] = q[j, 1, 0] - q[j, 0, 1]
                 value = np.append(r[j], axial / 2)
-                row = np.vstack([length, (np.trace(q[j]) * np.eye(3) - q[j]) @ turn / 2])
+                row = np.vstack([length, (np.trace(q[j]) * np.eye(3) - q[j]) @ angular / 2])
             case _:
                 raise NotImplementedError(kind)
         values.append(value)
@@ -145,9 +145,9 @@ def _skew(v: np.ndarray) -> np.ndarray:
     return matrix - np.swapaxes(matrix, -1, -2)
 
 
-def _exponential(turn: np.ndarray) -> np.ndarray:
-    angle = np.linalg.norm(turn, axis=1)[:, None, None]
-    k = _skew(turn)
+def _exponential(rotation: np.ndarray) -> np.ndarray:
+    angle = np.linalg.norm(rotation, axis=1)[:, None, None]
+    k = _skew(rotation)
     safe = np.where(angle > 1e-8, angle, 1.0)
     sine = np.where(angle > 1e-8, np.sin(safe) / safe, 1.0)
     cosine = np.where(angle > 1e-8, (1 - np.cos(safe)) / safe**2, 0.5)

@@ -39,7 +39,7 @@ TASKS = (
 )
 GUESS = 0.13
 REPEATS = 3
-# Like the peer from the straight line alone; and as `solve` does by default, keeping the best.
+# From the straight line alone, like the peer; and the default, which keeps the best of several.
 SOLVERS = {"jaxgrip": jg.ocp.Solver(starts=1), "jaxgrip, as by default": jg.ocp.Solver()}
 # The first grid is that of jaxgrip's own transcription; the second shows what accuracy costs.
 INTERVALS = (100, 800)

@@ -37,10 +37,10 @@ NOTE = (
     "certified, {flagged} flagged; {leads} were solved from scratch, which the time includes. "
     "Answer: largest error of the final time over {peers} of them against the grid that Solver has "
     "by default. The peer is timed on those, in one thread, from its solution of the published "
-    "motion. Its ways: a fixed grid; the arcs read off a grid of {coarse} with the switching times "
-    "as unknowns, Radau collocation of order nine, {phases} intervals an arc; and that with the "
-    "arcs of the published motion throughout, whatever the minimum principle says. Set-up of the "
-    "peer: its solvers, one for each list of arcs. CasADi {casadi}."
+    "motion. Its methods: a fixed grid; the arcs of a grid of {coarse} with the switching times as "
+    "unknowns, Radau collocation of order nine, {phases} intervals per arc; and that with the arcs "
+    "of the published motion throughout, even against the minimum principle. Set-up of the peer: "
+    "its solvers, one for each list of arcs. CasADi {casadi}."
 )
 
 
@@ -84,7 +84,7 @@ def problems(end, torque, mass):
 
 
 def main(peer_python: str) -> list[Row]:
-    """A row for every way of the peer."""
+    """A row for every method of the peer."""
     variants = draw()
     batch = problems(*(jnp.asarray(v) for v in (variants.ends, variants.torques, variants.masses)))
     times = []

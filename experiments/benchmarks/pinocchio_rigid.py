@@ -60,7 +60,7 @@ def main():
         for x, v, t in columns:
             pin.computeABADerivatives(model, data, x, v, t)
 
-    # There is no parallel call; two threads' worth is half the time of one.
+    # There is no parallel call: the time for two threads is taken as half that of one.
     seconds = fastest(derivatives, max(3, repeats // 4)) / count / threads
     x, v, t = columns[0]
     sample = pin.computeABADerivatives(model, data, x, v, t)[0]

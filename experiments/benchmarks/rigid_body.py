@@ -14,7 +14,7 @@ from experiments.benchmarks.table import Row, peer_json
 from jaxgrip.solve.fusion import plain_emitters
 
 BATCH = 16384
-# Ours and the peer take turns, so that a busy moment of the machine spoils neither.
+# Ours and the peer alternate, so that other work on the machine affects both.
 ROUNDS = 4
 REPEATS = 10
 SEED = 2007
@@ -36,7 +36,7 @@ NOTE = (
     "Plain emitters: compiled with the option xla_cpu_use_fusion_emitters=False."
 )
 STATES = (None, -1, -1, -1)
-# What a user may hand to the outermost jit; it suits some programs and not others.
+# Options for the outermost jit, which suit some programs and not others.
 COMPILERS = {
     "jaxgrip": {},
     "jaxgrip, plain emitters": plain_emitters(),
@@ -44,7 +44,7 @@ COMPILERS = {
 
 
 def arm() -> jg.rigid.Tree:
-    """A serial arm of six revolute joints with no symmetry to profit from."""
+    """A serial arm of six revolute joints without symmetry."""
     twist = (0.0, -np.pi / 2, 0.0, np.pi / 2, -np.pi / 2, np.pi / 2)
     return jg.rigid.from_dh(
         [
@@ -142,7 +142,7 @@ def main(peer_python: str) -> list[Row]:
 
 
 def quicker(known: dict, new: dict | str) -> dict | str:
-    """Of each measurement of the peer the quicker one; a reason why there is none stays."""
+    """The faster of two measurements of the peer; a reason for missing ones is kept."""
     if isinstance(new, str) or not known:
         return new
     both = {key: (known[key], new[key]) for key in PEERS}

@@ -11,12 +11,12 @@ from experiments.benchmarks.table import Row, timed
 from experiments.servo import twin
 
 CANDIDATES = 1024
-# NumPy takes a part of the steps, all lanes at once, so that it is done in time.
+# NumPy takes some of the steps, all servos at once, to limit the time.
 PEER_STEPS = 200
 NOTE = (
     f"{CANDIDATES} sets of eight parameters times six motions of {len(twin.TIMES)} steps of 10 ms "
     "on the pendulum rig, float64; the answer is the sum of squared angles over the peer's steps. "
-    f"NumPy does the same steps for all lanes at once; measured over {PEER_STEPS} steps."
+    f"NumPy does the same steps for all servos at once; measured over {PEER_STEPS} steps."
 )
 
 

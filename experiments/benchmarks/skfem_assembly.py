@@ -23,7 +23,7 @@ def main():
     matrix = form.assemble(basis)
     run = time.perf_counter() - start
     x, y, z = basis.doflocs
-    # Freedom k of a node is its displacement along axis k.
+    # Degree of freedom k of a node is its displacement along axis k.
     u = np.empty(basis.N)
     for k, values in enumerate((x * y, y * z, z * x + x * x)):
         u[basis.nodal_dofs[k]] = values[basis.nodal_dofs[k]]

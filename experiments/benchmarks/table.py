@@ -18,9 +18,9 @@ from rich.table import Table
 class Row:
     """One measurement of ours and of the peer.
 
-    `run_s` and `peer_run_s` are seconds for the same unit of work, compilation and set-up apart;
-    `target` is the ratio `peer_run_s / run_s` asked for; `answer` and `peer_answer` are what came
-    out, where both should agree; `who` tells several measurements of ours apart.
+    `run_s` and `peer_run_s` are seconds for the same unit of work, without compilation and set-up;
+    `target` is the ratio `peer_run_s / run_s` asked for; `answer` and `peer_answer` should agree;
+    `who` distinguishes several measurements of ours.
     """
 
     what: str
@@ -52,9 +52,9 @@ def timed(function: Callable[[], jax.Array], repeats: int = 3) -> tuple[float, f
 
 
 def show(title: str, rows: list[Row], console: Console) -> None:
-    """Print ours and each peer on a line of its own, the notes under the table.
+    """Print ours and each peer on separate lines, with notes under the table.
 
-    The ratio stands with the peer; where ours was measured in another way too, with that line.
+    The ratio is on the peer's line; further measurements of ours have their own ratios.
     """
     notes = list(dict.fromkeys(row.note for row in rows if row.note))
     headings = ("", "who", "compile, set-up", "run", "answer", "ratio", "asked for")
