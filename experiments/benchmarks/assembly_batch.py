@@ -23,10 +23,10 @@ NOTE = (
 )
 STRUCTURE_NOTE = (
     f"{VARIANTS} cranes in {ANGLES} positions, each assembled and solved with 342 degrees of "
-    "freedom under weight and a hook load. Ours condenses each variant's parts once. NumPy and SciPy "
-    "assemble the same equations, build the stiffness of all beams at once and solve it sparsely "
-    f"(SuperLU), position by position; measured on {PEER_CASES}. The answer is the sum of the boom "
-    "tips' deflections over the peer's cases."
+    "freedom under weight and a hook load. Ours condenses each variant's parts once. NumPy and "
+    "SciPy assemble the same equations, build the stiffness of all beams at once and solve it "
+    f"sparsely (SuperLU), position by position; measured on {PEER_CASES}. The answer is the sum of "
+    "the boom tips' deflections over the peer's cases."
 )
 
 
