@@ -30,7 +30,7 @@ FIRST_SHARE, SETTLING, DAMPING, DAMPED, CALM = 0.01, 0.3, 1e-2, 1e-10, 1e-3
 # the strains: allowed, and aimed at. Strains that change less than COUNTS of the largest hardly
 # count.
 DRIFT, AIM, COUNTS = 0.3, 0.1, 0.1
-# Displacement of a node in the first step, which explores the tangent; growth of later steps.
+# Displacement of a node in the first, exploratory step; largest growth factor of later steps.
 FEELER, GROWTH = 1e-4, 4.0
 CORRECTIONS = 12
 # A step that covers this share of the remaining loads is made to reach the target.

@@ -47,9 +47,9 @@ class Beam(Element):
         axes = _axes(x, section)
         local = axes.T @ weight @ axes
         field, mass = self._fields(x, section, _FOUR), self._masses(x, section, _FOUR)
-        turning = sum(k.T @ local @ k * radius for k, radius in _second_moments(section))
+        rotary = sum(k.T @ local @ k * radius for k, radius in _second_moments(section))
         moved = jnp.stack([field.u, field.theta])
-        weighted = jnp.einsum("kab,kqbj->kqaj", jnp.stack([local, turning]), moved)
+        weighted = jnp.einsum("kab,kqbj->kqaj", jnp.stack([local, rotary]), moved)
         matrix = jnp.einsum("kqai,kqaj->ij", moved * mass[None, :, None, None], weighted)
         return _to_body(axes, matrix)
 
