@@ -47,6 +47,11 @@ class Angle(Joint):
         self.angle = numbers("The angle", angle, ())
         self.form = form
 
+    @property
+    def is_signed(self) -> bool:
+        """Only in the signed form."""
+        return self.form == "signed"
+
     def residual(self, place: Frame) -> Float[Array, "1"]:
         """Sine of the angle that is missing; for other forms the difference of their products."""
         if self.form == "signed":

@@ -15,6 +15,7 @@ class Ball(Joint):
     lengths: ClassVar[int] = 3
     points: ClassVar[int] = 1
     steps: ClassVar[tuple[str, ...]] = ("ball",)
+    meets: ClassVar[bool] = True
 
     def residual(self, place: Frame) -> Float[Array, "3"]:
         """Way between the origins."""

@@ -122,6 +122,7 @@ class Joint(eqx.Module):
     - `one_sided`: whether it may hang slack and then holds nothing.
     - `meets`: whether all points of its two attachments should coincide.
     - `is_line`: whether it is a line between its two origins, to be drawn as such.
+    - `is_signed`: whether its equations tell one side of its coordinate from the other.
 
     A new kind of joint is a subclass that defines these and the methods below; nothing else in the
     package knows of kinds.
@@ -140,6 +141,7 @@ class Joint(eqx.Module):
     one_sided: ClassVar[bool] = False
     meets: ClassVar[bool] = False
     is_line: ClassVar[bool] = False
+    is_signed: ClassVar[bool] = True
 
     @property
     def freedoms(self) -> int:
