@@ -65,7 +65,7 @@ class Angle(Joint):
         return jnp.where(self._by_sine(), cross, dot)[None]
 
     def motions(self, place: Frame) -> Float[Array, "5 6"]:
-        """Translations along x, y and z; rotations about the two axes normal to that of the angle."""
+        """Translations along x, y and z; rotations about the two axes normal to the angle's."""
         if self.form == "signed":
             return jnp.eye(6, dtype=place.origin.dtype)[:5]
         z = place.rotation[:, 2]

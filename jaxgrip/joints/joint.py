@@ -40,9 +40,9 @@ def attachment_points(name: str, value: object) -> Float[Array, "k 3"]:
 def frame(points: Float[Array, "k 3"]) -> Frame:
     """Frame of an attachment of one to three points, in the axes of the points.
 
-    Its origin is the first point; z runs from the first towards the second point, x points to the third
-    point, as far as that is normal to z. What fewer points leave open is arbitrary but the same for
-    equal points.
+    Its origin is the first point; z runs from the first towards the second point, x points
+    to the third point, as far as that is normal to z. What fewer points leave open is arbitrary but
+    the same for equal points.
 
     **Arguments:** `points`: (k, 3) [m], k of 1, 2 or 3, not all on a line.
 

@@ -10,7 +10,7 @@ from jaxgrip.joints.joint import LENGTH, Frame, Joint, Measure
 
 
 class Travel(Joint):
-    """Signed displacement of the second origin along the z axis of the first, as a drive of a guide.
+    """Signed displacement of the second origin along the first z axis, as a drive of a guide.
 
     **Arguments:** `way` [m].
 

@@ -9,7 +9,7 @@ from jaxgrip.joints.joint import Frame, Joint
 
 
 class Universal(Joint):
-    """Common origin; free to rotate about the z axis of the first and the x axis of the second frame.
+    """Common origin; free to rotate about the first z axis and the second x axis.
 
     Source: own derivation from a cross of two perpendicular pins, one in either body.
     """
