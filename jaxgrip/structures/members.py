@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 
 from jaxgrip.fem.element_sum import of
 from jaxgrip.fem.section import BeamSection
-from jaxgrip.joints import Angle, Frame, Joint, frame, relative
+from jaxgrip.joints import Frame, Joint, frame, relative
 from jaxgrip.mechanism import Poses
 from jaxgrip.solve import dense
 from jaxgrip.spatial import quaternions
@@ -420,7 +420,7 @@ def _joined(structure: Structure, poses: Poses, places: Array, blocks: list[Bloc
     stiffness = None
     if blocks[0].spring:
         stiffness = jnp.stack([structure.transfer[block.name].k for block in blocks])
-        missed = _residual_angle if isinstance(joint, Angle) else missed
+        missed = _residual_angle if blocks[0].kind == "carried" else missed
     data = Joined(joint, at, jnp.zeros(()), stiffness)
     zero = jnp.zeros((stations.shape[1], 3))
     identity = jnp.broadcast_to(jnp.eye(3), (len(zero), 3, 3))
