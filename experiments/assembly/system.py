@@ -1,4 +1,4 @@
-"""A system from a file: assembly, mobility, positions over a drive, or motion in time."""
+"""A system of your own from a file: assembled, mobility in words, moved or set in motion."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -39,12 +39,14 @@ class Config(config.Config):
         description="file with parts and joints (TOML, JSON, URDF, MJCF), relative to this one",
     )
     drive: str | None = Field(None, description="name of the drive to move; none to only assemble")
-    to: Real | None = Field(None, description="where the drive goes [m, or degrees of an angle]")
-    positions: int = Field(60, ge=2, le=10_000, description="number of positions")
+    to: Real | None = Field(None, description="target of the drive [m, or degrees of an angle]")
+    positions: int = Field(
+        60, ge=2, le=10_000, description="positions from the start to the target"
+    )
     simulate: Annotated[Real, Field(gt=0)] | None = Field(
         None,
         description="duration of a motion in time under gravity and all forces, in which the drive "
-        "goes to its end and others keep their values [s]; parts need masses",
+        "moves to its target and others keep their values [s]; parts need masses",
     )
     rates: dict[str, Real] = Field(
         {}, description="rates of joints at the start of the motion in time [m/s or rad/s]"
@@ -88,7 +90,7 @@ class Config(config.Config):
         if self.drive is None:
             return self
         if self.to is None:
-            raise ValueError(f"to: is missing; the drive {self.drive!r} needs a final value")
+            raise ValueError(f"to: is missing; the drive {self.drive!r} needs a target")
         return self
 
 
@@ -182,14 +184,14 @@ def run(settings: Config, run: Run) -> None:
         )
     if good < settings.positions:
         raise RunError(
-            f"The drive {settings.drive!r} reaches position {good} of {settings.positions}; the "
-            "next one is beyond a dead point or out of reach."
+            f"Drive {settings.drive!r} reaches position {good} of {settings.positions}: the next "
+            "is beyond a dead point or out of reach."
         )
 
 
 def _done(settings: Config) -> str:
     if settings.simulate is not None:
-        moved = f"{settings.drive} goes to its end in" if settings.drive else "motion of"
+        moved = f"{settings.drive} moves to its target in" if settings.drive else "motion of"
         return f"{moved} {settings.simulate:g} s"
     return "assembled" if settings.drive is None else f"moved by {settings.drive}"
 
@@ -203,7 +205,7 @@ def _end(settings: Config, system: System) -> float:
 
 
 def _moved(settings: Config, nested: NestedAssembly) -> tuple[Poses, int]:
-    """Poses along the motion of the drive, and the number of positions reached."""
+    """Poses of the sweep of the drive, and the number of positions reached."""
     whole = assemble(nested.system, start=nested.poses)
     now = float(nested.system.parameters[settings.drive])
     values = jnp.linspace(now, _end(settings, nested.system), settings.positions)
@@ -212,17 +214,17 @@ def _moved(settings: Config, nested: NestedAssembly) -> tuple[Poses, int]:
 
 
 def _in_time(settings: Config, nested: NestedAssembly) -> Motion:
-    """The motion in time, in which the drive moves smoothly to its final value."""
+    """The motion in time, the drive with zero velocity and acceleration at both ends."""
     whole = assemble(nested.system, start=nested.poses)
     times = jnp.linspace(0.0, settings.simulate, settings.positions)
     drives: dict[str, Callable | None] = dict.fromkeys(settings.release)
     if settings.drive is not None:
         now = float(nested.system.parameters[settings.drive])
-        change = _end(settings, nested.system) - now
+        distance = _end(settings, nested.system) - now
 
         def value(t: Array) -> Array:
             s = t / settings.simulate
-            return now + change * s**3 * (10 - 15 * s + 6 * s**2)
+            return now + distance * s**3 * (10 - 15 * s + 6 * s**2)
 
         drives[settings.drive] = value
     try:
@@ -234,7 +236,7 @@ def _in_time(settings: Config, nested: NestedAssembly) -> Motion:
 def _panel(
     t: np.ndarray, signals: Mapping[str, Any], what: tuple[str, str], title: str
 ) -> viz.Panel:
-    """Signals over time, in suitable units."""
+    """Signals over time, in units that fit."""
     word, unit = what
     size = max(float(np.abs(np.asarray(x)).max()) for x in signals.values())
     factor, unit = viz.readable(size, unit)
@@ -280,7 +282,7 @@ def _report_motion(run: Run, system: System, motion: Motion) -> None:
             ],
             "Motion in time",
         ),
-        "Energies, and forces or torques of the drives.",
+        "Energies, and efforts of the drives.",
     )
     size = {name: np.linalg.norm(x[:, :3], axis=1) for name, x in motion.reactions.items()}
     largest = sorted(size, key=lambda name: -size[name].max())[:6]
@@ -288,7 +290,7 @@ def _report_motion(run: Run, system: System, motion: Motion) -> None:
     run.figure(
         "reactions",
         viz.curves([_panel(t, {n: size[n] for n in largest}, ("force", "N"), "")], title),
-        "Size of the force that each joint transmits.",
+        "Magnitude of the force that each joint transmits.",
     )
     names = list(motion.reactions)
     run.arrays(
