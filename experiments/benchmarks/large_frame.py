@@ -18,9 +18,9 @@ import jaxgrip as jg
 from experiments.benchmarks import numpy_frames
 from experiments.benchmarks.table import Row, peer_json
 
-# Columns per side, nodes per column, and their spacing [m].
+# Columns across, their nodes, and the distance of both [m].
 ACROSS, NODES, BAY = 8, 262, 3.0
-FORCE = (1e5, 2e4, -5e4)
+PUSH = (1e5, 2e4, -5e4)
 NOTE = (
     "A tower of steel tubes, {freedoms} degrees of freedom, under a load on its top: "
     "displacements, section forces and reactions for new numbers, in a separate process; peak "
@@ -37,7 +37,7 @@ def tower(across: int = ACROSS, nodes: int = NODES) -> tuple:
     steel = jg.fem.Isotropic(210e9, 0.3, 7850.0)
     tube = jg.fem.BeamSection(steel, A=0.01, Iy=2e-5, Iz=1e-5, J=2e-5, orientation=(0.3, 1.0, 0.2))
     number = np.arange(across**2 * nodes).reshape(across, across, nodes)
-    positions = BAY * np.stack(np.unravel_index(number, number.shape), axis=-1).reshape(-1, 3)
+    places = BAY * np.stack(np.unravel_index(number, number.shape), axis=-1).reshape(-1, 3)
     pairs = [
         (number[:-1], number[1:]),
         (number[:, :-1], number[:, 1:]),
@@ -47,7 +47,7 @@ def tower(across: int = ACROSS, nodes: int = NODES) -> tuple:
     ]
     ends = np.concatenate([np.stack([a.ravel(), b.ravel()], axis=1) for a, b in pairs])
     named = {"feet": number[:, :, 0].ravel(), "top": number[-1, -1, -1]}
-    part = jg.structures.FramePart(positions, [jg.structures.Beams(ends, tube)], named)
+    part = jg.structures.FramePart(places, [jg.structures.Beams(ends, tube)], named)
     system = jg.mechanism.System([part.part("tower")], [])
     structure = jg.structures.Structure(system, {"tower": part}, supports={"tower.feet": "all"})
     return structure, jg.mechanism.start(system)
@@ -62,7 +62,7 @@ def statics(structure, poses) -> dict:
         jax.block_until_ready((reaction.force, solution.part("tower").beam_forces))
         return float(np.linalg.norm(solution.displacements[-1, :3]))
 
-    load = jg.structures.NodalForce("tower.top", FORCE)
+    load = jg.structures.NodalForce("tower.top", PUSH)
     start = time.perf_counter()
     top = solve(structure)
     first = time.perf_counter() - start
@@ -92,14 +92,14 @@ def numpy_tower(structure) -> numpy_frames.Frame:
 
 
 def main(peer_python: str) -> list[Row]:
-    """Ours and SciPy's, in this interpreter."""
+    """Ours and SciPy's, which needs no interpreter of its own."""
     ours = peer_json(sys.executable, Path(__file__), {})
     if isinstance(ours, str):
         raise RuntimeError(ours)
     structure, _ = tower()
     start = time.perf_counter()
     still = np.zeros((1, 3)), np.eye(3)[None], np.zeros(3)
-    matrix, load = numpy_frames.equations(numpy_tower(structure), *still, -1, np.array(FORCE))
+    matrix, load = numpy_frames.equations(numpy_tower(structure), *still, -1, np.array(PUSH))
     built = time.perf_counter() - start
     start = time.perf_counter()
     u = scipy.sparse.linalg.spsolve(matrix, load)

@@ -32,19 +32,19 @@ class Frame(NamedTuple):
 def beams(
     nodes: np.ndarray, ends: np.ndarray, section: dict[str, float], across: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Stiffness (m, 12, 12) and load per gravity (m, 12, 3) of beams of one section."""
-    span = nodes[ends[:, 1]] - nodes[ends[:, 0]]
-    length = np.linalg.norm(span, axis=1)
-    x = span / length[:, None]
+    """Stiffness (m, 12, 12) and load by free fall (m, 12, 3) of beams of one section."""
+    way = nodes[ends[:, 1]] - nodes[ends[:, 0]]
+    length = np.linalg.norm(way, axis=1)
+    x = way / length[:, None]
     z = np.cross(x, across)
     z /= np.linalg.norm(z, axis=1)[:, None]
-    axes = np.stack([x, np.cross(z, x), z], axis=1)
+    turn = np.stack([x, np.cross(z, x), z], axis=1)
     k = np.zeros((len(ends), 12, 12))
     stretch, twist = section["E"] * section["A"] / length, section["G"] * section["J"] / length
     for first, value in ((0, stretch), (3, twist)):
         k[:, first, first] = k[:, first + 6, first + 6] = value
         k[:, first, first + 6] = k[:, first + 6, first] = -value
-    for dofs, second, sign in (((1, 5, 7, 11), "Iz", 1.0), ((2, 4, 8, 10), "Iy", -1.0)):
+    for places, second, sign in (((1, 5, 7, 11), "Iz", 1.0), ((2, 4, 8, 10), "Iy", -1.0)):
         b = section["E"] * section[second] / length**3
         n = sign * length
         block = np.array(
@@ -55,7 +55,7 @@ def beams(
                 [6 * n, 2 * n * n, -6 * n, 4 * n * n],
             ]
         )
-        k[np.ix_(range(len(ends)), dofs, dofs)] += np.moveaxis(b * block, 2, 0)
+        k[np.ix_(range(len(ends)), places, places)] += np.moveaxis(b * block, 2, 0)
     load = np.zeros((len(ends), 12, 3))
     half = section["rho"] * section["A"] * length / 2
     for axis in range(3):
@@ -64,9 +64,9 @@ def beams(
     load[:, 4, 2], load[:, 10, 2] = -half * length / 6, half * length / 6
     big = np.zeros_like(k)
     for block in range(4):
-        big[:, 3 * block : 3 * block + 3, 3 * block : 3 * block + 3] = axes
+        big[:, 3 * block : 3 * block + 3, 3 * block : 3 * block + 3] = turn
     k = np.swapaxes(big, 1, 2) @ k @ big
-    return k, np.swapaxes(big, 1, 2) @ load @ axes
+    return k, np.swapaxes(big, 1, 2) @ load @ turn
 
 
 def solve(
@@ -94,17 +94,17 @@ def equations(
     force: np.ndarray,
 ) -> tuple[scipy.sparse.csc_matrix, np.ndarray]:
     """Stiffness and load under weight and a force on one node, of the free degrees of freedom."""
-    axes = rotation[frame.part[frame.ends[:, 0]]]
+    turn = rotation[frame.part[frame.ends[:, 0]]]
     big = np.zeros_like(frame.local)
     for block in range(4):
-        big[:, 3 * block : 3 * block + 3, 3 * block : 3 * block + 3] = axes
+        big[:, 3 * block : 3 * block + 3, 3 * block : 3 * block + 3] = turn
     k = big @ frame.local @ np.swapaxes(big, 1, 2)
-    f = np.einsum("mij,mjk,mlk,l->mi", big, frame.weight, axes, gravity)
+    f = np.einsum("mij,mjk,mlk,l->mi", big, frame.weight, turn, gravity)
     own = frame.freedoms[frame.ends].reshape(-1, 12)
     x = position[frame.part] + np.einsum("kab,kb->ka", rotation[frame.part], frame.nodes)
-    span = x[frame.bars[:, 1]] - x[frame.bars[:, 0]]
-    length = np.linalg.norm(span, axis=1)
-    e = span / length[:, None]
+    way = x[frame.bars[:, 1]] - x[frame.bars[:, 0]]
+    length = np.linalg.norm(way, axis=1)
+    e = way / length[:, None]
     bar = np.einsum("b,ba,bc->bac", frame.rigidity / length, e, e)
     bar = np.block([[bar, -bar], [-bar, bar]])
     bar_own = frame.freedoms[frame.bars][:, :, :3].reshape(-1, 6)
