@@ -11,7 +11,7 @@ from jaxgrip.fem.topology import Constant
 
 
 class ElementSum(eqx.Module):
-    """Symmetric matrix (size, size): the sum of element matrices (m, v, v) of several groups.
+    """Symmetric matrix (size, size): the sum of matrices (m, v, v) of groups of elements.
 
     **Arguments:** `size`; groups `(index, matrices)`, where `index` (m, v) gives the degrees of
     freedom of each element; indices from `size` on are ignored.
