@@ -96,7 +96,7 @@ def _stability(run: Run, base: Assembly, structure) -> None:
 
 
 def _sensitivities(run: Run, base: Assembly) -> None:
-    """How the rope's force changes with the lengths of rope and members."""
+    """Derivatives of the rope's force with respect to the lengths of rope and members."""
     lengths = {"boom": 48.0, "mast": 30.0, "rods": float(RODS), "a_frame": 7.0}
     lengths = jax.tree.map(jnp.asarray, lengths)
 

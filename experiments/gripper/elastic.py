@@ -34,7 +34,7 @@ Link = Literal[2, 3]
 # Approximate duration of the motions [s], and memory limit of one response [bytes].
 LONGEST = 0.14
 MEMORY = 8e9
-# What the arrays of an earlier run may unpack to [bytes].
+# Largest unpacked size of the arrays of an earlier run [bytes].
 LARGEST_STORE = 1e8
 # Duration of the start that is drawn separately [s].
 START = 5e-3

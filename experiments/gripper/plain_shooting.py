@@ -234,7 +234,7 @@ def _conditions(task: Task, w, ends):
                 before = last[arc, j] if kinds[arc] == INTERIOR else limit(j, kinds[arc])
                 scalars.append((drive(start, arc + 1, j) - before) / by_drive)
                 scalars.append(own(start, arc + 1, j) / by_own)
-        # Where a drive ends inside its bounds, its costate vanishes at the end anyway.
+        # The costate of a drive that ends inside its bounds vanishes at the end in any case.
         if task.is_state[-1, row] and kinds[-1] != INTERIOR:
             scalars.append(own(ends, -1, j) / by_own)
     for arc, j, before, after in task.events:

@@ -132,7 +132,7 @@ class _Numbers:
         ]
 
     def alike(self, width: int, most: int) -> int:
-        """How many rows of text share the second and third word of the first row."""
+        """Number of text rows that share the second and third word of the first."""
         left = self.content[self.at :]
         most, size = min(most, len(left) // max(width, 3)), 1
         while size < most:

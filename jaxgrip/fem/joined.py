@@ -1,4 +1,4 @@
-"""Whether elements that touch share their nodes."""
+"""Check that elements that touch share their nodes."""
 
 import warnings
 from pathlib import Path

@@ -77,7 +77,7 @@ def _parse(content: bytes) -> tuple[ElementTree.Element, str | bytes]:
 def _packed(
     array: ElementTree.Element, appended: str | bytes, number: np.dtype
 ) -> tuple[list[int], list[int], bytes] | None:
-    """Of an array in blocks: their sizes, how long they are packed, and what is packed."""
+    """Unpacked sizes, packed sizes and packed bytes of an array's blocks; None if it is text."""
     kind = array.get("format", "ascii")
     if kind == "appended":
         data = appended[int(array.get("offset", 0)) :]
@@ -89,7 +89,7 @@ def _packed(
     def read(begin: int, length: int) -> bytes:
         if isinstance(data, bytes):
             return data[begin : begin + length]
-        # Header and blocks are encoded apart, each from a new group of four characters.
+        # Header and blocks are encoded separately, each from a new group of four characters.
         start = -(-begin // 3) * 4
         try:
             return base64.b64decode(data[start : start + -(-length // 3) * 4])[:length]

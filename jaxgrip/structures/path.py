@@ -18,7 +18,7 @@ from jaxgrip.structures import linear
 from jaxgrip.structures.balance import Balance, Place, Problem, balance
 from jaxgrip.structures.results import SINGULAR
 
-# How a path can end.
+# Ends of a path.
 GOING, REACHED, LIMIT, BUCKLED, LOOSE, ADRIFT, STUCK, FULL = range(8)
 # Phases: find a tangent, correct a step, settle.
 _TANGENT, _CORRECT, _SETTLE = range(3)
@@ -27,8 +27,7 @@ _TANGENT, _CORRECT, _SETTLE = range(3)
 # damping relative to the stiffness, initial and smallest; rotation below which damping may end.
 FIRST_SHARE, SETTLING, DAMPING, DAMPED, CALM = 0.01, 0.3, 1e-2, 1e-10, 1e-3
 # Deviation of equilibrium and strains from the tangent, relative to the step and to the change of
-# the strains: allowed, and aimed at. Strains that change less than COUNTS of the largest hardly
-# count.
+# the strains: allowed, and target. Strains that change less than COUNTS of the largest count less.
 DRIFT, AIM, COUNTS = 0.3, 0.1, 0.1
 # Displacement of a node in the first, exploratory step; largest growth factor of later steps.
 FEELER, GROWTH = 1e-4, 4.0

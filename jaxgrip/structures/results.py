@@ -23,7 +23,7 @@ SINGULAR = 1e-12
 
 
 class RESULTS(eqx.Enumeration):
-    """How an analysis can end; the message says what to try."""
+    """Outcomes of an analysis, with messages that say what to try."""
 
     successful = ""
     singular = "The structure can still move without any force."

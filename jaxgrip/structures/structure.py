@@ -394,7 +394,7 @@ class _Builder:
 
     def couple(self, number: int, connection: Connection, how: object) -> None:
         joint, name = connection.joint, connection.name
-        # What measures rotations alone is carried by one node on either side.
+        # Joints that measure rotations only follow one node on either side.
         carried = not joint.lengths
         points = 1 if carried else joint.points
         sides = tuple(

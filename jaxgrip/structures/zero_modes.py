@@ -24,7 +24,7 @@ ZERO = 1e-11
 SHIFT, FIRST, MOST = 1e-9, 8, 64
 # Deviation from a rigid motion, relative to the largest displacement, above which a part deforms.
 RIGID = 1e-6
-# How many nodes or runs of nodes are listed, and how many directions.
+# Largest numbers of node ranges and of directions that are listed.
 LISTED, MANY = 8, 3
 
 
@@ -177,7 +177,7 @@ def in_words(structure: Structure, places: np.ndarray, shapes: np.ndarray) -> Ze
 
 
 def giving_way(structure: Structure, shape: np.ndarray, loose: float) -> str:
-    """What moves most in a motion (k, 6) of the nodes, with `loose` of released ends, in words."""
+    """The largest part of a motion (k, 6) of the nodes and `loose` of released ends, in words."""
     moved, rotated = (np.linalg.norm(shape[:, x], axis=1) for x in (slice(3), slice(3, 6)))
     if max(moved.max(), rotated.max()) < 1e-6 * loose:
         return "a beam gives way between its ends"
