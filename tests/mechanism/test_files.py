@@ -115,7 +115,7 @@ def test_what_is_written_is_read_back(crane, tmp_path, ending):
     with pytest.raises(FileExistsError):
         files.write(system, copy)
     files.write(again, copy, overwrite=True)
-    with pytest.raises(ConfigError, match=r"copy\.xml: a system is in a file that ends in"):
+    with pytest.raises(ConfigError, match=r"copy\.xml: the file of a system must end in"):
         files.write(system, tmp_path / "copy.xml")
 
 
@@ -206,7 +206,7 @@ second = "screw"
         (
             'name = "cap"',
             'name = "a/b"',
-            r"part 1 \(a/b\): name must be a word or more without a dot or a slash",
+            r'part 1 \(a/b\): name is "a/b"; it must not be empty nor have a dot or a slash',
         ),
         (
             "position = [0, 0, 7]",
@@ -262,7 +262,7 @@ def test_mistakes_are_named_with_file_table_and_key(crane, old, new, sentence):
     ("text", "sentence"),
     [
         ("{", r"head\.json: is not valid JSON"),
-        ('{"part": [], "part": []}', r'is not valid JSON: the key "part" is there twice'),
+        ('{"part": [], "part": []}', r'is not valid JSON: the key "part" appears twice'),
         ("{}", r"head\.json: has no part; give at least one"),
         ("[1]", r"head\.json must be a table, but is \[1\]"),
         ('{"part": [3]}', r"head\.json: part 1 must be a table, but is 3"),
