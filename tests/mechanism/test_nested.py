@@ -197,7 +197,7 @@ def test_attachments_of_different_length_are_named():
         ),
         (
             [*JOINTS, ("jib/anchor", Clamp(), "jib/lower", None)],
-            "'jib/anchor' holds onto the ground, which only the whole can",
+            "'jib/anchor' joins assembly 'jib' to the ground, which only the whole can",
         ),
         (
             [*JOINTS, ("stop", Ball(), "jib/head/plate.base", "jib/lower.foot")],
@@ -209,11 +209,11 @@ def test_attachments_of_different_length_are_named():
         ),
         (
             [*JOINTS, ("belt", Gear(2.0), "pin", "jib/knee")],
-            "'belt' couples 'jib/knee', which is not of its assembly",
+            "'belt' couples 'jib/knee', which is not in its assembly",
         ),
         (
             [*JOINTS, ("1", Clamp(), "jib/lower", None), ("2", Clamp(), "jib/upper", None)],
-            "'2' holds assembly 'jib', which '1' holds already",
+            "'2' fixes assembly 'jib', which '1' fixes already",
         ),
     ],
 )
@@ -230,12 +230,12 @@ def test_names_that_are_part_and_assembly_are_named():
 
 def test_an_assembly_that_can_still_move_is_named():
     joints = [each for each in JOINTS if each[0] != "jib/cylinder"]
-    with pytest.raises(AssemblyError, match=r"Assembly 'jib' cannot be put together: .*'upper'"):
+    with pytest.raises(AssemblyError, match=r"Assembly 'jib' cannot be assembled: .*'upper'"):
         assemble_nested(crane(joints=joints))
 
 
 def test_an_assembly_out_of_reach_is_named_and_the_whole_not_tried():
-    with pytest.raises(AssemblyError, match="Assembly 'jib' cannot be put together: The distance"):
+    with pytest.raises(AssemblyError, match="Assembly 'jib' cannot be assembled: The distance"):
         assemble_nested(crane(), {"jib/cylinder": 7.0})
 
 
