@@ -79,7 +79,7 @@ def test_dead_point_ends_the_way():
     cosine = (GROUND**2 + ROCKER**2 - (COUPLER - CRANK) ** 2) / (2 * GROUND * ROCKER)
     limit = np.pi - np.arccos(cosine)
     with pytest.raises(
-        StepFailed, match=r"'drive' stops at .*° on the way to .*asks for"
+        StepFailed, match=r"'drive' stops at .*° before .*asks for"
     ) as caught:
         move(start, {"drive": limit + 0.2})
     last = caught.value.assembly
