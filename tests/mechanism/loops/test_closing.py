@@ -72,8 +72,8 @@ def test_sentences(link):
         (lambda: me.assemble(mechanism, start, {"crank": 1.0, "rocker": 2.5}), "rocker held"),
         (lambda: me.assemble(mechanism, start * jnp.nan), "are not finite"),
         (lambda: me.assemble(mechanism, start, {"crnk": 1.0}), "perhaps 'crank'"),
-        (lambda: me.assemble(mechanism, start, {"crank": [1.0, 2.0]}), r"'crank' is held at has"),
-        (lambda: me.assemble(mechanism, start, {"crank": np.nan}), "'crank' is held at is not fin"),
+        (lambda: me.assemble(mechanism, start, {"crank": [1.0, 2.0]}), r"value of 'crank' has"),
+        (lambda: me.assemble(mechanism, start, {"crank": np.nan}), "value of 'crank' is not fin"),
         (lambda: me.assemble(mechanism, start[:2]), r"guess has the shape \(2,\)"),
         (
             lambda: me.consistent_velocity(mechanism, start, start, {"crank": 1.0, "rocker": 2.0}),
