@@ -146,7 +146,7 @@ def test_what_a_file_switches_off(tmp_path):
             'name="roll" type="ball"',
             "joint 'roll' of body 'arm' is ball",
         ),
-        ("0.1 -2 0 0 0", "0.1 -2 1 0 0", "the equality 'mimic' of joint 'bend' is no fixed ratio"),
+        ("0.1 -2 0 0 0", "0.1 -2 1 0 0", "the equality 'mimic' of joint 'bend' is not linear"),
         ("</mujoco>", "", "XML"),
     ],
 )
