@@ -46,7 +46,7 @@ def stiff(
 ) -> Solution:
     """States at the times of a stiff system with friction, `rates(t, y, args)`.
 
-    By default Kvaerno5 with full Newton steps: those of diffrax, with one matrix for the whole
+    By default Kvaerno5 with full Newton steps; those of diffrax, with one matrix for the whole
     step, stall at the kink of |v|. Steps end at the times `jumps`.
 
     **Raises:** as `integrate`, and `RuntimeError` when 64-bit mode is off: Newton's tolerances are
