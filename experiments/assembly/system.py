@@ -39,18 +39,20 @@ class Config(config.Config):
         description="file with parts and joints (TOML, JSON, URDF, MJCF), relative to this one",
     )
     drive: str | None = Field(None, description="name of the drive to move; none to only assemble")
-    to: Real | None = Field(None, description="where the drive goes [m, or degrees of an angle]")
-    positions: int = Field(60, ge=2, le=10_000, description="positions on the way there")
+    to: Real | None = Field(None, description="target of the drive [m, or degrees of an angle]")
+    positions: int = Field(
+        60, ge=2, le=10_000, description="positions from the start to the target"
+    )
     simulate: Annotated[Real, Field(gt=0)] | None = Field(
         None,
         description="duration of a motion in time under gravity and all forces, in which the drive "
-        "goes to its end and others keep their values [s]; parts need masses",
+        "moves to its target and others keep their values [s]; parts need masses",
     )
     rates: dict[str, Real] = Field(
         {}, description="rates of joints at the start of the motion in time [m/s or rad/s]"
     )
     release: list[str] = Field([], description="drives that exert nothing in the motion in time")
-    plane: str = Field("xz", description="the two axes that the picture looks at")
+    plane: str = Field("xz", description="the two axes of the picture")
 
     @field_validator("plane")
     @classmethod
@@ -88,7 +90,7 @@ class Config(config.Config):
         if self.drive is None:
             return self
         if self.to is None:
-            raise ValueError(f"to: is missing; the drive {self.drive!r} needs a value to go to")
+            raise ValueError(f"to: is missing; the drive {self.drive!r} needs a target")
         return self
 
 
@@ -177,19 +179,19 @@ def run(settings: Config, run: Run) -> None:
             viz.animate_linkage(
                 parts, f"Moving {settings.drive}", cables=cables, plane=settings.plane
             ),
-            f"The way of {settings.drive} to {settings.to:g}"
+            f"Motion of {settings.drive} to {settings.to:g}"
             f"{'°' if _unit(nested.system, settings.drive) == 'rad' else ' m'}.",
         )
     if good < settings.positions:
         raise RunError(
-            f"The way of {settings.drive!r} ends at position {good} of {settings.positions}: "
-            "beyond are a dead point or places out of reach."
+            f"Drive {settings.drive!r} reaches position {good} of {settings.positions}: the next "
+            "is beyond a dead point or out of reach."
         )
 
 
 def _done(settings: Config) -> str:
     if settings.simulate is not None:
-        moved = f"{settings.drive} goes to its end in" if settings.drive else "motion of"
+        moved = f"{settings.drive} moves to its target in" if settings.drive else "motion of"
         return f"{moved} {settings.simulate:g} s"
     return "assembled" if settings.drive is None else f"moved by {settings.drive}"
 
@@ -203,7 +205,7 @@ def _end(settings: Config, system: System) -> float:
 
 
 def _moved(settings: Config, nested: NestedAssembly) -> tuple[Poses, int]:
-    """Poses on the way of the drive, and at how many positions it has arrived."""
+    """Poses of the sweep of the drive, and the number of positions reached."""
     whole = assemble(nested.system, start=nested.poses)
     now = float(nested.system.parameters[settings.drive])
     values = jnp.linspace(now, _end(settings, nested.system), settings.positions)
@@ -212,17 +214,17 @@ def _moved(settings: Config, nested: NestedAssembly) -> tuple[Poses, int]:
 
 
 def _in_time(settings: Config, nested: NestedAssembly) -> Motion:
-    """The motion in time, the drive going to its end without a jerk at either end."""
+    """The motion in time, the drive with zero velocity and acceleration at both ends."""
     whole = assemble(nested.system, start=nested.poses)
     times = jnp.linspace(0.0, settings.simulate, settings.positions)
     drives: dict[str, Callable | None] = dict.fromkeys(settings.release)
     if settings.drive is not None:
         now = float(nested.system.parameters[settings.drive])
-        way = _end(settings, nested.system) - now
+        distance = _end(settings, nested.system) - now
 
         def value(t: Array) -> Array:
             s = t / settings.simulate
-            return now + way * s**3 * (10 - 15 * s + 6 * s**2)
+            return now + distance * s**3 * (10 - 15 * s + 6 * s**2)
 
         drives[settings.drive] = value
     try:
@@ -280,7 +282,7 @@ def _report_motion(run: Run, system: System, motion: Motion) -> None:
             ],
             "Motion in time",
         ),
-        "Energies, and what the drives exert.",
+        "Energies, and efforts of the drives.",
     )
     size = {name: np.linalg.norm(x[:, :3], axis=1) for name, x in motion.reactions.items()}
     largest = sorted(size, key=lambda name: -size[name].max())[:6]
@@ -288,7 +290,7 @@ def _report_motion(run: Run, system: System, motion: Motion) -> None:
     run.figure(
         "reactions",
         viz.curves([_panel(t, {n: size[n] for n in largest}, ("force", "N"), "")], title),
-        "Size of the force that each joint transmits.",
+        "Magnitude of the force that each joint transmits.",
     )
     names = list(motion.reactions)
     run.arrays(

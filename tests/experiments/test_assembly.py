@@ -71,7 +71,7 @@ def test_bad_settings_get_a_sentence(tmp_path):
             {"drive": "x" * 1_000_000, "to": 57.0},
             "drive: there is no 'xxx[^ ]{,70}; there are slew",
         ),
-        ({"drive": "slew"}, "to: is missing; the drive 'slew' needs a value to go to"),
+        ({"drive": "slew"}, "to: is missing; the drive 'slew' needs a target"),
     ):
         with pytest.raises(ConfigError, match=sentence):
             _config(tmp_path, **given)
@@ -82,7 +82,7 @@ def test_a_way_that_ends_early_is_a_failure_with_all_its_pictures(tmp_path):
     (tmp_path / "bars.toml").write_text(BARS)
     settings = _config(tmp_path, system="bars.toml", drive="rod", to=2.0, positions=5, plane="yz")
     current = report.start("bars", settings, out=tmp_path / "run")
-    with pytest.raises(report.RunError, match="The way of 'rod' ends at position 2 of 5") as ended:
+    with pytest.raises(report.RunError, match="Drive 'rod' reaches position 2 of 5") as ended:
         run(settings, current)
     current.finish(str(ended.value))
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
