@@ -90,7 +90,7 @@ def test_assemblies_within_others_are_placed_and_named_by_their_path(crane):
     system = files.read(crane)
     parts, joints = parts_of(system), joints_of(system)
     assert list(parts) == ["cap", "boom/lower", "boom/head/pulley"]
-    # Turned by -90° about y, x of the boom is z.
+    # Rotated by -90° about y, x of the boom is z.
     np.testing.assert_allclose(parts["boom/lower"].position, [1, 0, 0], atol=1e-15)
     np.testing.assert_allclose(parts["boom/head/pulley"].position, [1, 0, 6], atol=1e-14)
     matrix = quaternions.to_matrix(parts["boom/head/pulley"].quaternion)
@@ -299,7 +299,7 @@ def test_files_within_files_have_a_limit(tmp_path):
     (tmp_path / "f200.toml").write_text(LEAF)
     with pytest.raises(ConfigError, match="has files within files more than 50 deep"):
         files.read(tmp_path / "f0.toml")
-    # From the deep end, where each has been counted before it is included.
+    # From the deepest, so that each has been counted before it is included.
     (tmp_path / "all.toml").write_text(_including(*(f"f{k}" for k in range(200, -1, -1))))
     with pytest.raises(ConfigError, match=r"all\.toml: has 402 parts, .* 201 deep; at most .* 50"):
         files.read(tmp_path / "all.toml")
@@ -355,7 +355,7 @@ def test_three_angles_are_those_of_an_independent_code():
         Rotation.from_euler("xyz", angles).as_matrix(),
         atol=1e-15,
     )
-    # Webhofer 2005, section 3.1.3: singular at no second angle.
+    # Webhofer 2005, section 3.1.3: at a second angle of zero the others are not unique.
     one, other = (jnp.deg2rad(jnp.array(a)) for a in ([20.0, 0.0, 30.0], [10.0, 0.0, 40.0]))
     np.testing.assert_allclose(
         matrix(euler.from_euler(one)), matrix(euler.from_euler(other)), atol=1e-15

@@ -90,7 +90,7 @@ def test_cognates_at_sixty_degrees():
 
 
 def test_cognates_draw_the_same_curve():
-    """The position solver of each cognate, which knows nothing of the linkage."""
+    """The position solver of each cognate, independent of the linkage."""
     linkage = planar.FourBar(
         *LENGTHS, point=(-30.0, 80.0), origin=(12.0, -7.0), direction=np.deg2rad(25.0)
     )
@@ -201,14 +201,14 @@ def test_paths_are_straight_at_inflection_points(branch):
     ],
 )
 def test_grashof(lengths, kind):
-    """By trying: a link turns fully if the linkage, driven by it, closes at every angle."""
+    """By trial: a link can rotate fully if the linkage driven by it closes at every angle."""
     linkage = planar.FourBar(*lengths)
     assert planar.grashof(linkage) == kind
     a, b, c, d = lengths
     phi = jnp.linspace(0, 2 * jnp.pi, 361) + 1e-3
 
     def turns(*lengths):
-        # Numbers that are traced give NaN, not a sentence.
+        # Traced numbers give NaN instead of an error.
         driven = planar.FourBar(*lengths)
         return bool(jnp.all(jnp.isfinite(jax.vmap(lambda x: planar.position(driven, x).psi)(phi))))
 

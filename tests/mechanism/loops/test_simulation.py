@@ -127,7 +127,7 @@ def test_a_path_ends_where_the_linkage_does():
 
 @pytest.mark.long
 def test_gradient_through_a_motion():
-    """By lengths, through assembly, initial rates and motion."""
+    """Derivatives by lengths, through assembly, initial rates and motion."""
     times = jnp.linspace(0.0, 0.2, 3)
 
     def end(lengths, rate):
@@ -148,7 +148,7 @@ def test_gradient_through_a_motion():
 
 @pytest.mark.long
 def test_forward_derivatives_of_a_motion():
-    """By gravity, against differences; the sentence for the other way is tested with `solve`."""
+    """By gravity, against differences; the error of the other mode is tested with `solve`."""
     link = jg.models.four_bar()
     qd, times = spinning(link, 3.0), jnp.array([0.0, 0.05])
 
@@ -195,7 +195,7 @@ def test_sentences():
 
 
 def test_a_motion_into_a_singular_position_says_so():
-    """A parallelogram may fold both ways where it is flat."""
+    """A parallelogram may fold to both sides where it is flat."""
     link = jg.models.four_bar(lengths=(0.4, 0.1, 0.4, 0.1), gravity=(0.0, 0.0, 0.0))
     assert me.mobility(link.mechanism, link.start).freedoms == 1
     qd = spinning(link, 15.0)
