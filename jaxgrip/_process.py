@@ -160,7 +160,7 @@ class Alarms:
 
     _HEADER = re.compile(rb"[IWEF]\d{4} |\d{4}-\d\d-\d\d ")
     _LAST = (b"attach the results.", b"Try rebuilding with -c opt.")
-    # A report ends with these words; should they change, not all that follows is lost.
+    # A report ends with these words; if they change, only so many lines are dropped.
     _LONGEST = 50
 
     def __init__(self):

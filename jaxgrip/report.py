@@ -426,7 +426,7 @@ def start(
 
 
 def write_report(folder: Path) -> Path:
-    """Write report.md of a run folder anew from its summary.json.
+    """Write report.md of a run folder again from its summary.json.
 
     **Returns:** the file.
 

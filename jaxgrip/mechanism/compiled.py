@@ -203,7 +203,7 @@ class _Builder:
         self.names: list[str] = []
         self.parents: list[int] = []
         self.kinds: list[str] = []
-        self.places: list[Frame] = []
+        self.frames: list[Frame] = []
         self.start: list[Array] = []
         self.balls: list[tuple[int, int, int]] = []
         self.couplings: list[Coupling] = []
@@ -301,7 +301,7 @@ class _Builder:
         self.names.append(name)
         self.parents.append(parent)
         self.kinds.append(kind)
-        self.places.append(place)
+        self.frames.append(place)
 
     def seated(self, part: int, seen: Frame, j: int, side: int) -> Frame:
         """Frame of a joint relative to the body of a part."""
@@ -325,8 +325,8 @@ class _Builder:
             parents=tuple(self.parents),
             joint_types=tuple(self.kinds),
             names=tuple(self.names),
-            rotation=jnp.stack([place.rotation for place in self.places]),
-            translation=jnp.stack([place.origin for place in self.places]),
+            rotation=jnp.stack([frame.rotation for frame in self.frames]),
+            translation=jnp.stack([frame.origin for frame in self.frames]),
             mass=jnp.stack(mass),
             com=jnp.stack(com),
             inertia=jnp.stack(inertia),

@@ -71,11 +71,11 @@ def joined(system: System, poses: Poses) -> Joined:
         first, second = (jax.tree.map(lambda x, k=k: x[k], world) for k in range(2))
         back = first.rotation.T
         arms = jnp.stack([second.origin - position[0], second.origin - position[1]])
-        turn = jnp.stack([-back, back])
+        axes = jnp.stack([-back, back])
         slide = jnp.stack([back @ skew(arms[0]), -back @ skew(arms[1])])
-        still = jnp.zeros_like(turn)
-        upper = jnp.concatenate([turn, slide], axis=2)
-        lower = jnp.concatenate([still, turn], axis=2)
+        still = jnp.zeros_like(axes)
+        upper = jnp.concatenate([axes, slide], axis=2)
+        lower = jnp.concatenate([still, axes], axis=2)
         by = jnp.swapaxes(jnp.concatenate([upper, lower], axis=1), 0, 1)
         return relative(first, second), by
 
@@ -131,14 +131,14 @@ def evaluate(system: System, poses: Poses, turns: Float[Array, " j"] | None = No
     for kind in kinds(system):
         joint, place = kind.of(at.place)
         value, local = jax.vmap(lambda j, p: _with_derivative(j.residual, p))(joint, place)
-        full = jnp.einsum("jek,jkbl->jebl", local, at.by[kind.places])
+        full = jnp.einsum("jek,jkbl->jebl", local, at.by[kind.indices])
         numbers = np.stack([where[name] for name in kind.names])
         residual = residual.at[numbers].set(value)
         for end in range(2):
-            jacobian = jacobian.at[numbers, at.bodies[kind.places, end][:, None]].set(
+            jacobian = jacobian.at[numbers, at.bodies[kind.indices, end][:, None]].set(
                 full[:, :, end]
             )
-        facing = facing.at[kind.places].set(jax.vmap(lambda j, p: j.facing(p))(joint, place))
+        facing = facing.at[kind.indices].set(jax.vmap(lambda j, p: j.facing(p))(joint, place))
     values = jnp.zeros(count)
     if gears(system):
         values, slopes = coordinates(system, at)
@@ -175,9 +175,9 @@ def coordinates(system: System, at: Joined) -> tuple[Float[Array, " j"], Float[A
             continue
         joint, place = kind.of(at.place)
         value, local = jax.vmap(lambda j, p: _with_derivative(j.coordinate, p))(joint, place)
-        values = values.at[kind.places].set(value)
-        full = jnp.einsum("jk,jkbl->jbl", local, at.by[kind.places])
-        slopes = slopes.at[kind.places].set(full)
+        values = values.at[kind.indices].set(value)
+        full = jnp.einsum("jk,jkbl->jbl", local, at.by[kind.indices])
+        slopes = slopes.at[kind.indices].set(full)
     return values, slopes
 
 
@@ -198,12 +198,12 @@ class Kind(NamedTuple):
     """Joints of one type: stacked into one, their indices among all pairs, their names."""
 
     joint: Joint
-    places: np.ndarray
+    indices: np.ndarray
     names: tuple[str, ...]
 
     def of(self, place: Frame) -> tuple[Joint, Frame]:
         """The joints and the relative positions of their frames."""
-        return self.joint, jax.tree.map(lambda x: x[self.places], place)
+        return self.joint, jax.tree.map(lambda x: x[self.indices], place)
 
 
 def kinds(system: System) -> list[Kind]:
@@ -214,11 +214,11 @@ def kinds(system: System) -> list[Kind]:
     all_pairs = pairs(system)
     return [
         Kind(
-            jax.tree.map(lambda *x: jnp.stack(x), *(all_pairs[k].joint for k in places)),
-            np.array(places),
-            tuple(all_pairs[k].name for k in places),
+            jax.tree.map(lambda *x: jnp.stack(x), *(all_pairs[k].joint for k in indices)),
+            np.array(indices),
+            tuple(all_pairs[k].name for k in indices),
         )
-        for places in sorted_.values()
+        for indices in sorted_.values()
     ]
 
 
@@ -238,11 +238,13 @@ def _frames(system: System, bodies: np.ndarray, ends: list) -> Frame:
     flat = [points for pair in ends for points in pair]
     origins, rotations = jnp.zeros((len(flat), 3)), jnp.zeros((len(flat), 3, 3))
     for count in (1, 2, 3):
-        places = [k for k, points in enumerate(flat) if points is not None and len(points) == count]
-        if places:
-            found = jax.vmap(frame)(jnp.stack([flat[k] for k in places]))
-            origins = origins.at[np.array(places)].set(found.origin)
-            rotations = rotations.at[np.array(places)].set(found.rotation)
+        indices = [
+            k for k, points in enumerate(flat) if points is not None and len(points) == count
+        ]
+        if indices:
+            found = jax.vmap(frame)(jnp.stack([flat[k] for k in indices]))
+            origins = origins.at[np.array(indices)].set(found.origin)
+            rotations = rotations.at[np.array(indices)].set(found.rotation)
     clamped = np.array([k for k, pair in enumerate(ends) if pair[0] is None], dtype=int)
     if len(clamped):
         parts = [system.parts[k] for k in bodies[clamped, 1]]

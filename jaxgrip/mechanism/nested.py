@@ -251,11 +251,13 @@ def _moved(level: _Level, poses: Poses, found: Poses) -> Poses:
     before = start_of(level.system)
     for k, ks in enumerate(level.members):
         members = np.array(ks)
-        turn = quaternions.product(found.quaternion[k], quaternions.conjugate(before.quaternion[k]))
+        rotation = quaternions.product(
+            found.quaternion[k], quaternions.conjugate(before.quaternion[k])
+        )
         arms = position[members] - before.position[k : k + 1]
-        there = found.position[k : k + 1] + arms @ quaternions.to_matrix(turn).T
-        turned = jax.vmap(quaternions.product, (None, 0))(turn, quaternion[members])
-        position, quaternion = position.at[members].set(there), quaternion.at[members].set(turned)
+        there = found.position[k : k + 1] + arms @ quaternions.to_matrix(rotation).T
+        rotated = jax.vmap(quaternions.product, (None, 0))(rotation, quaternion[members])
+        position, quaternion = position.at[members].set(there), quaternion.at[members].set(rotated)
     return Poses(position, quaternion)
 
 

@@ -70,8 +70,8 @@ def moved(poses: Poses, step: Float[Array, "n 6"]) -> Poses:
     **Arguments:** `poses`; `step` (n, 6): displacement of the origin [m], then rotation vector
     [rad], in axes of the ground.
     """
-    turn = jax.vmap(quaternions.exponential)(step[:, 3:])
-    quaternion = jax.vmap(quaternions.product)(turn, poses.quaternion)
+    change = jax.vmap(quaternions.exponential)(step[:, 3:])
+    quaternion = jax.vmap(quaternions.product)(change, poses.quaternion)
     quaternion = quaternion / jnp.linalg.norm(quaternion, axis=1, keepdims=True)
     return Poses(poses.position + step[:, :3], quaternion)
 

@@ -85,10 +85,10 @@ class Connection(eqx.Module):
     second: str | None = eqx.field(static=True, default=None)
 
     def __init__(self, name: str, joint: Joint | Gear, first, second=None):
-        for place in (first, second):
-            if not isinstance(place, str | None):
+        for end in (first, second):
+            if not isinstance(end, str | None):
                 raise ValueError(
-                    f"Connection {name!r} joins {place!r}; name an attachment, such as "
+                    f"Connection {name!r} joins {end!r}; name an attachment, such as "
                     "'part.attachment' or 'ground.attachment'."
                 )
         self.name, self.joint, self.first, self.second = name, joint, first, second
@@ -244,17 +244,17 @@ class System(eqx.Module):
             if isinstance(joint, Gear):
                 self._check_gear(connection)
                 return
-            ends = [self.attachment(place) for place in (connection.first, connection.second)]
+            ends = [self.attachment(end) for end in (connection.first, connection.second)]
         except ValueError as error:
             text = str(error)
             raise ValueError(f"{who}: {text[0].lower()}{text[1:]}") from None
         if ends[0][0] == ends[1][0]:
             raise ValueError(f"{who} joins {connection.first!r} to the same part.")
-        for place, (_, points) in zip((connection.first, connection.second), ends, strict=True):
+        for end, (_, points) in zip((connection.first, connection.second), ends, strict=True):
             if len(points) < joint.points:
                 raise ValueError(
                     f"{who} is a {type(joint).__name__.lower()}, which needs {joint.points} points "
-                    f"of either attachment; {place!r} has {len(points)}."
+                    f"of either attachment; {end!r} has {len(points)}."
                 )
 
     def acting(self, applied: Applied) -> tuple[Force, tuple[str | None, str]]:

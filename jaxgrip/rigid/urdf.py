@@ -224,17 +224,17 @@ class _Reader:
     def __init__(self, path: Path):
         self.path = path
         self.ignored: list[str] = []
-        self.places: dict[str, list[str]] = {}
+        self.notes: dict[str, list[str]] = {}
 
     def fail(self, where: str, what: str) -> ValueError:
         return ValueError(f"{self.path}: {where}: {what}")
 
     def note(self, what: str, where: str) -> None:
-        self.places.setdefault(what, []).append(where)
+        self.notes.setdefault(what, []).append(where)
 
     def sentences(self) -> tuple[str, ...]:
         grouped = [
-            f"{what}{', '.join(dict.fromkeys(where))}." for what, where in self.places.items()
+            f"{what}{', '.join(dict.fromkeys(where))}." for what, where in self.notes.items()
         ]
         return (*grouped, *self.ignored)
 
@@ -414,14 +414,14 @@ def _limits(reader: _Reader, joint: Element, where: str) -> tuple[float, ...]:
     """Lower, upper, velocity, effort, damping, friction."""
     infinite = float("inf")
     limit, dynamics = joint.find("limit"), joint.find("dynamics")
-    turns = joint.get("type") == "continuous"
+    is_continuous = joint.get("type") == "continuous"
     lower, upper, velocity, effort = -infinite, infinite, infinite, infinite
-    if limit is None and not turns:
+    if limit is None and not is_continuous:
         raise reader.fail(where, "needs <limit>; a joint that rotates without limit is continuous.")
     if limit is not None:
-        if turns and {"lower", "upper"} & set(limit.attrib):
+        if is_continuous and {"lower", "upper"} & set(limit.attrib):
             reader.note("Limits of a continuous joint are not used: ", where)
-        if not turns:
+        if not is_continuous:
             lower, upper = (reader.number(limit, where, key, 0.0) for key in ("lower", "upper"))
         velocity, effort = (
             reader.number(limit, where, key, infinite) for key in ("velocity", "effort")

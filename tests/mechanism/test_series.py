@@ -43,7 +43,7 @@ def test_sweep_keeps_the_branch_over_a_whole_turn(linkage):
 
 
 def test_gears_count_full_turns():
-    """A wheel drives another at 0.3 of its angle, and a rack at 50 mm per radian, for three turns."""
+    """A wheel drives another at 0.3 of its angle, a rack at 50 mm per radian, for three turns."""
     axis = [[0.0, 0.0, 0.0], [0.0, 0.0, 1.0], [1.0, 0.0, 0.0]]
     shifted = [[3.0, 0.0, 0.0], [3.0, 0.0, 1.0], [4.0, 0.0, 0.0]]
     start = assemble(

@@ -309,12 +309,12 @@ def freudenstein(
         if concrete(size) and not float(size) > 0:
             raise ValueError(
                 f"The {name} has the length {float(size):g}: it points away from its angle at "
-                f"{pivot}. Measure this from the opposite direction, or ask for other positions."
+                f"{pivot}. Measure this from the opposite direction, or choose other positions."
             )
     if concrete(square) and not float(square) > 0:
         raise ValueError(
             "No coupler joins these positions: the square of its length is "
-            f"{float(square):g}. Ask for other positions."
+            f"{float(square):g}. Choose other positions."
         )
     b = jnp.sqrt(jnp.where(square > 0, square, jnp.nan))
     return _found(FourBar(a, b, c, d), phi, psi, condition)
@@ -410,7 +410,7 @@ def _found(linkage: FourBar, phi: Array, psi: Array, condition: Array) -> Synthe
 def _condition(rows: Array, why: str) -> Array:
     condition = dense.condition(rows)
     if concrete(condition) and not float(condition) < SINGULAR:
-        raise ValueError(f"{why}: the equations are singular. Ask for other positions.")
+        raise ValueError(f"{why}: the equations are singular. Choose other positions.")
     return condition
 
 

@@ -208,7 +208,7 @@ def included_angle(
 ) -> Float[Array, ""]:
     """Zero where two lines include an angle [rad].
 
-    `form` is `"cross"`, `"dot"` or `"auto"`, the one that is steeper at the angle asked for.
+    `form` is `"cross"`, `"dot"` or `"auto"`, the one that is steeper at the angle.
 
     Source: Webhofer 2005, eq. 5.56-5.59, pp. 64-66, and section 5.5.3, pp. 84-89.
     """

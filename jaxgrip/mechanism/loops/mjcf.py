@@ -188,15 +188,15 @@ def _equalities(
         elif kind in (kinds.mjEQ_CONNECT, kinds.mjEQ_WELD):
             weld = kind == kinds.mjEQ_WELD
             if mujoco.mjtObj(int(model.eq_objtype[k])) == mujoco.mjtObj.mjOBJ_SITE:
-                places = [(model.site_pos[s], model.site_quat[s]) for s in (one, two)]
+                poses = [(model.site_pos[s], model.site_quat[s]) for s in (one, two)]
                 one, two = (int(model.site_bodyid[s]) for s in (one, two))
             elif weld:
-                places = [(data[3:6], data[6:10]), (data[:3], _STRAIGHT)]
+                poses = [(data[3:6], data[6:10]), (data[:3], _STRAIGHT)]
             else:
-                places = [(data[:3], _STRAIGHT), (data[3:6], _STRAIGHT)]
+                poses = [(data[:3], _STRAIGHT), (data[3:6], _STRAIGHT)]
             frames = [
-                _frame(mujoco, file, last[body], *place)
-                for body, place in zip((one, two), places, strict=True)
+                _frame(mujoco, file, last[body], *pose)
+                for body, pose in zip((one, two), poses, strict=True)
             ]
             joint = Fixed() if weld else Ball()
             loops.append(Loop(name, joint, last[one], last[two], *frames))
