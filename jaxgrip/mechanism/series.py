@@ -24,7 +24,7 @@ from jaxgrip.mechanism.system import System
 ANGLE_STEP = float(np.deg2rad(10.0))
 DISTANCE_STEP = 0.1
 _HALVINGS = 6
-# Distances below this fraction of the largest part have the steps of that fraction.
+# A distance below this fraction of the largest part counts as that for its step.
 _SHORT = 0.1
 
 

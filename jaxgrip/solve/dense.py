@@ -257,7 +257,7 @@ def _rows(b: Array, index: Array) -> Array:
     return jnp.take_along_axis(b, index[..., None], axis=-2)
 
 
-# The same from LAPACK, or a device's own library, for matrices with or without leading axes.
+# The kernels by LAPACK, or a device's own library, for matrices with or without leading axes.
 
 
 def _jax_cholesky(a: Array) -> tuple[Array]:
@@ -305,7 +305,7 @@ def _jax_svd(a: Array) -> tuple[Array, Array, Array]:
     return tuple(lax.linalg.svd(a, full_matrices=False))
 
 
-# The same with the batch in the last axis, where the rows of a matrix are arrays.
+# The kernels with the batch in the last axis, where the rows of a matrix are arrays.
 
 
 def _factor_rows(a: Array) -> list[Array]:

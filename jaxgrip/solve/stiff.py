@@ -42,11 +42,11 @@ class LU(lineax.AbstractLinearSolver):
         return solution, lineax.RESULTS.successful, {}
 
     def transpose(self, state: _State, options: dict[str, Any]) -> tuple[_State, dict[str, Any]]:
-        """The same for the transposed operator."""
+        """State of the transposed operator."""
         return _State(state.factors, state.structures[::-1], not state.trans), {}
 
     def conj(self, state: _State, options: dict[str, Any]) -> tuple[_State, dict[str, Any]]:
-        """The same: all numbers are real."""
+        """The same state, as all numbers are real."""
         return state, {}
 
     def assume_full_rank(self) -> bool:

@@ -84,7 +84,7 @@ class Equations(NamedTuple):
 
 
 class SourceSolution(NamedTuple):
-    """How the scheme ended.
+    """Outcome of the scheme.
 
     - `poses` of the parts at the end.
     - `history`: the largest residual at the start and after every step.

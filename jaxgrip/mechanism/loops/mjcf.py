@@ -16,7 +16,7 @@ from jaxgrip.rigid import Import, Placement, from_placements
 from jaxgrip.rigid.urdf import without_losses
 from jaxgrip.spatial.rotations import aligning_z
 
-# Contents of a model that are not used, by MuJoCo's name of their number.
+# Contents of a model that are not used, by the name of their count in MuJoCo.
 UNUSED = {
     "ngeom": "shapes for looks and contact",
     "nu": "actuators",

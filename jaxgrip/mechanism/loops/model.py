@@ -311,7 +311,7 @@ def loop_bodies(mechanism: Mechanism) -> np.ndarray:
 
 
 def row_names(mechanism: Mechanism) -> tuple[tuple[str, str, str], ...]:
-    """Of every constraint: "loop" or "coupling", its name, its unit ("m", "sine" or "rad or m")."""
+    """Kind, "loop" or "coupling", name and unit, "m", "sine" or "rad or m", of every constraint."""
     rows = []
     for loop in mechanism.loops:
         lengths = loop.joint.lengths

@@ -174,26 +174,26 @@ class Projected(diffrax.AbstractAdaptiveSolver, diffrax.AbstractWrappedSolver):
 
     @property
     def term_structure(self):
-        """Of the solver."""
+        """As of the wrapped solver."""
         return self.solver.term_structure
 
     @property
     def interpolation_cls(self):
-        """Of the solver."""
+        """As of the wrapped solver."""
         return self.solver.interpolation_cls
 
     @property
     def term_compatible_contr_kwargs(self):
-        """Of the solver."""
+        """As of the wrapped solver."""
         return self.solver.term_compatible_contr_kwargs
 
     @property
     def scan_kind(self):
-        """Of the solver; diffrax sets it for forward derivatives."""
+        """As of the wrapped solver; diffrax sets it for forward derivatives."""
         return self.solver.scan_kind
 
     def order(self, terms):
-        """Of the solver."""
+        """As of the wrapped solver."""
         return self.solver.order(terms)
 
     def init(self, terms, t0, t1, y0, args):
