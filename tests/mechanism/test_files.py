@@ -335,7 +335,7 @@ def test_missing_files_are_named(tmp_path):
     for name in ("none.toml", "none.json"):
         with pytest.raises(ConfigError, match=f"{name}: there is no such file"):
             files.read(tmp_path / name)
-    with pytest.raises(ConfigError, match=r"ends in \.toml or \.json"):
+    with pytest.raises(ConfigError, match=r"end in \.toml or \.json"):
         files.read(tmp_path / "none.yaml")
 
 
