@@ -9,7 +9,7 @@ def _leave(number: int, frame: object) -> None:
     os._exit(128 + number)
 
 
-# Until `prepared` hears them: even its imports take long enough for a signal to come.
+# Until `prepared` handles them: its imports alone take long enough for a signal to arrive.
 for _number in (signal.SIGINT, signal.SIGTERM):
     signal.signal(_number, _leave)
 
@@ -17,7 +17,7 @@ from jaxgrip import _process  # noqa: E402
 
 
 def main() -> None:
-    """Run the command line in a process that hears signals from its first moment."""
+    """Run the command line in a process that handles signals from the beginning."""
     with _process.prepared():
         from jaxgrip import cli
 

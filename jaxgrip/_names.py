@@ -3,7 +3,7 @@
 import difflib
 from collections.abc import Iterable
 
-# Comparing long names takes for ever.
+# Comparing long names is slow.
 _LONGEST = 100
 
 

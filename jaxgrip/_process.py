@@ -43,7 +43,7 @@ def prepared() -> Iterator[None]:
     """The process of a command: flags set before jax is imported, messages and signals handled.
 
     A signal ends the process, with 128 more than its number, even while it compiles or where an
-    exception would be swallowed; `at_stop` sets what is done before.
+    exception would be swallowed; `at_stop` sets an action before that.
     """
     os.environ["XLA_FLAGS"] = xla_flags(os.environ)
     for stream in (sys.stdout, sys.stderr):
@@ -58,7 +58,7 @@ def prepared() -> Iterator[None]:
 
 
 def _flush() -> None:
-    """Write out what is printed; drop it where that fails, or Python reports it again."""
+    """Flush the output; drop it where that fails, as Python would report it again."""
     for stream in (sys.stdout, sys.stderr):
         try:
             if stream is not None:
@@ -73,7 +73,7 @@ _action: Callable[[str], None] | None = None
 
 
 def unbroken() -> contextlib.AbstractContextManager:
-    """Lock for what a signal must not interrupt; a signal waits for it, but not for long."""
+    """Lock against interruption by a signal, which waits for it, but not for long."""
     return _lock
 
 
@@ -95,7 +95,7 @@ def at_stop(action: Callable[[str], None]) -> Iterator[None]:
 @contextlib.contextmanager
 def _stopped_by_signals() -> Iterator[None]:
     # Python calls handlers in the main thread between two of its instructions: not while a
-    # compiled program runs. What C writes to the wakeup descriptor another thread reads at once.
+    # compiled program runs. Another thread reads at once what C writes to the wakeup descriptor.
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     threading.Thread(target=_watch, args=(reading,), daemon=True).start()
@@ -111,7 +111,7 @@ def _stopped_by_signals() -> Iterator[None]:
 
 
 def _heard(number: int, frame: object) -> None:
-    """Only with a handler in Python does its signal reach the wakeup descriptor."""
+    """A signal reaches the wakeup descriptor only if it has a handler in Python."""
 
 
 def _watch(reading: int) -> None:
@@ -160,14 +160,14 @@ class Alarms:
 
     _HEADER = re.compile(rb"[IWEF]\d{4} |\d{4}-\d\d-\d\d ")
     _LAST = (b"attach the results.", b"Try rebuilding with -c opt.")
-    # A report ends with these words; should they change, not all that follows is lost.
+    # A report ends with these words; if they change, only so many lines are dropped.
     _LONGEST = 50
 
     def __init__(self):
         self._left, self._box, self._closing = 0, False, False
 
     def keep(self, line: bytes) -> bool:
-        """Whether the next line, without its end, is no part of a report."""
+        """Whether the next line, without its end, belongs to no report."""
         if b"slow_operation_alarm.cc:" in line:
             self._left, self._box, self._closing = self._LONGEST, False, False
             return False

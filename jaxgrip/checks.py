@@ -1,4 +1,4 @@
-"""Checks of user input; a failed one raises one sentence."""
+"""Checks of user input; a failure raises one sentence."""
 
 import inspect
 import reprlib
@@ -30,7 +30,7 @@ def check_shape(name: str, x: Any, *allowed: tuple[int, ...]) -> None:
 def numbers(name: str, value: Any, *allowed: tuple[int, ...]) -> jax.Array:
     """The value as an array of floats; `ValueError` for a wrong type or shape, or if not finite.
 
-    Without `allowed` shapes any shape will do.
+    Without `allowed` shapes, every shape is allowed.
     """
     x = _floats(name, value)
     if allowed:
@@ -43,8 +43,8 @@ def numbers(name: str, value: Any, *allowed: tuple[int, ...]) -> jax.Array:
 def real(name: str, value: Any, dtype: Any, *allowed: tuple[int, ...]) -> jax.Array:
     """The value as an array of the float `dtype` of a model; whole numbers are converted.
 
-    For the arguments of compiled functions: a `value` of this dtype is returned as it is, without a
-    look at its numbers.
+    For the arguments of compiled functions: a `value` of this dtype is returned without a look at
+    its numbers.
 
     **Raises:** `ValueError` for a value that is no number, for floats of another precision and,
     where shapes are given, for another shape.
@@ -55,7 +55,9 @@ def real(name: str, value: Any, dtype: Any, *allowed: tuple[int, ...]) -> jax.Ar
     if jnp.issubdtype(x.dtype, jnp.integer):
         return x.astype(dtype)
     if x.dtype != dtype:
-        raise ValueError(f"{name} is of {x.dtype}; it must be of {np.dtype(dtype)}, as the model.")
+        raise ValueError(
+            f"{name} has dtype {x.dtype}; it must be {np.dtype(dtype)}, as in the model."
+        )
     return x
 
 
@@ -99,7 +101,7 @@ def _floats(name: str, value: Any) -> jax.Array:
 
 
 def _no_number(x: Any) -> bool:
-    """Whether NumPy would convert a value that is no real number: words, truth values, complex."""
+    """Whether this is no real number but NumPy would convert it: strings, booleans, complex."""
     if isinstance(x, str | bytes | bool | complex):
         return True
     # Keys of random numbers have a dtype without a kind.
@@ -107,7 +109,7 @@ def _no_number(x: Any) -> bool:
 
 
 def decimal(word: str) -> float:
-    """The number that a word of a file is; `ValueError` when it is none."""
+    """The number in a word of a file; `ValueError` for any other word."""
     # Python would read 1_000 as 1000.
     if "_" in word:
         raise ValueError(f"{brief(word)} is no number.")
@@ -175,15 +177,15 @@ def listed(names: Iterable[str]) -> str:
 def first(x: Any, where: Any) -> str:
     """For a message: a number, a short array as a whole, or the first bad entry of a long one.
 
-    **Arguments:** `x`; `where` it is bad, of the same shape. Indices count from 0, as in `x[2, 0]`.
+    **Arguments:** `x`; `where` it is bad, of the same shape. Indices count from 0, as `[2, 0]`.
     """
     x, where = np.asarray(x), np.asarray(where)
     if x.ndim == 0:
         return f"{float(x):g}"
     if x.size <= _FEW:
         return str(x.tolist())
-    place = np.argwhere(where)[0].tolist()
-    return f"{float(x[tuple(place)]):g} at {place} of an array {x.shape}"
+    index = np.argwhere(where)[0].tolist()
+    return f"{float(x[tuple(index)]):g} at {index} of an array {x.shape}"
 
 
 def brief(value: Any) -> str:

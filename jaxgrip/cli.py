@@ -34,9 +34,9 @@ app = typer.Typer(
 
 
 class _Console(rich.console.Console):
-    """A console whose loss does not stop the run, whose results go into its folder.
+    """A console whose failure does not stop the run, as the results are in the run folder.
 
-    `lost` is the reason why it cannot be written to, if any.
+    `lost`: the error that ended its output, if any.
     """
 
     lost: OSError | None = None
@@ -184,7 +184,7 @@ def list_() -> None:
 def report(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="a run folder")],
 ) -> None:
-    """Write report.md of a run folder anew, from what is there, also after a kill."""
+    """Rewrite report.md of a run folder from its files, also after a kill."""
     from jaxgrip.config import short
     from jaxgrip.report import RunError, write_report
 
@@ -200,7 +200,7 @@ def report(
 def bench(
     arguments: Annotated[
         list[str] | None,
-        typer.Argument(metavar="ARGUMENTS", help="handed on to experiments/benchmarks"),
+        typer.Argument(metavar="ARGUMENTS", help="passed on to experiments/benchmarks"),
     ] = None,
 ) -> None:
     """Compare speed and accuracy with other packages."""
@@ -210,8 +210,8 @@ def bench(
     benchmarks = Path("experiments", "benchmarks", "__main__.py")
     if root is None or not (root / benchmarks).is_file():
         _fail(
-            f"there is no {benchmarks} in this folder or in one above it; an installed jaxgrip is "
-            "without its benchmarks: go into a checkout of its source."
+            f"there is no {benchmarks} in this folder or in one above it; an installed jaxgrip has "
+            "no benchmarks: use a checkout of its source."
         )
     _say(f"Project: {root}")
     use_project(root)
@@ -234,8 +234,8 @@ def guarded() -> None:
     except Exception as error:
         name, kept = f"{type(error).__name__}: {' '.join(str(error).split())}", ""
         with contextlib.suppress(OSError):
-            place, kept = tempfile.mkstemp(prefix="jaxgrip-", suffix=".txt", text=True)
-            os.write(place, traceback.format_exc().encode(errors="backslashreplace"))
+            file, kept = tempfile.mkstemp(prefix="jaxgrip-", suffix=".txt", text=True)
+            os.write(file, traceback.format_exc().encode(errors="backslashreplace"))
         with contextlib.suppress(typer.Exit):
             _fail(f"{name} (a fault of jaxgrip itself; details in {kept or 'no file'})")
         sys.exit(1)
@@ -304,7 +304,7 @@ def _where(current: "Run") -> None:
     if current.earlier is not None:
         _say(f"The run before it is kept: {short(current.earlier)}")
     if out.lost is not None and not isinstance(out.lost, BrokenPipeError):
-        _warn(f"what was to be shown here is lost: {out.lost.strerror}; the run folder has it.")
+        _warn(f"output could not be shown: {out.lost.strerror}; the run folder has it.")
 
 
 def _prepare_jax(device: Device | None) -> None:
@@ -316,7 +316,7 @@ def _prepare_jax(device: Device | None) -> None:
     enable_x64()
     if "OPENBLAS_NUM_THREADS" not in os.environ:
         # On matrices of a hundred rows OpenBLAS's threads compete with XLA's for the cores, a
-        # hundredfold slowdown under load. It is loaded by now and no longer reads its variable.
+        # hundredfold slowdown under load. It is already loaded and no longer reads its variable.
         threadpoolctl.threadpool_limits(1, user_api="blas")
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
         cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"

@@ -78,9 +78,9 @@ when it is given by `--set`."""
 
 
 def _distinct(values: Any) -> Any:
-    for place, value in enumerate(values, start=1):
-        if value in values[: place - 1]:
-            raise ValueError(f"entry {place} repeats {_shown(value)}; every entry may occur once")
+    for count, value in enumerate(values, start=1):
+        if value in values[: count - 1]:
+            raise ValueError(f"entry {count} repeats {_shown(value)}; every entry may occur once")
     return values
 
 
@@ -92,7 +92,7 @@ Distinct = Annotated[_Entries, pydantic.AfterValidator(_distinct)]
 class Task(NamedTuple):
     """A configuration that has been read, and where its experiment is; nothing of it has run.
 
-    `path` of the file, `raw` content, `source` for sentences, `root` of the project, `name` of
+    `path` of the file, `raw` content, `source` for messages, `root` of the project, `name` of
     the experiment.
     """
 
@@ -133,7 +133,7 @@ def read(path: Path, overrides: Iterable[str] = ()) -> dict[str, Any]:
 def parsed(path: Path, language: str, parse: Any) -> Any:
     """Result of `parse` for the text of a file, with bounded size, depth and integers.
 
-    **Arguments:** `path`; `language`, its name for sentences; `parse`, from text to nested
+    **Arguments:** `path`; `language`, its name for messages; `parse`, from text to nested
     dictionaries and lists, raising `ValueError` where it cannot.
 
     **Raises:** `ConfigError` with a sentence that names the file.
@@ -249,9 +249,9 @@ def experiments(root: Path) -> dict[str, str]:
 
 
 def project_root(start: Path) -> Path | None:
-    """First folder at or above `start` that holds a folder `experiments`, or None.
+    """First folder at or above `start` that contains a folder `experiments`, or None.
 
-    The search ends at the first folder that holds `.git`, at the user's own folder, and where
+    The search ends at the first folder that contains `.git`, at the user's own folder, and where
     anyone may leave files, as in `/tmp`.
     """
     start = start.resolve()
@@ -274,7 +274,7 @@ def project_root(start: Path) -> Path | None:
 
 
 def use_project(root: Path) -> None:
-    """Make `experiments` the package in `root`, and no other that could be imported.
+    """Import `experiments` from `root`, whatever other package of this name could be imported.
 
     Its modules may import each other as `experiments.folder.module`.
     """
@@ -307,7 +307,7 @@ def hint(name: str, known: Iterable[str]) -> str:
 
 
 def short(text: Any, most: int = 400) -> str:
-    """Text for a sentence: on one line, without control characters, its middle cut when long."""
+    """Text for a message: on one line, without control characters, its middle cut when long."""
     whole = str(text)
     if len(whole) > 20 * most:
         whole = whole[: 10 * most] + whole[-10 * most :]
@@ -338,7 +338,7 @@ def _beside(path: Path) -> str:
 
 
 def _check_nesting(data: Any) -> None:
-    """Raise `RecursionError` or `ValueError` for what is too deep or too large an integer."""
+    """Raise `RecursionError` for data nested too deep, `ValueError` for integers too large."""
     level = [data]
     for _ in range(DEEPEST + 1):
         for value in level:
@@ -478,8 +478,8 @@ def _explain(schema: type[Section], raw: dict[str, Any], detail: dict) -> tuple[
 
 def _key_of(location: Sequence[str | int]) -> str:
     names = ".".join(short(part, 60) for part in location if isinstance(part, str))
-    places = [str(part + 1) for part in location if isinstance(part, int)]
-    return names + (f", entry {' of entry '.join(reversed(places))}" if places else "")
+    numbers = [str(part + 1) for part in location if isinstance(part, int)]
+    return names + (f", entry {' of entry '.join(reversed(numbers))}" if numbers else "")
 
 
 def _converted(
@@ -494,8 +494,8 @@ def _converted(
             inner = value.get(name) if isinstance(value, dict) else getattr(value, name, None)
             yield from _converted(given, inner, (*location, name))
     elif isinstance(raw, list) and isinstance(value, list | tuple) and len(raw) == len(value):
-        for place, (given, inner) in enumerate(zip(raw, value, strict=True)):
-            yield from _converted(given, inner, (*location, place))
+        for index, (given, inner) in enumerate(zip(raw, value, strict=True)):
+            yield from _converted(given, inner, (*location, index))
     elif (wanted := _kind(value)) and not _is(raw, wanted):
         yield _key_of(location), f"must be {wanted}, but is {_shown(raw)}."
 
@@ -540,7 +540,7 @@ def _lookup(raw: Any, location: Iterable[str | int]) -> Any:
         for part in location:
             raw = raw[part]
     except (KeyError, IndexError, TypeError):
-        # What is there was put there by the experiment.
+        # Not in the file: the experiment has put it there.
         return None
     return raw
 

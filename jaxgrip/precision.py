@@ -1,4 +1,4 @@
-"""Double precision: switched on by the user, demanded where accuracy is claimed."""
+"""Double precision: switched on by the user, required where accuracy is claimed."""
 
 import jax
 

@@ -90,7 +90,7 @@ class Check(pydantic.BaseModel):
 
 
 class Proof(pydantic.BaseModel):
-    """A certificate as it is on disk."""
+    """A certificate as stored on the disk."""
 
     passed: bool
     checks: list[Check]
@@ -282,7 +282,8 @@ class Run:
             _remove(self._home / _RESERVE)
             self._write_summary()
             write_report(self._home)
-            # Only a signal leaves drafts; removed earlier, the interrupted thread would renew them.
+            # Only a signal leaves drafts; if they went earlier, the interrupted thread would renew
+            # them.
             for left in self._home.glob(f"{self._draft}*"):
                 _remove(left)
             if self._error is None and self.earlier is not None and _delete(self.earlier):
@@ -300,7 +301,7 @@ class Run:
                 self._print("red", "✗", what)
 
     def keep_traceback(self) -> str:
-        """Write traceback.txt of the exception being handled; returns a note on its place."""
+        """Write traceback.txt of the exception being handled; returns a note on where it is."""
         try:
             with _process.unbroken():
                 self._files["traceback.txt"] = None
@@ -320,7 +321,7 @@ class Run:
         group: str | None = None,
         picture: tuple[str, str] | None = None,
     ) -> None:
-        """Have files written into a draft folder, list them, and move them into place."""
+        """Write files into a draft folder, list them, and move them into the run folder."""
         draft = Path(tempfile.mkdtemp(prefix=self._draft, dir=self._home))
         old = draft.with_name(f"{draft.name}-old")
         try:
@@ -344,12 +345,12 @@ class Run:
             for left in (draft, old):
                 _remove(left)
 
-    def _forget(self, group: str, place: Path) -> None:
+    def _forget(self, group: str, target: Path) -> None:
         """Move away a group of arrays before it is replaced."""
         store = self._home / "results.zarr"
         # First from the metadata: an array listed there without its chunks reads as NaN.
         _put(store, ".zmetadata", json.dumps(_metadata(store, without=group)))
-        os.replace(store / group, place)
+        os.replace(store / group, target)
         kept = (f for f in self._files if not f.startswith(f"results.zarr/{group}/"))
         self._files = dict.fromkeys(kept)
 
@@ -425,11 +426,11 @@ def start(
 
 
 def write_report(folder: Path) -> Path:
-    """Write report.md of a run folder anew from its summary.json.
+    """Write report.md of a run folder again from its summary.json.
 
     **Returns:** the file.
 
-    **Raises:** `RunError` if the folder holds no run; `OSError`.
+    **Raises:** `RunError` if the folder contains no run; `OSError`.
     """
     _put(folder, "report.md", _markdown(_read(folder)))
     return folder / "report.md"
@@ -445,7 +446,7 @@ def comparison(run: Run, width: int) -> list[Text]:
     short = [cells for *_, cells in rows if max(map(len, cells)) <= _CELL]
     sizes = [max(map(len, column)) for column in zip(_COMPARED, *short, strict=True)]
     # A list has one line with its name, which is not repeated for its entries.
-    labels = [f"  {place}" if place else f"{name} [{unit}]" for name, place, unit, _ in rows]
+    labels = [f"  {number}" if number else f"{name} [{unit}]" for name, number, unit, _ in rows]
     room = max(width - sum(sizes) - 2 * len(sizes), len(_QUANTITY))
     room = max([len(_QUANTITY), *(len(label) for label in labels if len(label) <= room)])
 
@@ -454,8 +455,8 @@ def comparison(run: Run, width: int) -> list[Text]:
         return f"{label:{room}}{''.join(numbers)}"
 
     lines, last = [Text(line(_QUANTITY, _COMPARED), "bold")], None
-    for (name, place, unit, cells), label in zip(rows, labels, strict=True):
-        if place and name != last:
+    for (name, number, unit, cells), label in zip(rows, labels, strict=True):
+        if number and name != last:
             lines.append(Text(f"{name} [{unit}]"))
         last = name
         if max(map(len, cells)) > _CELL:
@@ -592,21 +593,21 @@ def _reserve(folder: Path) -> int | None:
     Left open on purpose: the system unlocks it when the process ends in any way.
     """
     try:
-        place = os.open(folder / _RESERVE, os.O_WRONLY | os.O_CREAT)
-        os.write(place, os.urandom(_RESERVED))
-        _lock(place)
+        file = os.open(folder / _RESERVE, os.O_WRONLY | os.O_CREAT)
+        os.write(file, os.urandom(_RESERVED))
+        _lock(file)
     except OSError:
         return None
-    return place
+    return file
 
 
-def _lock(place: int) -> None:
-    """Lock an open file; `BlockingIOError` if another run has."""
+def _lock(file: int) -> None:
+    """Lock an open file; `BlockingIOError` if another run has locked it."""
     if fcntl is not None:
-        fcntl.flock(place, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
-def _goes_on(folder: Path) -> bool:
+def _is_running(folder: Path) -> bool:
     """Whether the process of the run in a folder still exists."""
     try:
         with open(folder / _RESERVE, "rb") as file:
@@ -641,8 +642,8 @@ def _holds_a_run(out: Path, overwrite: bool) -> bool:
         raise RunError(f"{where}: is a symbolic link; name the folder itself.")
     if out.exists() and not out.is_dir():
         raise RunError(f"{where}: is a file, not a folder.")
-    held = [entry.name for entry in out.iterdir()] if out.exists() else []
-    if not held or (held == ["summary.json.part"] and _is_plain(out / held[0])):
+    entries = [entry.name for entry in out.iterdir()] if out.exists() else []
+    if not entries or (entries == ["summary.json.part"] and _is_plain(out / entries[0])):
         return False
     if not overwrite:
         raise RunError(
@@ -655,14 +656,17 @@ def _holds_a_run(out: Path, overwrite: bool) -> bool:
         raise RunError(f"{where}: {error} Nothing is replaced; choose another folder.") from None
     if foreign is not None:
         raise RunError(
-            f"{where}: holds {configs.short(foreign)}, which the run in it has not written, so "
+            f"{where}: contains {configs.short(foreign)}, which the run in it has not written, so "
             "nothing is replaced; choose another folder."
         )
-    if _goes_on(out):
-        raise RunError(f"{where}: the run in it still goes on; choose another folder.")
+    if _is_running(out):
+        raise RunError(f"{where}: the run in it is still running; choose another folder.")
     here = Path.cwd()
     if out.resolve() in (here, *here.parents):
-        raise RunError(f"{where}: you are in it, so it cannot be moved aside; go elsewhere.")
+        raise RunError(
+            f"{where}: is or contains the working directory, so it cannot be moved aside; change "
+            "the directory."
+        )
     return True
 
 
@@ -676,10 +680,10 @@ def _foreign(folder: Path) -> Path | None:
     # A run that ended by itself has removed its drafts.
     was_killed = summary.error in (_STOPPED, *_process.SIGNALS.values())
     for file in _walk(folder):
-        place = file.parts[0]
+        top = file.parts[0]
         there = folder / file
         known = folders if there.is_dir() else own
-        is_draft = place == _RESERVE or place.startswith(summary.draft or "/")
+        is_draft = top == _RESERVE or top.startswith(summary.draft or "/")
         half_written = file.suffix == ".part" and file.with_suffix("") in own
         written = file in known or (was_killed and (is_draft or half_written))
         if not written or not (there.is_dir() or _is_plain(there)) or there.is_symlink():
@@ -704,13 +708,13 @@ def _walk(folder: Path) -> Iterator[Path]:
 
 def _aside(folder: Path) -> Path:
     """Rename a folder to a free name beside it, and return that."""
-    place = folder.absolute()
+    path = folder.absolute()
     count = 1
     while True:
         ending = ".earlier" if count == 1 else f".earlier-{count}"
-        aside = place.with_name(f"{place.name}{ending}")
+        aside = path.with_name(f"{path.name}{ending}")
         if not os.path.lexists(aside):
-            return place.rename(aside)
+            return path.rename(aside)
         count += 1
 
 
@@ -788,11 +792,11 @@ def _remove(path: Path) -> None:
 def _move(source: Path, target: Path) -> None:
     """Move the content of a folder into another: new folders as a whole, then files."""
     for entry in sorted(source.iterdir(), key=lambda e: (not e.is_dir(), e.name)):
-        place = target / entry.name
-        if entry.is_dir() and place.is_dir():
-            _move(entry, place)
+        destination = target / entry.name
+        if entry.is_dir() and destination.is_dir():
+            _move(entry, destination)
         else:
-            os.replace(entry, place)
+            os.replace(entry, destination)
 
 
 def _rejected(certificates: dict[str, Proof]) -> str | None:
@@ -826,7 +830,7 @@ def _rows(results: dict[str, Result]) -> Iterator[tuple[str, str, str, tuple[str
         ours = result.value if isinstance(result.value, list) else [result.value]
         published = result.published if listed else [result.published]
         for index in range(max(len(ours), len(published))):
-            place = f"[{index + 1}]" if listed else ""
+            number = f"[{index + 1}]" if listed else ""
             left = published[index] if index < len(published) else None
             right = ours[index] if index < len(ours) else None
             both = _is_number(left) and _is_number(right)
@@ -835,7 +839,7 @@ def _rows(results: dict[str, Result]) -> Iterator[tuple[str, str, str, tuple[str
                 "–" if right is None else _number(right),
                 f"{right - left:+.1e}" if both else "–",
             )
-            yield name, place, result.unit, cells
+            yield name, number, result.unit, cells
 
 
 def _is_number(value: Any) -> bool:
@@ -867,7 +871,7 @@ def _markdown(summary: Summary) -> str:
     if rows:
         lines += ["## Against the published values", ""]
         lines += ["| quantity | unit | published | ours | difference |", "|---|---|--:|--:|--:|"]
-        lines += [_row(f"{name}{place}", unit, *cells) for name, place, unit, cells in rows] + [""]
+        lines += [_row(f"{name}{n}", unit, *cells) for name, n, unit, cells in rows] + [""]
     others = {name: r for name, r in results.items() if r.published is None}
     if others:
         lines += ["## Further results", "", "| quantity | unit | value |", "|---|---|--:|"]
@@ -1000,7 +1004,7 @@ def _hash(config: configs.Config) -> str:
 
 
 def _fingerprint(value: Any) -> str:
-    """A file's content in place of its path, so that a configuration is the same wherever it is."""
+    """A hash of a file's content instead of its path, so that moved files give the same."""
     if isinstance(value, Path) and value.is_file():
         return hashlib.sha256(value.read_bytes()).hexdigest()
     return str(value)

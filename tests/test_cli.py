@@ -322,7 +322,7 @@ def test_output_that_cannot_be_written(project):
         assert done.stderr == "error: the output cannot be written: No space left on device.\n"
     done = shown("run", "configs/drop.toml", "--out", "run")
     assert done.returncode == 0
-    assert done.stderr.startswith("warning: what was to be shown here is lost: No space left")
+    assert done.stderr.startswith("warning: output could not be shown: No space left")
     assert done.stderr.count("\n") == 1
     assert _summary(project / "run")["status"] == "ok"
 

@@ -328,7 +328,7 @@ def test_a_draft_of_a_stopped_run_does_not_block_the_next_one(tmp_path, number):
     settings = config.Config(experiment="arm")
     mine = folder / "mine.png"
     mine.write_text("")
-    with pytest.raises(report.RunError, match=r"holds mine\.png"):
+    with pytest.raises(report.RunError, match=r"contains mine\.png"):
         report.start("run", settings, out=folder, overwrite=True)
     mine.unlink()
     report.start("run", settings, out=folder, overwrite=True)
@@ -494,13 +494,13 @@ def test_what_a_person_puts_into_a_run_folder_meanwhile_stays(tmp_path, settings
 
 def test_the_folder_that_one_is_in_is_not_moved_away(earlier, settings, monkeypatch):
     monkeypatch.chdir(earlier / "figures")
-    with pytest.raises(report.RunError, match="you are in it"):
+    with pytest.raises(report.RunError, match="the working directory"):
         started(earlier, settings)
 
 
 def test_a_run_that_goes_on_is_not_replaced(tmp_path, settings):
     run = started(tmp_path / "run", settings)
-    with pytest.raises(report.RunError, match="the run in it still goes on"):
+    with pytest.raises(report.RunError, match="the run in it is still running"):
         started(tmp_path / "run", settings)
     run.add("time", 0.25, "s")
     run.finish()
@@ -542,7 +542,7 @@ def test_pipes_in_a_run_folder_are_not_waited_for(earlier, settings, tmp_path):
     place.write_text(kept)
     (earlier / "report.md").unlink()
     os.mkfifo(earlier / "report.md")
-    with pytest.raises(report.RunError, match=r"holds report\.md, .* nothing is replaced"):
+    with pytest.raises(report.RunError, match=r"contains report\.md, .* nothing is replaced"):
         started(earlier, settings)
     os.mkfifo(earlier / "report.md.part")
     with pytest.raises(OSError, match=r"report\.md\.part is in the way"):

@@ -8,8 +8,8 @@ from jaxtyping import Array, Float
 def backlash(twist: ArrayLike, width: ArrayLike, smoothing: ArrayLike) -> Float[Array, "..."]:
     """Twist [rad] left to the springs of a gear with play: a dead zone with rounded corners.
 
-    Odd and increasing; the twist itself where the width is zero. So that no energy is
-    made or lost, the torque on the shafts is that of the springs times the slope of this function.
+    Odd and increasing; the twist itself where the width is zero. Energy is conserved if the torque
+    on the shafts is that of the springs times the slope of this function.
 
     **Arguments:** `twist` [rad]; `width` of the whole play [rad]; `smoothing`, about the radius of
     the corners [rad], positive.

@@ -83,7 +83,7 @@ class Driven(eqx.Module):
 def prepare(
     plant: Any, servo: Servo, q0: Any, qd0: Any, state: Any, joints: Any, supply: Any
 ) -> tuple[Driven, tuple[Array, Array, ServoState]]:
-    """The driven plant with one servo a driven joint, and its state at the start."""
+    """The driven plant with one servo for each driven joint, and its initial state."""
     given = servo.inertia.shape
     if len(given) > 1:
         raise ValueError(f"servo has an inertia of the shape {given}; it must be () or (m,).")
@@ -136,5 +136,5 @@ def check_duties(duties: Array, times: Array) -> None:
 
 def saturated(duty: Array) -> Array:
     """Duties limited to -1 to 1."""
-    # The derivative of jnp.clip at a limit, where full duty is, would be a half.
+    # At full duty the derivative of jnp.clip would be one half.
     return jnp.where(jnp.abs(duty) > 1, jnp.sign(duty), duty)

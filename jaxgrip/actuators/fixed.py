@@ -1,4 +1,4 @@
-"""Mechanisms driven by servos in fixed steps: implicit, or as Kubisch 2008 takes them."""
+"""Mechanisms driven by servos in fixed steps: implicit, or those of Kubisch 2008."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -19,11 +19,11 @@ from jaxgrip.solve import dense
 
 # Alexander's diagonally implicit method of two stages, second order, L-stable.
 _GAMMA = 1 - 0.5**0.5
-# Sweeps over friction level, damping and speed, which depend on each other.
-_TURNS = 3
-# Errors are relative to the travel of a coordinate, or to this where it travels less [rad or m].
+# Iterations over friction level, damping and speed, which depend on each other.
+_SWEEPS = 3
+# Errors are fractions of the range of a coordinate, or of this if it is larger [rad or m].
 _TRAVEL = 1e-3
-# Most halvings tried to find a step that is short enough.
+# Most halvings of the step tried to find one that is short enough.
 _HALVINGS = 10
 
 
@@ -32,7 +32,7 @@ class RESULTS(eqx.Enumeration):
 
     successful = ""
     step_too_long = (
-        "The step is too long for these servos: angles are off by more than `tolerance`. Take "
+        "The step is too long for these servos: angles have a larger error than `tolerance`. Take "
         "shorter steps, or `simulate`."
     )
 
@@ -56,8 +56,8 @@ def simulate_fixed(
 
     Steps are implicit, of second order, and stable for bristles, gears and rotors of any
     stiffness. Each motion is computed a second time in half steps; twice the difference is its
-    error. What is faster than a step, such as the ringing of a stiff gear, is left out of speeds
-    and torques.
+    error. Oscillations faster than a step, such as those of a stiff gear, are missing in speeds and
+    torques.
 
     **Arguments:**
 
@@ -66,13 +66,13 @@ def simulate_fixed(
     - `h`: step [s].
     - `algorithm`: that of Kubisch 2008, of first order, instead of the implicit steps. The plant
       takes a semi-implicit Euler step in each of its own, with the voltage at its beginning.
-    - `tolerance`: largest error of a coordinate or a flywheel's angle, as a share of its travel or
-      of a thousandth of a radian or metre where it travels less; 0.01, or 0.1 with `algorithm`.
+    - `tolerance`: largest error of a coordinate or a flywheel's angle, as a fraction of its range,
+      or of a thousandth of a radian or metre if that is larger; 0.01, or 0.1 with `algorithm`.
     - `throw`: whether to raise for a larger error; otherwise, and within `jit` and `vmap`, see
       `result`.
 
     **Returns:** the `Motion` at the steps + 1 times 0, h, 2 h, ...; the last duty is repeated.
-    `stats["error"]` is the largest error, as a share; `result` says whether it is small enough.
+    `stats["error"]` is the largest error, as a fraction; `result` says whether it is small enough.
     Within `jit` neither costs anything unless it is used.
 
     **Raises:** `ValueError` for wrong shapes, unknown joints, a step that is not positive, duties
@@ -94,14 +94,14 @@ def simulate_fixed(
     times = h * jnp.arange(len(duties) + 1.0)
     check_duties(duties, times)
     inputs = (driven, start, saturated(duties), h)
-    # A new array is traced; numbers in a closure may not be.
+    # Within `jit` a new array is traced; numbers in a closure may not be.
     plain = all(map(concrete, (*jax.tree.leaves(inputs), jnp.zeros(()))))
-    # A number of steps that is traced needs one program for all, but allows no reverse mode.
+    # With a traced number of steps one program serves all, but there is no reverse mode.
     count = jnp.asarray if plain else int
     motion = _fixed(*inputs, times, algorithm, count(1))
     numbers_alone, rest = eqx.partition(inputs, eqx.is_array)
-    held = eqx.combine(lax.stop_gradient(numbers_alone), rest)
-    finer = _fixed(*held, times, algorithm, count(2))
+    constant = eqx.combine(lax.stop_gradient(numbers_alone), rest)
+    finer = _fixed(*constant, times, algorithm, count(2))
     error = _error(motion, finer)
     motion = motion._replace(
         stats={"error": error},
@@ -113,22 +113,23 @@ def simulate_fixed(
 
 
 def _error(motion: Motion, finer: Motion) -> Float[Array, ""]:
-    """Error of the first of two motions, the second in half steps, as a share of its travel."""
+    """Error of the first of two motions, the second in half steps, as a fraction of its range."""
     coarse, fine = (
         lax.stop_gradient(jnp.concatenate([m.q, m.servo.angle], axis=1)) for m in (motion, finer)
     )
-    off = 2 * jnp.max(jnp.abs(coarse - fine), axis=0)
-    return jnp.max(off / jnp.maximum(jnp.max(fine, axis=0) - jnp.min(fine, axis=0), _TRAVEL))
+    difference = 2 * jnp.max(jnp.abs(coarse - fine), axis=0)
+    travel = jnp.max(fine, axis=0) - jnp.min(fine, axis=0)
+    return jnp.max(difference / jnp.maximum(travel, _TRAVEL))
 
 
 def _too_long(
     inputs: tuple, times: Array, algorithm: Any, tolerance: Array, error: Array, finer: Motion
 ) -> str:
     h = float(inputs[3])
-    off = f"{100 * float(error):.2g} %" if np.isfinite(error) else "any amount"
+    share = f"{100 * float(error):.2g} %" if np.isfinite(error) else "more than any part"
     said = (
-        f"The step h is {h:g} s, with which angles are off by {off} of their travel; the tolerance "
-        f"is {100 * float(tolerance):g} %."
+        f"The step h is {h:g} s, which makes errors of {share} of the range of an angle; at "
+        f"most {100 * float(tolerance):g} % are allowed."
     )
     for halvings in range(1, _HALVINGS):
         coarse, finer = finer, _fixed(*inputs, times, algorithm, jnp.asarray(2 ** (halvings + 1)))
@@ -137,7 +138,7 @@ def _too_long(
                 f"{said} Steps of {h / 2**halvings:g} s are short enough: repeat every duty "
                 f"{2**halvings} times, or use simulate."
             )
-    return f"{said} Nor are steps of {h / 2**_HALVINGS:g} s short enough: use simulate."
+    return f"{said} Steps of {h / 2**_HALVINGS:g} s are not short enough either: use simulate."
 
 
 @eqx.filter_jit
@@ -153,11 +154,11 @@ def _fixed(
     """The motion, every duty constant over `count` steps of h / count."""
     advance, carry = _source(algorithm, start) if algorithm else _implicit(start)
 
-    def hold(carry: tuple, duty: Array) -> tuple:
+    def over_duty(carry: tuple, duty: Array) -> tuple:
         carry = lax.fori_loop(0, count, lambda _, c: advance(driven, c, duty, h / count), carry)
         return carry, carry[0]
 
-    _, ys = lax.scan(hold, carry, duties)
+    _, ys = lax.scan(over_duty, carry, duties)
     ys = jax.tree.map(lambda first, rest: jnp.concatenate([first[None], rest]), start, ys)
     return driven.motion(times, ys, jnp.concatenate([duties, duties[-1:]]))
 
@@ -182,7 +183,7 @@ def _implicit(start: tuple) -> tuple[Callable, tuple]:
             base = jax.tree.map(lambda a, b: a + (1 / _GAMMA - 1) * (b - a), y, last)
             return (y, _euler(driven, base, last, duty, _GAMMA * h)), None
 
-        # The first stage starts from where it is, for its `last` is that.
+        # The first stage starts from y itself, which is its `last`.
         (_, y), _ = lax.scan(stage, (*carry, *carry), length=2)
         return (y,)
 
@@ -192,9 +193,9 @@ def _implicit(start: tuple) -> tuple[Callable, tuple]:
 def _euler(driven: Driven, base: tuple, guess: tuple, duty: Array, h: Array) -> tuple:
     """State at the end of an implicit Euler step from `base`, linearised about `guess`.
 
-    The unknowns are the speeds x of plant and flywheels; angles, gears and bristles follow.
-    Without friction one Newton step solves for them, x = free − reply · friction. The frictions are
-    then solved one by one, each with the latest values of the others, and finally together.
+    The unknowns are the speeds x of plant and flywheels; angles, gears and bristles follow. One
+    Newton step solves for them, linear in the frictions: x = free − reply · friction. The frictions
+    are then solved one by one, each with the latest values of the others, and finally together.
     """
     q, qd, state = base
     n, h_over_inertia = len(qd), h / driven.servo.inertia
@@ -213,18 +214,18 @@ def _euler(driven: Driven, base: tuple, guess: tuple, duty: Array, h: Array) -> 
         )
         return joints, moved, found
 
-    def gap(x: Array) -> tuple[Array, Array]:
+    def residual(x: Array) -> tuple[Array, Array]:
         joints, _, (acceleration, _, torque) = servos(x)
         plant = driven.acceleration(joints, x[:n], torque)
         start = jnp.concatenate([qd, state.speed])
         return x - start - h * jnp.concatenate([plant, acceleration]), torque
 
     at = jnp.concatenate([guess[1], guess[2].speed])
-    gaps, columns, loads = jax.vmap(
-        lambda e: jax.jvp(gap, (at,), (e,), has_aux=True), out_axes=(None, 1, None)
+    residuals, columns, loads = jax.vmap(
+        lambda e: jax.jvp(residual, (at,), (e,), has_aux=True), out_axes=(None, 1, None)
     )(jnp.eye(len(at)))
-    pushes = jnp.concatenate([jnp.zeros((n, len(h_over_inertia))), jnp.diag(h_over_inertia)])
-    replies = dense.solve(columns, jnp.concatenate([gaps[:, None], pushes], axis=1))
+    impulses = jnp.concatenate([jnp.zeros((n, len(h_over_inertia))), jnp.diag(h_over_inertia)])
+    replies = dense.solve(columns, jnp.concatenate([residuals[:, None], impulses], axis=1))
     free, reply = at - replies[:, 0], replies[:, 1:]
     friction, bristle = _frictions(
         driven.servo.friction, free[n:], reply[n:], at[n:], state.bristle, h, loads
@@ -242,13 +243,13 @@ def _frictions(
     `v`, a first guess; `z`, the bristle torques at the beginning of the step.
     """
     own, friction = jnp.diagonal(reply), z
-    for _ in range(_TURNS):
+    for _ in range(_SWEEPS):
         law = jax.vmap(LuGre.implicit, in_axes=(0, 0, 0, None, 0))(laws, v, z, h, loads)
         v = law.speed(free - reply @ friction + own * friction, own)
         friction = law.torque(v, v)
     if len(v) > 1:
-        none, at = law.torque(jnp.zeros_like(v), v), v
-        slope = law.torque(jnp.ones_like(v), v) - none
-        v = dense.solve(jnp.eye(len(v)) + reply * slope[None], free - reply @ none)
+        offset, at = law.torque(jnp.zeros_like(v), v), v
+        slope = law.torque(jnp.ones_like(v), v) - offset
+        v = dense.solve(jnp.eye(len(v)) + reply * slope[None], free - reply @ offset)
         return law.torque(v, at), law.bristle(v, at)
     return friction, law.bristle(v, v)

@@ -32,7 +32,7 @@ def viscous(
 
 
 def stiction(v: ArrayLike, external: ArrayLike, level: ArrayLike) -> Float[Array, "..."]:
-    """Friction [N m] that holds a body at rest against the torque `external` [N m].
+    """Friction [N m] that keeps a body at rest against the torque `external` [N m].
 
     It follows the torque up to `level` [N m]. Zero in motion, v != 0, where `coulomb` and
     `viscous` or `stribeck`, themselves zero at rest, take over.
@@ -74,7 +74,7 @@ class LuGre(eqx.Module):
     - `stribeck_velocity`: speed v_S over which F_S falls to F_C [rad/s].
     - `viscous`, `viscous_exponent`: F_v [N m (s/rad)^δ] and δ from 1 to 2, linear when not given.
     - `damping_velocity`: speed v_d over which σ1 fades [rad/s]; `inf` keeps it constant.
-    - `coulomb_per_load`, `stiction_per_load`: rise of F_C and F_S with the amount of the load
+    - `coulomb_per_load`, `stiction_per_load`: rise of F_C and F_S with the magnitude of the load
       across the contact [N m of friction per N m of load].
 
     `coulomb`, `stiction` and `stribeck_velocity` may be pairs, for v > 0 and for v < 0.
@@ -182,11 +182,11 @@ class LuGre(eqx.Module):
         """Friction torque [N m] and the bristle torque [N m] after `h` [s] at constant speed.
 
         Exact for a constant speed and stable for any step. The torque is that of the bristles
-        before the step; with `old=False` its first term is that of those after it. (2.18), (2.19)
+        before the step; with `old=False` its first term is that after it. (2.18), (2.19)
         """
         level = self.level(v, load)
-        # z e^-x + h b φ1(x) without the quotient in φ1. At rest e^-x has two slopes: the part even
-        # in v gets their mean, zero, and the odd part, whose slopes agree, either.
+        # z e^-x + h b φ1(x) without the quotient in φ1. At rest the slopes of e^-x differ on both
+        # sides: the part even in v takes their mean, zero; those of the odd part agree.
         direction = jnp.where(jnp.less(v, 0), -1.0, 1.0)
         fading = jnp.expm1(-self.stiffness * h * (direction * v) / level)
         after = z + jnp.where(jnp.equal(v, 0), 0.0, fading) * z - fading * level * direction
@@ -219,7 +219,7 @@ class LuGre(eqx.Module):
         return z * z / (2 * self.stiffness)
 
     def dissipation(self, v: ArrayLike, z: ArrayLike, load: ArrayLike = 0.0) -> Float[Array, "..."]:
-        """Power [W] lost as heat, friction times speed less the rate of the energy.
+        """Power [W] dissipated as heat, friction times speed less the rate of the energy.
 
         It can be negative for parameters that `passivity` flags.
         """
@@ -241,7 +241,7 @@ class LuGre(eqx.Module):
 
 
 class ImplicitFriction(NamedTuple):
-    """The friction that a step ends with, as a function of the speed v at its end.
+    """Friction at the end of a step, as a function of the speed v there.
 
     From z1 = z + h σ0 (v − |v| z1/g) the bristle torque is z1 = (z + c v)/(1 + c |v|/g), c = h σ0,
     and friction is z1 + σ1 (z1 − z)/c + d v. All [N m], or [N m s/rad]: `z`; `stroke` c; `level` g;
@@ -258,7 +258,7 @@ class ImplicitFriction(NamedTuple):
         """Speed v [rad/s] at which v = free − mobility · friction(v).
 
         **Arguments:** `free`, the speed at the end of the step without friction [rad/s];
-        `mobility`, positive, the speed lost per torque [rad/(s N m)].
+        `mobility`, positive, the decrease of the speed per torque [rad/(s N m)].
 
         For either sign of v the equation is quadratic. The sign of v is that of the speed with
         the old bristle torque, and exactly one root has this sign.
@@ -276,7 +276,7 @@ class ImplicitFriction(NamedTuple):
         return jnp.where(plain, 2 * excess / sum_, direction * (root - b) / (2 * linear * rise))
 
     def bristle(self, v: ArrayLike, at: ArrayLike) -> Float[Array, "..."]:
-        """Bristle torque z1 [N m] at the speed `v`, |v| in it being that of `at` [rad/s]."""
+        """Bristle torque z1 [N m] at the speed `v`, with |v| taken from `at` [rad/s]."""
         return (self.z + self.stroke * v) / (1 + self.stroke * jnp.abs(at) / self.level)
 
     def torque(self, v: ArrayLike, at: ArrayLike) -> Float[Array, "..."]:
@@ -298,7 +298,7 @@ def dahl(coulomb, stiffness) -> LuGre:
 
 
 def _size(x):
-    # |x| whose derivative at zero is the mean of both sides, zero; that of jnp.abs is one.
+    # |x| with the mean of both slopes, zero, as derivative at zero; that of jnp.abs is one.
     return x * jnp.sign(x)
 
 
@@ -317,7 +317,7 @@ def _slope(v, exponent):
 
 
 def _gauss(v, width):
-    # Where the Gaussian underflows its argument is clipped, lest its derivative be 0 * inf.
+    # The argument is clipped where the Gaussian underflows, or its derivative would be 0 * inf.
     ratio = jnp.clip(v / width, -30.0, 30.0)
     return jnp.exp(-ratio * ratio)
 

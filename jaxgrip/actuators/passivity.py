@@ -1,4 +1,4 @@
-"""Whether a friction can give energy away."""
+"""Whether friction can supply energy."""
 
 from typing import NamedTuple
 
@@ -37,14 +37,14 @@ def passivity(
     """Ranges of speed in which some state of the bristles makes the dissipation negative.
 
     The dissipation is a quadratic form of bristle torque and speed; it is nowhere negative if
-    and only if σ1(v)² |v| <= 4 g(v) (σ1(v) + σ2(v)/v). The ranges enclose all speeds that break
-    this, to 1e-4 of their ends.
+    and only if σ1(v)² |v| <= 4 g(v) (σ1(v) + σ2(v)/v). The ranges enclose all speeds that
+    violate this, to 1e-4 of their ends.
 
     **Arguments:**
 
     - `friction`; `load` as in `LuGre.level` [N m].
-    - `fastest`: speed [rad/s] up to which to look; in both directions if they differ.
-    - `viscous`: False to ask for the bristles alone, without the help of the viscous torque.
+    - `fastest`: largest speed [rad/s] to check; in both directions if they differ.
+    - `viscous`: False to check the bristles alone, without the viscous torque.
 
     **Raises:** `ValueError` for a speed that is not positive.
 
@@ -68,7 +68,7 @@ def passivity(
     return Passivity(
         False,
         ranges,
-        f"The friction can give energy away at speeds {where}, when bristles bent beyond their "
+        f"The friction can supply energy at speeds {where}, when bristles bent beyond their "
         "level start to slip; less bristle damping or a smaller damping velocity makes it passive.",
     )
 
@@ -77,7 +77,7 @@ def passivity(
 def _largest_surplus(
     friction: LuGre, v: Float[Array, " k"], load: ArrayLike
 ) -> Float[Array, " k-1"]:
-    """Bound of σ1² |v| - 4 g (σ1 + σ2/v) between neighbours in a row of growing |v|."""
+    """Upper bound of σ1² |v| - 4 g (σ1 + σ2/v) between neighbours in a row of growing |v|."""
     speed = jnp.abs(v)
     damping, level = friction.bristle_damping(v), friction.level(v, load)
     drag = jnp.abs(viscous_torque(v, friction.viscous, friction.viscous_exponent))

@@ -106,7 +106,7 @@ def run_up(
 
 
 def run_up_time(motion: Motion, share: ArrayLike = 0.95) -> Float[Array, ""]:
-    """Last instant [s] at which the flywheel is below a share of its speed at the end."""
+    """Last time [s] at which the flywheel is below a fraction `share` of its final speed."""
     speed = jnp.abs(motion.servo.speed[:, 0])
     level = share * speed[-1]
     k = len(speed) - 1 - jnp.argmax(speed[::-1] < level)
@@ -310,9 +310,9 @@ def pull(stiffness: ArrayLike, rate: ArrayLike) -> Callable[..., Any]:
 
 
 def first_above(t: Float[Array, " k"], x: Float[Array, " k"], level: ArrayLike) -> Array:
-    """First time [s] at which a series passes a level upward, between its samples linearly.
+    """First time [s] at which a series rises above a level, interpolated linearly.
 
-    Infinite for one that never does.
+    Infinite if it never does.
     """
     passes = (x[:-1] <= level) & (x[1:] > level)
     k = jnp.argmax(passes)

@@ -253,12 +253,12 @@ class Servo(eqx.Module):
         h: Any,
         voltage: Any = None,
     ) -> tuple[Float[Array, ""], Float[Array, " K"], Float[Array, ""]]:
-        """The flywheel's acceleration without friction, at the end of an implicit Euler step.
+        """Acceleration of the flywheel without friction, at the end of an implicit Euler step.
 
-        **Arguments:** `state`, of which the gear's part is that at the beginning of the step `h`
-        [s] and the bristle is not used; the others as for `rates`, at the end of the step.
+        **Arguments:** `state`, whose `gear` is that at the beginning of the step `h` [s] and whose
+        `bristle` is not used; the others as for `rates`, at the end of the step.
 
-        **Returns:** the acceleration [rad/s^2]; the gear's part of the state; the torque on the
+        **Returns:** the acceleration [rad/s^2]; the new `gear` of the state; the torque on the
         output joint [N m]; all at the end of the step.
         """
         twist, rate, share = self._play(state.angle - angle, state.speed - speed)
@@ -276,7 +276,7 @@ class Servo(eqx.Module):
     def dissipation(
         self, state: ServoState, angle: Float[Array, ""], speed: Float[Array, ""]
     ) -> Float[Array, ""]:
-        """Power lost in gear and friction [W]; never negative with passive parameters.
+        """Power dissipated in gear and friction [W]; never negative with passive parameters.
 
         The energy grows by the power of the motor, less that of the output, less this.
         """

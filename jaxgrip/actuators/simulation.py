@@ -46,7 +46,7 @@ def stiff(
 ) -> Solution:
     """States at the times of a stiff system with friction, `rates(t, y, args)`.
 
-    By default Kvaerno5 with full Newton steps: those of diffrax, with one matrix for the whole
+    By default Kvaerno5 with full Newton steps; those of diffrax, with one matrix for the whole
     step, stall at the kink of |v|. Steps end at the times `jumps`.
 
     **Raises:** as `integrate`, and `RuntimeError` when 64-bit mode is off: Newton's tolerances are
@@ -106,7 +106,7 @@ def simulate(
     - `servo`: one for all driven joints, or a stack with one for each driven joint.
     - `command`: function `(t, q, qd)` giving the duties (m,) in [-1, 1]; within `jit` larger ones
       are clipped without a report.
-    - `times`: (k,) increasing times at which the motion is wanted [s].
+    - `times`: (k,) increasing [s].
     - `q0`, `qd0`: (n,) coordinates [rad or m] and rates [per s] at the first of the times; zero
       when not given, with one coordinate for each servo.
     - `state`: of the servos (m, ...); relaxed and at rest when not given.
@@ -139,6 +139,6 @@ def simulate(
 def _sampled(
     driven: Driven, command: Callable[..., Any], times: Array, y: tuple
 ) -> tuple[Motion, Array]:
-    """The motion, and the duties that were asked for."""
+    """The motion, and the duties of the command before they are clipped."""
     asked = jax.vmap(lambda *state: _asked(command, *state))(times, y[0], y[1])
     return driven.motion(times, y, saturated(asked)), asked

@@ -1,6 +1,6 @@
-"""The electrical side of a servo: motor, shared supply and heat. All of it is an extension.
+"""The electrical side of a servo: motor, shared supply and heat; an extension of the source.
 
-Kubisch 2008, section 3.3, measures some of it and models none, so no servo has it unless given.
+Kubisch 2008, section 3.3, measures some of it and models none: servos have it only if given.
 """
 
 import equinox as eqx
@@ -92,7 +92,7 @@ class Supply(eqx.Module):
 
 
 class Thermal(eqx.Module):
-    """One temperature [K] of a winding whose resistance rises with it.
+    """A winding of one temperature [K], with which its resistance rises.
 
     The default capacity and resistance to the surroundings are placeholders, not measured.
 

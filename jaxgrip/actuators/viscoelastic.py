@@ -146,7 +146,7 @@ class GeneralizedMaxwell(eqx.Module):
     def dissipation(
         self, twist: ArrayLike, e: Float[Array, " K"], rate: ArrayLike = 0.0
     ) -> Float[Array, ""]:
-        """Power [W] lost in the dampers, never negative; `rate` [rad/s] as in `torque`."""
+        """Power [W] dissipated in the dampers, never negative; `rate` [rad/s] as in `torque`."""
         power = jnp.sum(self.dampers * self.rates(twist, e) ** 2)
         return power if self.damper is None else power + self.damper * rate * rate
 

@@ -51,7 +51,7 @@ class Bound(eqx.Module):
             )
 
 
-# Types of a bound's numbers; anything else gets a sentence from `leaves`.
+# A tree of `Bound`; `leaves` reports any other leaf.
 Bounds = PyTree
 
 
@@ -98,7 +98,7 @@ def unravel(bounds: Bounds, flat: Float[Array, " n"]) -> PyTree:
 
 
 def place(bounds: Bounds, position: Float[Array, " n"]) -> PyTree:
-    """The parameters at a position: each number 0 at the lower bound and 1 at the upper one.
+    """Parameters from their positions, 0 at the lower and 1 at the upper bound.
 
     The logarithm is interpolated on a logarithmic scale, the parameter itself on a linear one.
     """
@@ -112,7 +112,7 @@ def place(bounds: Bounds, position: Float[Array, " n"]) -> PyTree:
 
 
 def position(bounds: Bounds, parameters: PyTree) -> Float[Array, " n"]:
-    """The position of parameters between their bounds, the inverse of [`place`][].
+    """Positions of parameters between their bounds, the inverse of [`place`][].
 
     **Raises:** `ValueError` for another structure, another shape or a parameter out of bounds.
     """

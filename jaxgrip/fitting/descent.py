@@ -28,13 +28,13 @@ class Descent(NamedTuple):
 
 
 def _propose(x: Array, model: Model, damping: Array, unit: Array) -> tuple[Array, Array, Array]:
-    """A trial position within the cube, the reduction to expect there, and the unit of steps."""
+    """A trial position within the cube, the reduction expected there, and the unit of steps."""
     g, A = model.gradient, model.matrix
     curvature = jnp.abs(jnp.diagonal(A))
     unit = jnp.maximum(unit, curvature)
     floor = jnp.maximum(jnp.finfo(x.dtype).eps ** 2 * jnp.max(unit), jnp.finfo(x.dtype).tiny)
     d = 1 / jnp.sqrt(jnp.maximum(unit, floor))
-    # A component at a bound that the gradient points beyond is left out of the linear system.
+    # A component at a bound that descends beyond it is left out of the linear system.
     free = jnp.where((x <= 0) & (g > 0) | (x >= 1) & (g < 0), 0.0, d)
     # Absolute eigenvalues lead away from saddle points; a matrix JᵀJ has no negative ones.
     values, vectors = dense.eigh(A * jnp.outer(free, free))
@@ -55,7 +55,7 @@ def descend(
 
     **Arguments:** `evaluate`: value, gradient and second derivative, or a Gauss-Newton matrix for
     it, at a position (n,); `starts`: (k, n); `limit`: largest number of steps; `scale`: function of
-    the value that reductions of it are relative to.
+    the value to which reductions are relative.
 
     A step is damped until it lowers the value (Levenberg-Marquardt, damped as in Nielsen 1999)
     and cut off at the faces of the cube. A descent has converged when no reduction is
@@ -72,7 +72,7 @@ def descend(
         there = evaluate(trial)
         first = steps == 0
         gained = model.value - there.value
-        # A last step is taken although rounding hides its reduction: it gives half of the digits.
+        # A last step is taken although rounding hides its reduction: it gains half of the digits.
         small = ~first & (jnp.abs(expected) <= 1e-14 * scale(model.value))
         better = finite(there) & ((gained > 0) | small) & ~done
         short = jnp.max(jnp.abs(trial - x), axis=-1) <= 1e-11
@@ -93,8 +93,8 @@ def descend(
         *_, done, steps = state
         return ~jnp.all(done) & (steps <= limit)
 
-    # The first round evaluates the starts themselves: a second copy of the function would take as
-    # long again to compile.
+    # The first round evaluates the starts themselves: a second copy of the function would double
+    # the time to compile.
     k, n = starts.shape
     infinite = jnp.full((k,), jnp.inf)
     state = (

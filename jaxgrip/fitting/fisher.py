@@ -14,7 +14,7 @@ from jaxgrip.checks import positive
 from jaxgrip.fitting.bounds import names, ravel
 from jaxgrip.precision import require_x64
 
-# Combinations with less than this share of the greatest influence have none.
+# Combinations with less than this fraction of the greatest influence have none.
 _NOTHING = 1e-8
 _TAKES_PART = 1e-5
 
@@ -44,8 +44,7 @@ class Uncertainty(NamedTuple):
     `covariance`: (n, n), in the order of `names`; infinite variances where `unidentifiable`.
     `standard_deviation`: tree of the structure of the parameters, in their units.
     `worst_direction`: the combination of parameters that is determined worst.
-    `unidentifiable`: groups of names; of the members of a group the data determine combinations
-    at most.
+    `unidentifiable`: groups of names of which the data determine combinations at most.
     `noise`: standard deviation of the residuals, given or estimated.
     `correlated`: whether the residuals are correlated in time.
     """
@@ -106,7 +105,7 @@ _jacobian = eqx.filter_jit(jacobian)
 def uncertainty(
     residuals: Callable, parameters: PyTree, *data: Any, noise: float | None = None
 ) -> Uncertainty:
-    """How well parameters that fit their data are determined by them.
+    """How well data determine the parameters that fit them.
 
     **Arguments:** as for [`fit`][]; `parameters`: the best ones.
 
@@ -173,8 +172,8 @@ def _described(
 ) -> Uncertainty:
     labels = names(parameters)
     projector = null @ null.T
-    lost = np.linalg.norm(null, axis=1) > _TAKES_PART
-    if np.any(lost):
+    undetermined = np.linalg.norm(null, axis=1) > _TAKES_PART
+    if np.any(undetermined):
         vector, deviation = _null_vector(null), math.inf
     else:
         values, vectors = np.linalg.eigh(relative)
@@ -182,8 +181,8 @@ def _described(
     order = np.argsort(-np.abs(vector), kind="stable")
     vector = vector * np.sign(vector[order[0]])
     covariance = relative * np.outer(unit, unit)
-    covariance[lost], covariance[:, lost] = 0.0, 0.0
-    covariance[lost, lost] = math.inf
+    covariance[undetermined], covariance[:, undetermined] = 0.0, 0.0
+    covariance[undetermined, undetermined] = math.inf
     at, parts = 0, []
     for leaf in jax.tree.leaves(parameters):
         size = math.prod(jnp.shape(leaf))
@@ -194,7 +193,7 @@ def _described(
         covariance,
         jax.tree.unflatten(jax.tree.structure(parameters), parts),
         Direction({labels[i]: float(vector[i]) for i in order}, deviation),
-        tuple(tuple(labels[i] for i in group) for group in _groups(projector, lost)),
+        tuple(tuple(labels[i] for i in group) for group in _groups(projector, undetermined)),
         noise,
         correlated,
     )
@@ -207,9 +206,9 @@ def _null_vector(null: np.ndarray) -> np.ndarray:
     return column / np.linalg.norm(column)
 
 
-def _groups(projector: np.ndarray, lost: np.ndarray) -> list[list[int]]:
+def _groups(projector: np.ndarray, undetermined: np.ndarray) -> list[list[int]]:
     """Groups of parameters that share directions without information."""
-    found, left = [], [int(i) for i in np.flatnonzero(lost)]
+    found, left = [], [int(i) for i in np.flatnonzero(undetermined)]
     while left:
         group, fresh = [], [left.pop(0)]
         while fresh:
@@ -246,9 +245,9 @@ def _long_run(series: Sequence[np.ndarray], basis: np.ndarray) -> np.ndarray:
 
     The product of the spectra of basis and residuals, without smoothing (Robinson 1998): motions
     that repeat themselves have the same error, such as that of a coarse sensor, in every period,
-    which no window of lags sees. Where the fit has taken power from the residuals, the average
-    about a frequency stands for it if greater, and the rest is divided by the square of what is
-    left (as HC3 of MacKinnon 1985 does in time).
+    which no window of lags shows. Where the fit has reduced the power of the residuals, the average
+    over nearby frequencies replaces it if greater, and is divided by the square of the remaining
+    fraction (as HC3 of MacKinnon 1985 does in time).
     """
     total = np.zeros((basis.shape[1],) * 2)
     for x, q in zip(series, _runs(series, basis), strict=True):

@@ -52,8 +52,8 @@ class Starts(NamedTuple):
     def agreeing(self) -> int:
         """Number of starts that reached the best value, to 1e-8 of their median reduction."""
         best = float(self.value[0])
-        way = np.abs(np.asarray(self.first_value) - best)
-        near = 1e-8 * np.median(way[np.isfinite(way)]) if np.any(np.isfinite(way)) else 0.0
+        above = np.abs(np.asarray(self.first_value) - best)
+        near = 1e-8 * np.median(above[np.isfinite(above)]) if np.any(np.isfinite(above)) else 0.0
         return int(np.sum(np.abs(np.asarray(self.value) - best) <= near))
 
 
@@ -61,10 +61,10 @@ class Fit(NamedTuple):
     """Fitted parameters, and how well they are known.
 
     `parameters`: tree of the structure of the bounds. `standard_deviation`: the same, in the units
-    of the parameters; inf where the data say nothing. `covariance`: (n, n) by `names`.
+    of the parameters; inf where the data do not determine them. `covariance`: (n, n) by `names`.
     `worst_direction`: the combination determined worst. `at_bound`: names of parameters at
-    a bound; uncertainties do not account for it. `unidentifiable`: groups of names of which
-    combinations are determined at most. `rms`, `residuals`: of the fit; None for a likelihood.
+    a bound; uncertainties do not account for it. `unidentifiable`: groups of names of which the
+    data determine combinations at most. `rms`, `residuals`: of the fit; None for a likelihood.
     `noise`: standard deviation of the residuals, as given or estimated. `correlated`:
     whether residuals are correlated in time. `log_likelihood`: its maximum; None
     for residuals. `starts`: outcome of all starts. `evaluations`: simulations that the fit cost, a
@@ -155,7 +155,7 @@ class Fit(NamedTuple):
                 f"{self.starts.untried} candidates for a start were left out: not finite there."
             )
         if self.starts.agreeing == 1 and len(self.starts.value) > 1:
-            found.append("Only one start came here: try more, there may be better optima.")
+            found.append("Only one start reached this optimum: try more, there may be better ones.")
         return found
 
     @property
@@ -178,7 +178,7 @@ def _cube(key: Array, k: int, n: int) -> Float[Array, "k n"]:
 
 
 def _adam(evaluate: Callable, starts: Array, scale: Callable) -> Array:
-    """The best point that Adam meets from every start, in logistic coordinates within bounds."""
+    """The best point that Adam finds from every start, in logistic coordinates within bounds."""
     optimizer = optax.adam(_ADAM_RATE)
 
     def step(carry, _):
@@ -225,12 +225,12 @@ def _search(
     if guess is not None:
         candidates = candidates.at[0].set(guess)
     costs = jax.vmap(cost)(candidates)
-    lost = ~jnp.isfinite(costs)
-    rank = jnp.where(lost, jnp.inf, costs)
+    failed = ~jnp.isfinite(costs)
+    rank = jnp.where(failed, jnp.inf, costs)
     if guess is not None:
         rank = rank.at[0].set(-jnp.inf)
     order = jnp.argsort(rank)[:starts]
-    untried = jnp.sum(lost) - jnp.sum(lost[order])
+    untried = jnp.sum(failed) - jnp.sum(failed[order])
     first = candidates[order]
     best = _adam(jax.vmap(evaluate), first, scale)
     descent = descend(evaluate, best, limit=limit, scale=scale)
@@ -342,7 +342,7 @@ def _ordered(what, bounds, found, size, guess) -> tuple[Starts, Array, int, bool
 
 
 def _concluded(bounds, ordered, known, **own) -> Fit:
-    """The fit at the best start; `own` has what is particular to residuals or a likelihood."""
+    """The fit at the best start; `own`: the fields of residuals or of a likelihood alone."""
     _, s, cost, converged = ordered
     return Fit(
         parameters=place(bounds, s),

@@ -1,4 +1,4 @@
-"""Forces of a system as torques at the joints of its tree."""
+"""Forces of a system as generalised forces of its tree."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -19,8 +19,11 @@ from jaxgrip.mechanism.poses import placed
 
 
 class Between(NamedTuple):
-    """Pairs of frames (f,): the `bodies` (f, 2) that have them, the base being the last; the
-    `first` frame in axes of the ground, `place` of the second seen from it, and its `rate` (f, 6).
+    """Pairs of frames (f,) on the `bodies` (f, 2) of a tree; the index after the last is the base.
+
+    `first` frames in base axes; `place`: the second frames seen from the first; `rate` (f, 6):
+    velocity of the second origin relative to the first frame [m/s], then angular velocity [rad/s],
+    in axes of the first.
     """
 
     bodies: np.ndarray
@@ -30,13 +33,13 @@ class Between(NamedTuple):
 
 
 class Seats(NamedTuple):
-    """Frames (f, 2) on the bodies (f, 2) of a tree, the base being the last."""
+    """Frames (f, 2) fixed on the `bodies` (f, 2) of a tree, as in `Between`."""
 
     bodies: np.ndarray
     frames: Frame
 
     def between(self, now: State) -> Between:
-        """Where the frames are to each other and how they move."""
+        """Relative positions and velocities of the pairs of frames."""
         rotation = jnp.concatenate([now.place.rotation, jnp.eye(3)[None]])[self.bodies]
         origin = jnp.pad(now.place.translation, ((0, 1), (0, 0)))[self.bodies]
         velocity = jnp.pad(now.velocity, ((0, 1), (0, 0)))[self.bodies]
@@ -54,7 +57,7 @@ class Seats(NamedTuple):
 
 
 def scattered(now: State, at: Between, wrench: Float[Array, "f 6"]) -> Float[Array, "bodies 6"]:
-    """Wrenches on second frames, with their reactions, as loads on the bodies of a tree.
+    """Loads on the bodies of a tree by wrenches on second frames and their reactions on the first.
 
     **Arguments:** `now`; `at`; `wrench` (f, 6): force and moment at the second origins, in axes of
     the first frames.
@@ -62,9 +65,10 @@ def scattered(now: State, at: Between, wrench: Float[Array, "f 6"]) -> Float[Arr
     **Returns:** (bodies, 6) moment about the origin of the body, then force, in base axes.
     """
     origins = jnp.pad(now.place.translation, ((0, 1), (0, 0)))
-    turn = at.first.rotation
+    rotation = at.first.rotation
     force, moment, away = (
-        jnp.einsum("fxy,fy->fx", turn, x) for x in (wrench[:, :3], wrench[:, 3:], at.place.origin)
+        jnp.einsum("fxy,fy->fx", rotation, x)
+        for x in (wrench[:, :3], wrench[:, 3:], at.place.origin)
     )
     total = jnp.zeros((len(origins), 6), wrench.dtype)
     for side, sign in ((0, -1.0), (1, 1.0)):
@@ -76,9 +80,10 @@ def scattered(now: State, at: Between, wrench: Float[Array, "f 6"]) -> Float[Arr
 
 
 class Group(eqx.Module):
-    """Forces of one kind, stacked, with their seats.
+    """Forces of one kind, stacked.
 
-    `along`: names of the connections that they act along, None for those that act along none.
+    `seats`: the frames between which they act; `along`: names of the connections along which they
+    act, None for the others.
     """
 
     seats: Seats
@@ -87,7 +92,7 @@ class Group(eqx.Module):
 
 
 class Effort(eqx.Module):
-    """A function of (t, value, rate) of a joint, along its coordinate."""
+    """A torque or force along a joint's coordinate, a function of (t, value, rate) of it."""
 
     seats: Seats
     joint: Joint
@@ -96,7 +101,7 @@ class Effort(eqx.Module):
 
 
 class Exerted(NamedTuple):
-    """Wrenches (f, 6) on second frames in axes of the first, where, and along which connections."""
+    """Wrenches (f, 6) on second frames in axes of the first; `along` as of `Group`."""
 
     at: Between
     wrench: Float[Array, "f 6"]
@@ -104,13 +109,13 @@ class Exerted(NamedTuple):
 
 
 class Acting(eqx.Module):
-    """All that acts on a system besides its joints and gravity."""
+    """All forces on a system but gravity and the reactions of its joints."""
 
     forces: tuple[Group, ...]
     efforts: tuple[Effort, ...]
 
     def __call__(self, t: Array, equations: Equations, q: Array, qd: Array) -> Float[Array, " n"]:
-        """Torques (n,) at the joints of the tree."""
+        """Generalised forces (n,) of the tree [N m or N]."""
         if not self.forces and not self.efforts:
             return jnp.zeros_like(q)
         now = state(equations.mechanism.tree, q, qd)
@@ -118,7 +123,7 @@ class Acting(eqx.Module):
         return jnp.einsum("bxi,bx->i", now.jacobian, load)
 
     def exerted(self, t: Array, now: State) -> list[Exerted]:
-        """What acts, kind by kind."""
+        """Wrenches, one entry a kind of force."""
         found = []
         for group in self.forces:
             at = group.seats.between(now)
@@ -143,7 +148,7 @@ class Acting(eqx.Module):
 
 
 def acting(compiled: Compiled, efforts: dict[str, Callable[..., Any]]) -> Acting:
-    """Forces of a compiled system, and efforts by the name of the connection."""
+    """`Acting` of a compiled system; `efforts`: functions by the name of the connection."""
     system = compiled.system
     groups: dict[Any, list[tuple[Force, tuple, str | None]]] = {}
     for applied in system.forces:
@@ -182,7 +187,7 @@ def seats_of(compiled: Compiled, ends: list[tuple[str | None, str]]) -> Seats:
 
 
 def one(compiled: Compiled, end: str | None) -> tuple[int, Frame]:
-    """Body of the tree, the base being the last, and frame there of an attachment."""
+    """Body of the tree, as in `Between`, and frame on it of an attachment; None is the base."""
     base = len(compiled.mechanism.tree.parents)
     if end is None:
         return base, Frame(jnp.zeros(3), jnp.eye(3))

@@ -1,4 +1,4 @@
-"""All the ways in which the parts of a system fit together."""
+"""All configurations in which the parts of a system fit together."""
 
 from collections.abc import Mapping
 
@@ -17,7 +17,7 @@ from jaxgrip.mechanism.poses import Poses, placed
 from jaxgrip.mechanism.system import System
 from jaxgrip.spatial import quaternions
 
-# Closures closer than this, by the largest part and in sines, are the same.
+# Closures are equal if positions, over the largest part, and rotation matrices differ by less.
 _SAME = 1e-6
 
 
@@ -28,21 +28,21 @@ def closures(
     key: PRNGKeyArray,
     starts: int = 256,
 ) -> list[Assembly]:
-    """Different ways in which the parts fit together, found from random positions of the joints.
+    """Configurations in which the parts fit together, found from random joint positions.
 
-    Each is an `Assembly` to start a series from, which keeps to it.
+    A series that starts from one of them stays on its branch.
 
     **Arguments:** `system`; `parameters`, values of drives [m or rad] by the name of the
     connection; `key`, of JAX's random numbers; `starts`: how many, all solved at once.
 
-    **Returns:** the closures, those closest to the poses given to the parts first. Rare ones may
-    be missing: more starts find them.
+    **Returns:** the closures, the closest to the poses of the parts first. More starts may find
+    more of them.
 
-    **Raises:** `ValueError` without starts, or when the joints leave freedoms, so that closures are
-    not countable.
+    **Raises:** `ValueError` without starts, or when degrees of freedom are left, so that closures
+    are not countable.
     """
     if not starts > 0:
-        raise ValueError(f"Closures are looked for from {starts} starts; it takes one at least.")
+        raise ValueError(f"The number of starts is {starts}; it must be at least 1.")
     system = system.with_parameters(parameters or {})
     given = pose.start(system)
     length = float(size(system))
@@ -68,9 +68,9 @@ def closures(
 
 
 def _tree(system: System) -> list[tuple[int, bool]]:
-    """Joints that connect each part to the ground or one before, and whether it is their second.
+    """Joints that connect each part to the ground or an earlier part; whether it is their second.
 
-    Of the joints that could come next that of the fewest freedoms does.
+    Of the joints that could come next the one with the fewest degrees of freedom is taken.
     """
     bodies = bodies_of(system)
     reached, tree = {len(system.parts)}, []
@@ -89,17 +89,17 @@ def _tree(system: System) -> list[tuple[int, bool]]:
 
 
 def _scattered(system: System, key: PRNGKeyArray) -> Poses:
-    """Parts hung on each other from the ground by joints in random positions."""
+    """Parts connected by the joints of `_tree` in random positions."""
     bodies, fixed = bodies_of(system), frames(system)
     ground = Frame(jnp.zeros(3), jnp.eye(3))
     known = {len(system.parts): ground}
     for j, outward in _tree(system):
-        key, turns = jax.random.split(key)
+        key, subkey = jax.random.split(key)
         motions = pairs(system)[j].joint.motions(ground)
         sizes = jnp.where(jnp.any(motions[:, 3:] != 0, axis=1), np.pi, size(system))
-        motion = (sizes * jax.random.uniform(turns, sizes.shape, minval=-1.0)) @ motions
-        turn = quaternions.to_matrix(quaternions.exponential(motion[3:]))
-        place = Frame(motion[:3], turn)
+        motion = (sizes * jax.random.uniform(subkey, sizes.shape, minval=-1.0)) @ motions
+        rotation = quaternions.to_matrix(quaternions.exponential(motion[3:]))
+        place = Frame(motion[:3], rotation)
         first, second = (jax.tree.map(lambda x, j=j, k=k: x[j, k], fixed) for k in range(2))
         if not outward:
             first, second, place = second, first, relative(place, ground)

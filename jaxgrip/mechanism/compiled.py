@@ -1,7 +1,7 @@
 """A system as a tree of bodies with as few loop equations as possible.
 
-The spanning tree is the one whose joints have the most equations together; joints left over close
-loops. A part that no joint of the tree carries moves freely from the ground.
+The spanning tree has the joints with the most equations; the remaining joints close loops. A part
+that no joint of the tree carries has six degrees of freedom relative to the ground.
 """
 
 from collections.abc import Sequence
@@ -28,16 +28,16 @@ _ALONG = {"x": ALONG_X, "y": ALONG_Y, "z": np.eye(3)}
 _BACKWARD = np.diag([1.0, -1.0, -1.0])
 _BALL = ("rx", "ry", "rz")
 _FREE = ("x", "y", "z", "ball")
-# How much shorter than its length a one-sided connection hangs slack [m].
+# A one-sided connection shorter than its length by more than this is slack [m].
 _TAUT = 1e-9
 
 
 class Carried(NamedTuple):
     """How a connection carries a part in the tree.
 
-    `part` and the one it hangs on, `parent`, the ground being the last; `backward` where the part
-    is the connection's first; `coordinates`: numbers of the coordinates of its steps; `body`: the
-    last of its bodies in the tree.
+    `part`; `parent`, the part that carries it, the index after the last part being the ground;
+    `backward` where `part` is the connection's first; `coordinates`: indices of the coordinates of
+    its steps; `body`: index in the tree of the body of `part`.
     """
 
     connection: str | None
@@ -49,12 +49,12 @@ class Carried(NamedTuple):
 
 
 class Compiled(eqx.Module):
-    """A system as a mechanism.
+    """A system as a tree with loops.
 
-    **Fields:** `system`; `mechanism`, whose loops and couplings have the names of connections;
-    `start` (n,), its coordinates where the system was assembled [rad or m]; `seats`: frames (p,) of
-    the parts in those of their bodies in the tree; `carried`, one for each part in the order of the
-    tree; `slack`: names of one-sided connections that hold nothing and are left out.
+    **Fields:** `system`; `mechanism`, whose loops and couplings are named after connections;
+    `start` (n,), coordinates as assembled [rad or m]; `seats`: frames (p,) of the parts relative to
+    their bodies; `carried`, one entry a part, outward; `slack`: names of one-sided connections that
+    are slack and left out.
     """
 
     system: System
@@ -66,13 +66,13 @@ class Compiled(eqx.Module):
 
     @property
     def bodies(self) -> np.ndarray:
-        """(p,) number of the body in the tree of every part."""
+        """Index (p,) in the tree of the body of every part."""
         found = {how.part: how.body for how in self.carried}
         return np.array([found[k] for k in range(len(found))], dtype=int)
 
     @property
     def coordinates(self) -> dict[str, int]:
-        """Numbers of the coordinates of the tree that are those of joints, by their connections."""
+        """Indices of tree coordinates that are coordinates of joints, by the connection's name."""
         known = {}
         for how in self.carried:
             if how.connection is not None:
@@ -82,7 +82,7 @@ class Compiled(eqx.Module):
         return known
 
     def coordinate(self, name: str) -> int:
-        """Number of the coordinate of the tree that is that of a connection.
+        """Index of the tree coordinate that is the coordinate of a connection.
 
         **Raises:** `ValueError` where its joint closes a loop or has no single coordinate.
         """
@@ -90,21 +90,21 @@ class Compiled(eqx.Module):
         if name not in known:
             self.system.connection(name)
             raise ValueError(
-                f"Connection {name!r} has no coordinate of its own: its joint closes a loop or has "
-                f"no single one; {near(name, known)}"
+                f"Connection {name!r} is no coordinate of the tree: its joint closes a loop or has "
+                f"no single coordinate; {near(name, known)}"
             )
         return known[name]
 
 
 def compiled(assembly: Assembly, released: Sequence[str] = ()) -> Compiled:
-    """The tree of bodies with loops that an assembled system is.
+    """The tree of bodies with loops of an assembled system.
 
-    **Arguments:** `assembly`; `released`: names of drives that are left out.
+    **Arguments:** `assembly`; `released`: names of drives to leave out.
 
     **Returns:** `Compiled`, differentiable with respect to all numbers of the assembly.
 
-    **Raises:** `ValueError` for a part that moves without a mass, and a gear between joints that
-    are not in one tree.
+    **Raises:** `ValueError` for a part that moves without mass, and for a gear whose joint closes
+    a loop.
     """
     for name in released:
         assembly.system.drive(name)
@@ -140,7 +140,7 @@ def _one_sided(assembly: Assembly) -> list[str]:
 
 
 def _is_slack(assembly: Assembly, name: str) -> bool:
-    """Whether a one-sided connection hangs slack; within `jit` it counts as taut."""
+    """Whether a one-sided connection is slack; within `jit` it counts as taut."""
     system = assembly.system
     j = [connection.name for connection in pairs(system)].index(name)
     place = jax.tree.map(lambda x: x[j], joined(system, assembly.poses).place)
@@ -149,9 +149,9 @@ def _is_slack(assembly: Assembly, name: str) -> bool:
 
 
 def _spanning(system: System, ends: np.ndarray) -> list[tuple[int | None, int, int]]:
-    """Joints of the tree with the part that each carries and the one that this hangs on, outward.
+    """Joints of the tree, each with the part that it carries and that part's parent, outward.
 
-    None is the free motion of a part that no joint carries.
+    None stands for the joint of a part that moves freely.
     """
     coupled = {name for gear in gears(system) for name in (gear.first, gear.second)}
     joints = [connection.joint for connection in pairs(system)]
@@ -195,7 +195,7 @@ def _spanning(system: System, ends: np.ndarray) -> list[tuple[int | None, int, i
 
 
 class _Builder:
-    """Collects the bodies of the tree, outward."""
+    """Collects the bodies of the tree from the ground outward."""
 
     def __init__(self, system: System, parts: Frame):
         self.system, self.parts = system, parts
@@ -203,7 +203,7 @@ class _Builder:
         self.names: list[str] = []
         self.parents: list[int] = []
         self.kinds: list[str] = []
-        self.places: list[Frame] = []
+        self.frames: list[Frame] = []
         self.start: list[Array] = []
         self.balls: list[tuple[int, int, int]] = []
         self.couplings: list[Coupling] = []
@@ -245,14 +245,14 @@ class _Builder:
                 elementary += [(k, step, _ALONG[step[-1]]) for step in _BALL]
             else:
                 axes = _ALONG[steps[k][-1]]
-                # A motion about the opposite axis leads back by the same value.
+                # Seen from the second frame, the step has the same value and the opposite axis.
                 elementary.append((k, steps[k], axes @ _BACKWARD if backward else axes))
         numbers: dict[int, int] = {}
         bodies: dict[int, str] = {}
         above, last = self.body[parent], np.eye(3)
         for k, step, axes in elementary:
             is_ball = steps[k] == "ball"
-            # Coordinates of balls are zero at the start.
+            # The rotation at the start is in the frame, so that a ball's coordinates are zero.
             if is_ball and step == _BALL[0]:
                 place = Frame(place.origin, place.rotation @ rotation)
             is_last = (k, step) == elementary[-1][:2]
@@ -271,8 +271,8 @@ class _Builder:
                 first = numbers[k]
                 self.balls.append((first, first + 1, first + 2))
         back = relative(outer, Frame(jnp.zeros(3), jnp.eye(3)))
-        turn = jnp.asarray(last.T)
-        self.seats[part] = Frame(turn @ back.origin, turn @ back.rotation)
+        rotation = jnp.asarray(last.T)
+        self.seats[part] = Frame(rotation @ back.origin, rotation @ back.rotation)
         self.body[part] = above
         coordinates = tuple(numbers[k] for k in range(len(steps)))
         self.carried.append(
@@ -301,10 +301,10 @@ class _Builder:
         self.names.append(name)
         self.parents.append(parent)
         self.kinds.append(kind)
-        self.places.append(place)
+        self.frames.append(place)
 
     def seated(self, part: int, seen: Frame, j: int, side: int) -> Frame:
-        """Frame of a joint on the body of a part."""
+        """Frame of a joint relative to the body of a part."""
         return placed(jax.tree.map(lambda x: x[j, side], seen), *self.seats[part])
 
     def name_of(self, part: int) -> str | None:
@@ -312,7 +312,7 @@ class _Builder:
         return None if part == self.ground else self.names[self.body[part]]
 
     def compiled(self, loops: list[Loop], slack: tuple[str, ...]) -> Compiled:
-        """What has been collected."""
+        """The tree with its loops and couplings."""
         count, system = len(self.names), self.system
         mass = [jnp.zeros(())] * count
         com, inertia = [jnp.zeros(3)] * count, [jnp.zeros((3, 3))] * count
@@ -325,8 +325,8 @@ class _Builder:
             parents=tuple(self.parents),
             joint_types=tuple(self.kinds),
             names=tuple(self.names),
-            rotation=jnp.stack([place.rotation for place in self.places]),
-            translation=jnp.stack([place.origin for place in self.places]),
+            rotation=jnp.stack([frame.rotation for frame in self.frames]),
+            translation=jnp.stack([frame.origin for frame in self.frames]),
             mass=jnp.stack(mass),
             com=jnp.stack(com),
             inertia=jnp.stack(inertia),
@@ -345,15 +345,15 @@ class _Builder:
         )
 
     def gear(self, gear: Connection) -> Coupling:
-        """A gear between two joints of the tree."""
+        """The coupling of a gear's two joints."""
         moving = [k for k, kind in enumerate(self.kinds) if kind != "fixed"]
         ends = []
         for name in (gear.first, gear.second):
             how = next((how for how in self.carried if how.connection == name), None)
             if how is None:
                 raise ValueError(
-                    f"Gear {gear.name!r} couples {name!r}, which closes a loop; a gear in a motion "
-                    "couples joints of a tree only."
+                    f"Gear {gear.name!r} couples {name!r}, which closes a loop; in a motion gears "
+                    "couple joints of the tree only."
                 )
             joint = self.system.joint(name)
             ends.append(self.names[moving[how.coordinates[joint.leading]]])

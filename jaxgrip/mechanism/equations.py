@@ -1,8 +1,8 @@
-"""All equations of a system at given poses, with their derivatives.
+"""Equations of a system at given poses, with their derivatives.
 
-A joint is a function of one frame seen from the other: its derivative by the six small motions of
-that frame comes from automatic differentiation, for all joints of a kind at once, and the rest of
-the chain is the same for all joints.
+A joint is a function of one frame seen from the other. Its derivative by the six small motions of
+that frame comes from automatic differentiation, for all joints of a kind at once; the rest of the
+chain rule is common to all joints.
 """
 
 from collections.abc import Callable
@@ -23,10 +23,11 @@ from jaxgrip.spatial.rotations import skew
 
 
 class Joined(NamedTuple):
-    """Joints of all pairs of frames, in the order of the system without its gears.
+    """Relative positions of the frames of all joints but gears, in the order of the system.
 
-    `bodies` (j, 2), the ground being the last; `place` is the second frame seen from the first;
-    `by` (j, 6, 2, 6), its small motion in axes of the first by those of the two bodies.
+    `bodies` (j, 2), the index after the last part being the ground; `place`: the second frame seen
+    from the first; `by` (j, 6, 2, 6): derivative of its small motion, in axes of the first, by the
+    small motions of the two bodies.
     """
 
     bodies: np.ndarray
@@ -35,7 +36,7 @@ class Joined(NamedTuple):
 
 
 def bodies_of(system: System) -> np.ndarray:
-    """Bodies (j, 2) that all joints but gears connect, the ground being the last."""
+    """Indices (j, 2) of the bodies that all joints but gears connect; the ground is the last."""
     ground, found = len(system.parts), []
     for connection in pairs(system):
         if connection.joint.to_ground:
@@ -47,7 +48,7 @@ def bodies_of(system: System) -> np.ndarray:
 
 
 def frames(system: System) -> Frame:
-    """Frames (j, 2) in their bodies of all joints but gears; a clamp holds its part's start."""
+    """Frames (j, 2) in their bodies of all joints but gears; a clamp fixes its part as given."""
     ends = [
         (None, None)
         if connection.joint.to_ground
@@ -58,7 +59,7 @@ def frames(system: System) -> Frame:
 
 
 def joined(system: System, poses: Poses) -> Joined:
-    """Where the frames of all joints but gears are to each other."""
+    """Relative positions of the frames of all joints but gears."""
     bodies, fixed = bodies_of(system), frames(system)
     zero, unit = jnp.zeros((1, 3)), jnp.array([[1.0, 0.0, 0.0, 0.0]])
     position = jnp.concatenate([poses.position, zero])[bodies]
@@ -70,11 +71,11 @@ def joined(system: System, poses: Poses) -> Joined:
         first, second = (jax.tree.map(lambda x, k=k: x[k], world) for k in range(2))
         back = first.rotation.T
         arms = jnp.stack([second.origin - position[0], second.origin - position[1]])
-        turn = jnp.stack([-back, back])
+        axes = jnp.stack([-back, back])
         slide = jnp.stack([back @ skew(arms[0]), -back @ skew(arms[1])])
-        still = jnp.zeros_like(turn)
-        upper = jnp.concatenate([turn, slide], axis=2)
-        lower = jnp.concatenate([still, turn], axis=2)
+        still = jnp.zeros_like(axes)
+        upper = jnp.concatenate([axes, slide], axis=2)
+        lower = jnp.concatenate([still, axes], axis=2)
         by = jnp.swapaxes(jnp.concatenate([upper, lower], axis=1), 0, 1)
         return relative(first, second), by
 
@@ -93,7 +94,7 @@ def gears(system: System) -> list[Connection]:
 
 
 def rows(system: System) -> dict[str, np.ndarray]:
-    """Numbers of the equations of every connection, by its name."""
+    """Row indices of the equations of every connection, by its name."""
     found, count = {}, 0
     for connection in (*pairs(system), *gears(system)):
         found[connection.name] = np.arange(count, count + connection.joint.equations)
@@ -104,9 +105,9 @@ def rows(system: System) -> dict[str, np.ndarray]:
 class Evaluation(NamedTuple):
     """All equations at given poses.
 
-    `residual` (m,): lengths [m] and sines, rows as `rows` has them; `jacobian` (m, 6 n): derivative
-    by the small motions of all parts; `turns` (j,): coordinates of the joints with their full
-    turns, zeros without gears; `facing` (j,): positive where a joint holds as meant.
+    `residual` (m,): lengths [m] and sines, in the order of `rows`; `jacobian` (m, 6 n): derivative
+    by the small motions of all parts; `turns` (j,): coordinates of the joints, counting full
+    turns, zeros without gears; `facing` (j,): positive on the intended branch of a joint.
     """
 
     residual: Float[Array, " m"]
@@ -116,10 +117,10 @@ class Evaluation(NamedTuple):
 
 
 def evaluate(system: System, poses: Poses, turns: Float[Array, " j"] | None = None) -> Evaluation:
-    """What all equations miss, with their derivative.
+    """Residual of all equations, with its derivative.
 
-    **Arguments:** `system`; `poses`; `turns`: coordinates of the joints near by, by which those
-    that gears couple count full turns; none are counted if None.
+    **Arguments:** `system`; `poses`; `turns` (j,): coordinates of the joints nearby, from which
+    gears count full turns; without them angles are within half a turn.
     """
     at = joined(system, poses)
     bodies, count = len(system.parts) + 1, len(at.bodies)
@@ -130,14 +131,14 @@ def evaluate(system: System, poses: Poses, turns: Float[Array, " j"] | None = No
     for kind in kinds(system):
         joint, place = kind.of(at.place)
         value, local = jax.vmap(lambda j, p: _with_derivative(j.residual, p))(joint, place)
-        full = jnp.einsum("jek,jkbl->jebl", local, at.by[kind.places])
+        full = jnp.einsum("jek,jkbl->jebl", local, at.by[kind.indices])
         numbers = np.stack([where[name] for name in kind.names])
         residual = residual.at[numbers].set(value)
         for end in range(2):
-            jacobian = jacobian.at[numbers, at.bodies[kind.places, end][:, None]].set(
+            jacobian = jacobian.at[numbers, at.bodies[kind.indices, end][:, None]].set(
                 full[:, :, end]
             )
-        facing = facing.at[kind.places].set(jax.vmap(lambda j, p: j.facing(p))(joint, place))
+        facing = facing.at[kind.indices].set(jax.vmap(lambda j, p: j.facing(p))(joint, place))
     values = jnp.zeros(count)
     if gears(system):
         values, slopes = coordinates(system, at)
@@ -155,7 +156,7 @@ def evaluate(system: System, poses: Poses, turns: Float[Array, " j"] | None = No
     return Evaluation(residual, jacobian[:, :-1].reshape(len(residual), -1), values, facing)
 
 
-# For use outside of other compiled functions.
+# For callers that are not compiled themselves.
 evaluate_compiled = eqx.filter_jit(evaluate)
 
 
@@ -174,35 +175,35 @@ def coordinates(system: System, at: Joined) -> tuple[Float[Array, " j"], Float[A
             continue
         joint, place = kind.of(at.place)
         value, local = jax.vmap(lambda j, p: _with_derivative(j.coordinate, p))(joint, place)
-        values = values.at[kind.places].set(value)
-        full = jnp.einsum("jk,jkbl->jbl", local, at.by[kind.places])
-        slopes = slopes.at[kind.places].set(full)
+        values = values.at[kind.indices].set(value)
+        full = jnp.einsum("jk,jkbl->jbl", local, at.by[kind.indices])
+        slopes = slopes.at[kind.indices].set(full)
     return values, slopes
 
 
 def turns(system: System, poses: Poses) -> Float[Array, " j"]:
-    """Coordinates of the joints, by which gears count full turns; zeros without gears."""
+    """Coordinates (j,) of the joints, from which gears count full turns; zeros without gears."""
     if not gears(system):
         return jnp.zeros(len(pairs(system)))
     return coordinates(system, joined(system, poses))[0]
 
 
 def angular(system: System) -> np.ndarray:
-    """Which joints have a coordinate that is known up to full turns."""
+    """Which joints have a coordinate that is known up to full turns only."""
     measures = [connection.joint.measure for connection in pairs(system)]
     return np.array([m is not None and m.periodic for m in measures], dtype=bool)
 
 
 class Kind(NamedTuple):
-    """Joints of one type: stacked into one, their places among all pairs, their names."""
+    """Joints of one type: stacked into one, their indices among all pairs, their names."""
 
     joint: Joint
-    places: np.ndarray
+    indices: np.ndarray
     names: tuple[str, ...]
 
     def of(self, place: Frame) -> tuple[Joint, Frame]:
-        """The joints and the frames they see."""
-        return self.joint, jax.tree.map(lambda x: x[self.places], place)
+        """The joints and the relative positions of their frames."""
+        return self.joint, jax.tree.map(lambda x: x[self.indices], place)
 
 
 def kinds(system: System) -> list[Kind]:
@@ -213,16 +214,16 @@ def kinds(system: System) -> list[Kind]:
     all_pairs = pairs(system)
     return [
         Kind(
-            jax.tree.map(lambda *x: jnp.stack(x), *(all_pairs[k].joint for k in places)),
-            np.array(places),
-            tuple(all_pairs[k].name for k in places),
+            jax.tree.map(lambda *x: jnp.stack(x), *(all_pairs[k].joint for k in indices)),
+            np.array(indices),
+            tuple(all_pairs[k].name for k in indices),
         )
-        for places in sorted_.values()
+        for indices in sorted_.values()
     ]
 
 
 def size(system: System) -> Float[Array, ""]:
-    """Length that compares ways with angles: the largest extent of a part [m], 1 without any."""
+    """Length that scales displacements to angles: largest extent of a part [m], 1 without any."""
     points = [jnp.concatenate([*p.attachments.values()]) for p in system.parts if p.attachments]
     extents = [jnp.max(jnp.max(each, axis=0) - jnp.min(each, axis=0)) for each in points]
     largest = jnp.max(jnp.stack([jnp.zeros(()), *extents]))
@@ -237,22 +238,25 @@ def _frames(system: System, bodies: np.ndarray, ends: list) -> Frame:
     flat = [points for pair in ends for points in pair]
     origins, rotations = jnp.zeros((len(flat), 3)), jnp.zeros((len(flat), 3, 3))
     for count in (1, 2, 3):
-        places = [k for k, points in enumerate(flat) if points is not None and len(points) == count]
-        if places:
-            found = jax.vmap(frame)(jnp.stack([flat[k] for k in places]))
-            origins = origins.at[np.array(places)].set(found.origin)
-            rotations = rotations.at[np.array(places)].set(found.rotation)
+        indices = [
+            k for k, points in enumerate(flat) if points is not None and len(points) == count
+        ]
+        if indices:
+            found = jax.vmap(frame)(jnp.stack([flat[k] for k in indices]))
+            origins = origins.at[np.array(indices)].set(found.origin)
+            rotations = rotations.at[np.array(indices)].set(found.rotation)
     clamped = np.array([k for k, pair in enumerate(ends) if pair[0] is None], dtype=int)
     if len(clamped):
-        held = [system.parts[k] for k in bodies[clamped, 1]]
-        origins = origins.at[2 * clamped].set(jnp.stack([part.position for part in held]))
-        turn = jax.vmap(quaternions.to_matrix)(jnp.stack([part.quaternion for part in held]))
-        rotations = rotations.at[2 * clamped].set(turn).at[2 * clamped + 1].set(jnp.eye(3)[None])
+        parts = [system.parts[k] for k in bodies[clamped, 1]]
+        origins = origins.at[2 * clamped].set(jnp.stack([part.position for part in parts]))
+        rotation = jax.vmap(quaternions.to_matrix)(jnp.stack([part.quaternion for part in parts]))
+        rotations = rotations.at[2 * clamped].set(rotation)
+        rotations = rotations.at[2 * clamped + 1].set(jnp.eye(3)[None])
     return Frame(origins.reshape(-1, 2, 3), rotations.reshape(-1, 2, 3, 3))
 
 
 def _with_derivative(function: Callable[[Frame], Array], place: Frame) -> tuple[Array, Array]:
-    """A function of a place, and its derivative by the six small motions of the second frame."""
+    """A function of a frame, and its derivative by six small motions of that frame."""
     value, slope = jax.linearize(function, place)
     unit, still = jnp.eye(3), jnp.zeros((3, 3, 3))
     turned = jnp.einsum("kij,jl->kil", jax.vmap(skew)(unit), place.rotation)

@@ -1,4 +1,4 @@
-"""Systems in TOML or JSON files, which people write and read."""
+"""Systems in TOML or JSON files."""
 
 import inspect
 import json
@@ -24,45 +24,44 @@ KINDS = {
     for kind in vars(joints).values()
     if isinstance(kind, type) and hasattr(kind, "equations") and kind is not joints.Joint
 }
-# Kinds of forces, and the key that says where each acts.
+# Kinds of forces, and the keys that say where each acts.
 FORCES = {"spring": forces.Spring, "joint_force": forces.JointForce, "load": forces.Load}
 WHERE = {"between": ("first", "second"), "along": ("joint",), "on": ("at",)}
 ENDINGS = (".toml", ".json")
 ORIENTATIONS = ("quaternion", "turn_deg", "euler_deg", "cardan_deg")
-# Parts, joints and attachments that are read; files that include each other multiply them.
+# Limit on parts, joints and attachments, which files that include each other multiply.
 MOST = 10_000
 
 
 def read(path: str | Path) -> System:
-    """Read a system, with all the assemblies within it, from a TOML or JSON file.
+    """Read a system, with its nested assemblies, from a TOML or JSON file.
 
-    Keys and tables, of which all but `part` may be missing:
+    Keys and tables, of which only `part` is required:
 
     - `gravity`: acceleration of free fall [m/s^2], (0, 0, -9.81) when missing.
     - `[ground]`: attachments of the ground by name, one to three points each [m].
     - `[[part]]`: `name`, `attachments` (points by name, in the frame of the part [m]), and roughly
       where the part is: `position` [m] and one of `quaternion` (scalar first), `turn_deg` (axis
       times angle), `euler_deg` (about z, the new x, the new z) and `cardan_deg` (about the fixed
-      x, y and z). To set it in motion: `mass` [kg], `com` (3,) [m], and `inertia` about that
+      x, y and z). For a motion: `mass` [kg], `com` (3,) [m], and `inertia` about the latter
       [kg m^2], a matrix or its three principal values.
     - `[[joint]]`: `name`, `kind` (the name of a class of `jaxgrip.joints`, in lower case),
       `first` and `second` (`"part.attachment"`), and the numbers of that class; `angle_deg` for an
       angle in degrees.
     - `[[force]]`: `name`, `kind` and its numbers: a `spring` between `first` and `second`
       (`"part.attachment"`) has `stiffness`, `length` and `damping`; a `joint_force` along a
-      `joint` (the name of one) has `effort`, `stiffness`, `rest` or `rest_deg`, and `damping`; a
-      `load` at one attachment, `at`, has `force` and `moment`, and turns with it if it `follows`.
+      `joint` (its name) has `effort`, `stiffness`, `rest` or `rest_deg`, and `damping`; a `load`
+      at one attachment, `at`, has `force` and `moment`, and rotates with it if it `follows`.
     - `[[assembly]]`: `name`, a rough `position` and orientation as those of a part, and either its
-      own `part`, `joint`, `force` and `assembly`, or `file`, beside this one, which has them. Their
-      names and poses are relative to the assembly; from outside they are
+      own `part`, `joint`, `force` and `assembly`, or a `file` with these, relative to this one.
+      Names and poses in it are relative to the assembly; outside they are
       `"assembly/part.attachment"`.
 
-    **Returns:** `System`: parts and joints of assemblies after those beside them, named
-    `"assembly/part"` and `"assembly/joint"`.
+    **Returns:** `System`; parts and joints of assemblies come last, named `"assembly/part"` and
+    `"assembly/joint"`.
 
-    **Raises:** `ConfigError` with a sentence that names file, table and key; also for more than
-    10,000 parts, joints and attachments in all, which are counted before any is made, and for
-    assemblies more than 50 deep.
+    **Raises:** `ConfigError` that names file, table and key; also for more than 10,000 parts,
+    joints and attachments in all, counted before any is made, and for assemblies more than 50 deep.
 
     Source: own format.
     """
@@ -72,8 +71,8 @@ def read(path: str | Path) -> System:
     size = files.size(data, (path.resolve(),))
     if size.count > MOST or size.depth > DEEPEST:
         raise ConfigError(
-            f"{short(path)}: has {size.count:,} parts, joints and attachments together with all "
-            f"assemblies within, {size.depth} deep; at most {MOST:,}, {DEEPEST} deep, are read."
+            f"{short(path)}: has {size.count:,} parts, joints and attachments with its assemblies, "
+            f"which are {size.depth} deep; at most {MOST:,}, {DEEPEST} deep, are allowed."
         )
     table = _Table(short(path), data)
     ground = table.take("ground", dict, {})
@@ -84,10 +83,10 @@ def read(path: str | Path) -> System:
 
 
 def write(system: System, path: str | Path, *, overwrite: bool = False) -> None:
-    """Write a system, with its numbers to the last digit, to a TOML or JSON file.
+    """Write a system to a TOML or JSON file, all digits of its numbers.
 
-    **Arguments:** `system`; `path`, ending in `.toml` or `.json`; `overwrite`, whether a file
-    that is there may be replaced.
+    **Arguments:** `system`; `path`, ending in `.toml` or `.json`; `overwrite`: whether to replace
+    an existing file.
 
     **Raises:** `ConfigError` for another ending; `FileExistsError`.
     """
@@ -127,7 +126,7 @@ class _Pose(NamedTuple):
     quaternion: Float[Array, "4"]
 
     def of(self, position: Any, quaternion: Any) -> "_Pose":
-        """The pose in the ground frame of what is given relative to this one."""
+        """Pose in the ground frame from one relative to this."""
         turned = quaternions.to_matrix(self.quaternion) @ position
         return _Pose(self.position + turned, quaternions.product(self.quaternion, quaternion))
 
@@ -143,7 +142,7 @@ class _Contents(NamedTuple):
 
 
 class _Table:
-    """A table of a file: `where` it is, for sentences, and what has not been taken of it."""
+    """A table of a file: `where` it is, for messages, and the keys `left` to read."""
 
     def __init__(self, where: str, data: Any):
         if not isinstance(data, dict):
@@ -151,7 +150,7 @@ class _Table:
         self.where, self.left, self.known = where, dict(data), []
 
     def take(self, key: str, kind: type, *default: Any) -> Any:
-        """The value of a key, of some type."""
+        """Value of a key, checked for its type."""
         self.known.append(key)
         if key not in self.left:
             if default:
@@ -164,7 +163,7 @@ class _Table:
         return value
 
     def numbers(self, key: str, shape: tuple[int, ...]) -> Array:
-        """The numbers of a key that is there."""
+        """Numbers of a key that is present."""
         self.known.append(key)
         return self.build(numbers, key, self.left.pop(key), shape)
 
@@ -176,7 +175,7 @@ class _Table:
             yield _Table(f"{self.where}: {key} {count}{called}", data)
 
     def build(self, make: Any, *args: Any, **options: Any) -> Any:
-        """What is made, with the place put before the sentence when it cannot be."""
+        """The result of `make`; its error is preceded by where the table is."""
         try:
             return make(*args, **options)
         except ConfigError:
@@ -185,7 +184,7 @@ class _Table:
             raise ConfigError(f"{self.where}: {short(error, 1000)}") from None
 
     def finish(self) -> None:
-        """Raise for a key that is not known."""
+        """Raise `ConfigError` for an unknown key."""
         for key in self.left:
             if key not in self.known:
                 raise ConfigError(
@@ -195,14 +194,14 @@ class _Table:
 
 
 class _Size(NamedTuple):
-    """What a table would make: parts, joints and attachments, and levels of assemblies."""
+    """Number of parts, joints, forces and attachments of a table, and depth of its assemblies."""
 
     count: int
     depth: int
 
 
 class _Files:
-    """The files of a system, each read once however often it is included."""
+    """The files of a system, each read only once."""
 
     def __init__(self):
         self._data: dict[Path, Any] = {}
@@ -220,9 +219,9 @@ class _Files:
         return self._data[key]
 
     def size(self, data: Any, opened: tuple[Path, ...]) -> _Size:
-        """Size of a table, before anything of it is made.
+        """Size of a table, before it is built.
 
-        What is malformed, or contains itself, counts nothing: reading it gives the sentence.
+        Malformed and circular tables count as empty: reading them raises the error.
         """
         keys = ("part", "joint", "force", "assembly")
         parts, connections, acting, inner = (_rows(data, key) for key in keys)
@@ -252,17 +251,19 @@ class _Files:
 
 
 def _rows(data: Any, key: str) -> list[dict[str, Any]]:
-    """The tables of an array of tables, without what is none."""
+    """Entries of an array of tables that are tables."""
     rows = data.get(key) if isinstance(data, dict) else None
     return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
 
 
 def _located(opened: tuple[Path, ...], file: str) -> Path:
-    """Path of a file that the last of those opened names."""
+    """Path of a file named in the last one opened."""
     try:
         return (opened[-1].parent / file).resolve()
     except (OSError, ValueError, RuntimeError):
-        raise ConfigError(f"{short(opened[-1])}: file = {_shown(file)} is no file.") from None
+        raise ConfigError(
+            f"{short(opened[-1])}: file is {_shown(file)}, which is no valid path."
+        ) from None
 
 
 def _from_json(text: str) -> Any:
@@ -274,14 +275,14 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(table) < len(pairs):
         seen = set()
         twice = next(key for key, _ in pairs if key in seen or seen.add(key))
-        raise ValueError(f"the key {_shown(twice)} is there twice")
+        raise ValueError(f"the key {_shown(twice)} appears twice")
     return table
 
 
 def _check_ending(path: Path) -> None:
     if path.suffix not in ENDINGS:
         raise ConfigError(
-            f"{short(path)}: a system is in a file that ends in {' or '.join(ENDINGS)}."
+            f"{short(path)}: the file of a system must end in {' or '.join(ENDINGS)}."
         )
 
 
@@ -354,13 +355,13 @@ def _kind(row: _Table, kinds: dict[str, type]) -> type:
 
 
 def _fields(make: type) -> list[inspect.Parameter]:
-    """What a kind is made of in a file."""
+    """Keys of a kind in a file."""
     given = inspect.signature(make).parameters.values()
     return [field for field in given if field.kind is not inspect.Parameter.KEYWORD_ONLY]
 
 
 def _made(row: _Table, make: type) -> Any:
-    """What the rest of a row makes; angles may be in degrees."""
+    """Build a kind from the rest of its row; angles may be in degrees."""
     wanted, fields = _fields(make), {}
     degrees = {name: f"{name}_deg" for name in ("angle", "rest")}
     row.known += [field.name for field in wanted]
@@ -389,8 +390,7 @@ def _name(row: _Table) -> str:
     name = row.take("name", str)
     if not name or set(name) & set("./"):
         raise ConfigError(
-            f"{row.where}: name must be a word or more without a dot or a slash, but is "
-            f"{_shown(name)}."
+            f"{row.where}: name is {_shown(name)}; it must not be empty nor have a dot or a slash."
         )
     return name
 
@@ -406,7 +406,7 @@ def _placement(row: _Table) -> _Pose:
     if given == ["quaternion"]:
         q = row.numbers("quaternion", (4,))
         if not np.any(np.asarray(q)):
-            raise ConfigError(f"{row.where}: quaternion is zero; [1, 0, 0, 0] is no turn.")
+            raise ConfigError(f"{row.where}: quaternion is zero; no rotation is [1, 0, 0, 0].")
         return _Pose(position, q / jnp.linalg.norm(q))
     convert = {
         "turn_deg": quaternions.exponential,
@@ -417,7 +417,7 @@ def _placement(row: _Table) -> _Pose:
 
 
 def _place(raw: dict[str, Any], path: str) -> tuple[dict[str, Any], str]:
-    """Table of the assembly that something is in, made where it is missing, and its name there."""
+    """Table of the assembly that contains `path`, made where missing, and the name in it."""
     *folders, name = path.split("/")
     for folder in folders:
         inner = raw.setdefault("assembly", [])

@@ -1,6 +1,6 @@
-"""Forces between two frames, as functions of where these are to each other and how they move.
+"""Forces between two frames, as functions of their relative position and velocity.
 
-A new kind of force is a subclass of `Force`; nothing else in the package knows of kinds.
+A new kind of force is a subclass of `Force`.
 """
 
 import abc
@@ -16,9 +16,10 @@ from jaxgrip.joints import Frame, Joint, displaced
 
 
 class Force(eqx.Module):
-    """What acts between two frames, one on either part.
+    """A force between two frames, one on either part.
 
-    - `acts`: "between" two attachments, "on" one as seen from the ground, or "along" a joint.
+    - `acts`: "between" two attachments, "on" one attachment, the first frame being the ground's,
+      or "along" the coordinate of a joint.
     """
 
     acts: ClassVar[str]
@@ -37,14 +38,14 @@ class Force(eqx.Module):
         return jnp.zeros_like(place.origin[0])
 
     def along(self, joint: Joint) -> "Force":
-        """The force on a joint, of one that acts along a joint."""
+        """The force bound to its joint, for a kind that acts along a joint."""
         return self
 
 
 class Spring(Force):
     """A spring and a damper along the line between the first points of two attachments.
 
-    **Arguments:** `stiffness` [N/m]; `length` without force [m]; `damping` [N s/m].
+    **Arguments:** `stiffness` [N/m]; unstressed `length` [m]; `damping` [N s/m].
 
     **Raises:** `ValueError` for a negative number.
     """
@@ -74,8 +75,8 @@ class Spring(Force):
 class JointForce(Force):
     """Torque or force along the coordinate of a joint.
 
-    It is effort - stiffness · (value - rest) - damping · rate; an angle counts within half a
-    rotation of `rest`.
+    It is effort - stiffness · (value - rest) - damping · rate; the difference of angles is taken
+    within half a turn.
 
     **Arguments:** `effort` [N m or N]; `stiffness` [N m/rad or N/m]; `rest` [rad or m]; `damping`
     [N m s/rad or N s/m].
@@ -99,11 +100,11 @@ class JointForce(Force):
         self.joint = joint
 
     def along(self, joint: Joint) -> "JointForce":
-        """The force on a joint."""
+        """The force bound to its joint."""
         return JointForce(self.effort, self.stiffness, self.rest, self.damping, joint=joint)
 
     def wrench(self, place: Frame, rate: Float[Array, "6"]) -> Float[Array, "6"]:
-        """What does work along the coordinate of the joint."""
+        """Wrench that does the work of the effort along the coordinate."""
         effort = self.effort - self.stiffness * self._beyond(place)
         along = gradient(self.joint, place)
         return (effort - self.damping * (along @ rate)) * along
@@ -150,7 +151,7 @@ class Load(Force):
 
 
 class Applied(eqx.Module):
-    """A force where it acts.
+    """A force and where it acts.
 
     **Arguments:** `name`; `force`; `first` and `second`: two attachments, `"part.attachment"` or
     `"ground.attachment"`, for a force between them. A load has one attachment and a joint force
@@ -169,15 +170,14 @@ class Applied(eqx.Module):
 def gradient(joint: Joint, place: Frame) -> Float[Array, "6"]:
     """Derivative of a joint's coordinate by displacement and rotation of its second frame.
 
-    In axes of the first frame; force and moment on the second frame of a unit effort.
+    (6,) in axes of the first frame; also force and moment of a unit effort on the second frame.
     """
-
     still = jnp.zeros(6, place.origin.dtype)
     return jax.grad(lambda step: joint.coordinate(displaced(place, step)))(still)
 
 
 def _line(place: Frame) -> tuple[Array, Array]:
-    """Distance of the origins and its direction, which is none where they coincide."""
+    """Distance of the origins and unit vector from first to second, zero where they coincide."""
     square = place.origin @ place.origin
     length = jnp.sqrt(jnp.where(square > 0, square, 1.0))
     return jnp.where(square > 0, length, 0.0), place.origin / length

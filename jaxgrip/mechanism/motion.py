@@ -1,4 +1,4 @@
-"""Assembled systems set in motion."""
+"""Motion of assembled systems."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -36,7 +36,7 @@ from jaxgrip.rigid import kinetic_energy, potential_energy
 from jaxgrip.solve.fusion import jit_plainly
 from jaxgrip.spatial import quaternions
 
-# Rates asked for may be missed by this much of the largest.
+# Error allowed in the initial rates, as a fraction of the largest.
 _RATE = 1e-8
 
 
@@ -47,16 +47,16 @@ class Motion(eqx.Module):
     - `velocity`, `acceleration` (k, p, 6): of the origins of the parts [m/s, m/s^2], then angular
       [rad/s, rad/s^2].
     - `coordinates`: by the name of a connection, value and rate (k, 2) of its joint [rad or m, per
-      s]. Angles of joints that close loops are within half a rotation.
-    - `reactions`: by the name of a connection, (k, 6), force [N] and moment [N m] that its first
-      part exerts on its second, at the origin of the second attachment.
-    - `efforts`: by the name of a drive, (k,), what it exerts along its own number [N m or N].
+      s]. Angles of joints that close loops are within half a turn.
+    - `reactions`: by the name of a connection, (k, 6), force [N] and moment [N m] of its first part
+      on its second, at the origin of the second attachment.
+    - `efforts`: by the name of a drive, (k,), torque or force along its coordinate [N m or N].
     - `kinetic`, `potential` (k,): energy [J], the latter of gravity and of forces that have one.
-    - `gap` (k, m): what the joints that close loops miss [m and sines].
-    - `conditioning` (k,): smallest singular value of their equations over the largest; `passages`:
-      through how many singular positions the motion has gone, `passed_at`: through the last [s].
-    - `slack`: names of ropes that hang slack at the start and are left out; `taut`: of the others,
-      which hold both ways.
+    - `gap` (k, m): residuals of the joints that close loops [m and sines].
+    - `conditioning` (k,): smallest over largest singular value of their equations; `passages`:
+      number of singular positions passed, `passed_at`: time of the last [s].
+    - `slack`: names of ropes that are slack at the start and left out; `taut`: of the others, which
+      act both ways.
     """
 
     t: Float[Array, " k"]
@@ -81,16 +81,16 @@ class Motion(eqx.Module):
         return self.kinetic + self.potential
 
     def warnings(self) -> tuple[str, ...]:
-        """Sentences on singular positions, and on ropes that are slack or pushed."""
+        """Sentences on singular positions, and on ropes that are slack or compressed."""
         said = list(singular(self.t, self.conditioning, self.passages, self.passed_at))
         said += [f"Rope {name!r} is slack at the start and left out." for name in self.slack]
         for name in self.taut:
-            push = np.atleast_1d(self.efforts[name])
-            if np.any(push > 0):
-                first = np.atleast_1d(self.t)[np.argmax(push > 0)]
+            compression = np.atleast_1d(self.efforts[name])
+            if np.any(compression > 0):
+                first = np.atleast_1d(self.t)[np.argmax(compression > 0)]
                 said.append(
-                    f"Rope {name!r} would have to push from t = {first:g} s on, by "
-                    f"{push.max():.3g} N at most: it would be slack there."
+                    f"Rope {name!r} is compressed from t = {first:g} s on, by at most "
+                    f"{compression.max():.3g} N: it would be slack there."
                 )
         return tuple(said)
 
@@ -107,28 +107,28 @@ def simulate(
     max_steps: int = 100_000,
     adjoint: diffrax.AbstractAdjoint | None = None,
 ) -> Motion:
-    """Set an assembled system in motion, under gravity, its forces and its drives.
+    """Motion of an assembled system under gravity, its forces and its drives.
 
-    It stays on its branch: every step ends with a projection to positions and velocities that
-    satisfy all joints.
+    Every step ends with a projection to positions and velocities that satisfy all joints, so that
+    the motion stays on its branch.
 
     **Arguments:**
 
     - `assembly`, or a system, which is assembled first.
-    - `times`: (k,) increasing, the first is that of the assembly [s].
-    - `drives`: by the name of a drive, a function of t giving its number [m or rad], twice
-      differentiable, or None to leave it out, so that it exerts nothing. Others keep their number.
-    - `rates`: by the name of a connection of the tree, the rate of its coordinate at the first of
-      the times [rad/s or m/s]; of all that is not named kinetic energy is least.
+    - `times`: (k,) increasing [s]; the first is that of the assembly.
+    - `drives`: by the name of a drive, a function of t giving its value [m or rad], twice
+      differentiable, or None to leave the drive out. Others keep their value.
+    - `rates`: by the name of a connection of the tree, the rate of its coordinate at the first time
+      [rad/s or m/s]; the other rates are those of least kinetic energy.
     - `efforts`: by the name of a connection, a function of `(t, value, rate)` of its coordinate
-      giving what acts along it [N m or N], as from a controller.
+      giving the torque or force along it [N m or N], such as a controller.
     - `rtol`, `atol`, `max_steps`, `adjoint`: of the integration.
 
     **Returns:** `Motion`, differentiable with respect to all numbers of the system.
 
-    **Raises:** `ValueError` for unknown names, functions that are none, times that do not increase,
-    and a part that moves without mass; `MechanismError` for drives that do not start where the
-    system is assembled, and when the motion stops.
+    **Raises:** `ValueError` for unknown names, arguments that should be functions, times that do
+    not increase, and a part that moves without mass; `MechanismError` for drives that do not start
+    where the system is assembled, and for a motion that stops early.
 
     Source: index-1 equations of the spanning tree with its loops, by Dopri8 with error control,
     projected after every step (Hairer 1996, section VII.2).
@@ -148,14 +148,14 @@ def inverse_dynamics(
     efforts: Mapping[str, Callable[..., Any]] | None = None,
     t: Float[Array, ""] | float = 0.0,
 ) -> Motion:
-    """Efforts of the drives and reactions of all joints where a system is assembled.
+    """Efforts of the drives and reactions of all joints at the position of an assembly.
 
-    Drives move as their functions say, by rate and acceleration; others are at rest, and what no
-    drive moves accelerates as it must. Where nothing moves this is statics.
+    Drives have the rates and accelerations of their functions, others are at rest; degrees of
+    freedom without a drive accelerate under the forces. Without motion this is statics.
 
-    **Arguments:** as for `simulate`; `t`, the time [s] for the functions.
+    **Arguments:** as for `simulate`; `t`: time [s] for the functions.
 
-    **Returns:** `Motion` at that time alone, its arrays without the axis of times.
+    **Returns:** `Motion` at that time, its arrays without the axis of times.
 
     **Raises:** as `simulate`.
 
@@ -174,11 +174,11 @@ def _moved(
     rates: Mapping[str, Any] | None,
     efforts: Mapping[str, Callable[..., Any]] | None,
 ) -> tuple[Compiled, Setting, Array]:
-    """The tree of a system, what moves it, and the rates (n,) of the tree at a time."""
+    """The compiled system, its drives and forces, and the initial rates (n,) of its tree."""
     if isinstance(assembly, System):
         assembly = assemble(assembly)
     if not isinstance(assembly, Assembly):
-        raise ValueError(f"What is set in motion is {brief(assembly)}; give an Assembly.")
+        raise ValueError(f"The assembly is {brief(assembly)}; it must be an Assembly or a System.")
     functions = dict(drives or {})
     released = [name for name, function in functions.items() if function is None]
     for name in functions:
@@ -189,8 +189,8 @@ def _moved(
         begin, now = function(t), assembly.system.parameters[name]
         if concrete(begin) and concrete(now) and abs(float(begin) - float(now)) > SLACK:
             raise MechanismError(
-                f"Drive {name!r} starts at {float(begin):g} and the system is assembled at "
-                f"{float(now):g}: assemble it there first, or move it there."
+                f"Drive {name!r} starts at {float(begin):g}, but the system is assembled at "
+                f"{float(now):g}; assemble it at the start of the drive."
             )
     found = compiled(assembly, released)
     acts = acting(found, dict(efforts or {}))
@@ -209,7 +209,7 @@ def _start(found: Compiled, equations: Equations, rates: Mapping[str, Any]) -> A
     q = found.start
     index = [found.coordinate(name) for name in rates]
     values = [numbers(f"The rate of {name!r}", x, ()) for name, x in rates.items()]
-    held = Equations(
+    prescribed = Equations(
         equations.mechanism,
         q[np.array(index, dtype=int)],
         tuple(index),
@@ -218,13 +218,14 @@ def _start(found: Compiled, equations: Equations, rates: Mapping[str, Any]) -> A
         equations.driven,
     )
     asked = jnp.stack(values) if values else jnp.zeros(0)
-    qd, missed = _slid(held, q, asked)
-    if concrete(missed) and missed.size:
+    qd, error = _least_rates(prescribed, q, asked)
+    if concrete(error) and error.size:
         largest = float(jnp.max(jnp.abs(asked), initial=0.0)) + float(jnp.max(jnp.abs(qd)))
-        if float(jnp.abs(missed).max()) > _RATE * (1 + largest):
+        if float(jnp.abs(error).max()) > _RATE * (1 + largest):
+            names = ", ".join([*rates, *_driven_names(equations)]) or "the joints"
             raise MechanismError(
-                f"The rates of {', '.join([*rates, *_driven_names(equations)]) or 'the joints'} do "
-                f"not go together: the joints miss them by {float(jnp.abs(missed).max()):.3g}."
+                f"The rates of {names} are inconsistent: they violate the joints by "
+                f"{float(jnp.abs(error).max()):.3g}."
             )
     return qd
 
@@ -234,11 +235,11 @@ def _driven_names(equations: Equations) -> list[str]:
 
 
 @jit_plainly
-def _slid(equations: Equations, q: Array, asked: Array) -> tuple[Array, Array]:
-    """Rates of least kinetic energy with those of the held coordinates, and what they miss."""
+def _least_rates(equations: Equations, q: Array, asked: Array) -> tuple[Array, Array]:
+    """Rates of least kinetic energy for those of the prescribed coordinates, and their errors."""
     rates = jnp.pad(asked, (equations.mechanism.m, 0))
-    missed = missed_rate(equations, q, jnp.zeros_like(q))
-    qd = inverse_of(equations, q).driven @ (rates - missed)
+    at_rest = missed_rate(equations, q, jnp.zeros_like(q))
+    qd = inverse_of(equations, q).driven @ (rates - at_rest)
     return qd, missed_rate(equations, q, qd) - rates
 
 
@@ -291,11 +292,11 @@ def _look(found: Compiled, setting: Setting, motion: Any, ends: dict[str, Seats]
         equations = setting.equations(t, turned)
         mechanism = equations.mechanism
         now = state(mechanism.tree, q, qd)
-        turn = now.place.rotation[bodies]
-        arm = jnp.einsum("pxy,py->px", turn, found.seats.origin)
+        rotation = now.place.rotation[bodies]
+        arm = jnp.einsum("pxy,py->px", rotation, found.seats.origin)
         poses = Poses(
             now.place.translation[bodies] + arm,
-            jax.vmap(quaternions.from_matrix)(turn @ found.seats.rotation),
+            jax.vmap(quaternions.from_matrix)(rotation @ found.seats.rotation),
         )
         acceleration = now.jacobian @ qdd + now.bend
         spin = now.velocity[bodies, :3]
@@ -329,7 +330,7 @@ def _look(found: Compiled, setting: Setting, motion: Any, ends: dict[str, Seats]
 
 
 def _of_parts(moving: Array, arm: Array, bent: Array) -> Array:
-    """Of velocities or accelerations of bodies, angular first, those of their parts' origins."""
+    """Linear, then angular rates of parts' origins, from those of their bodies, angular first."""
     linear = moving[:, 3:] + jnp.cross(moving[:, :3], arm) + bent
     return jnp.concatenate([linear, moving[:, :3]], axis=1)
 
@@ -337,7 +338,7 @@ def _of_parts(moving: Array, arm: Array, bent: Array) -> Array:
 def _reactions(
     found: Compiled, setting: Setting, equations: Equations, now: State, at: tuple
 ) -> tuple[dict[str, Array], dict[str, Array]]:
-    """Of every connection force and moment on its second part; of every drive its effort."""
+    """Force and moment of every connection on its second part; effort of every drive."""
     t, q, qd, qdd, multipliers = at
     mechanism, system = equations.mechanism, found.system
     reactions, efforts = {}, {}
@@ -345,19 +346,19 @@ def _reactions(
     on_tree = {how.connection for how in found.carried}
     own: dict[str, Array] = {}
     for exerted in setting.effort.exerted(t, now):
-        # What acts along a joint of the tree its joint transmits.
+        # Wrenches along a joint of the tree are part of what the joint transmits.
         inside = np.array([name in on_tree and name is not None for name in exerted.along])
         outside = jnp.where(inside[:, None], 0.0, exerted.wrench)
         loads = loads + scattered(now, exerted.at, outside)
-        turn = exerted.at.first.rotation
+        axes = exerted.at.first.rotation
         for k, name in enumerate(exerted.along):
             if name is not None and not inside[k]:
-                turned = exerted.wrench[k].reshape(2, 3) @ turn[k].T
-                own[name] = own.get(name, 0.0) + turned.reshape(6)
+                wrench = exerted.wrench[k].reshape(2, 3) @ axes[k].T
+                own[name] = own.get(name, 0.0) + wrench.reshape(6)
     transmitted = reactions_at(mechanism, now.place, (q, qd, qdd), multipliers, loads)
     for k, loop in enumerate(mechanism.loops):
-        held = jnp.concatenate([transmitted.force[k], transmitted.moment[k]])
-        reactions[loop.name] = held + own.get(loop.name, 0.0)
+        wrench = jnp.concatenate([transmitted.force[k], transmitted.moment[k]])
+        reactions[loop.name] = wrench + own.get(loop.name, 0.0)
         if loop.joint.parameter is not None:
             alike = np.array([k])
             _, *frames = seats(mechanism, alike, now.place)
@@ -368,8 +369,8 @@ def _reactions(
         if how.connection is None:
             continue
         connection = system.connections[system.connection(how.connection)]
-        turn = now.place.rotation[how.body]
-        force, moment = turn @ transmitted.bodies.F[how.body], turn @ transmitted.bodies.N[how.body]
+        axes = now.place.rotation[how.body]
+        force, moment = axes @ transmitted.bodies.F[how.body], axes @ transmitted.bodies.N[how.body]
         origin = now.place.translation[how.body]
         point = _second_origin(found, now, connection, how.part)
         moment = moment + jnp.cross(origin - point, force)
@@ -380,7 +381,7 @@ def _reactions(
 
 
 def _by_parameter(joint: Joint, place: Frame) -> Array:
-    """Derivative of a joint's equations by the number that drives it."""
+    """Derivative of a joint's equations by the value of its drive."""
     value = getattr(joint, joint.parameter)
     _, slope = jax.jvp(
         lambda p: joint.with_parameter(p).residual(place), (value,), (jnp.ones_like(value),)
@@ -400,7 +401,7 @@ def _second_origin(found: Compiled, now: State, connection: Any, part: int) -> A
 
 
 def _continued(quaternion: Float[Array, "k p 4"]) -> Float[Array, "k p 4"]:
-    """The same rotations with signs that do not change from one time to the next."""
+    """The same rotations, with signs that make the quaternions continuous in time."""
     same = jnp.sum(quaternion[1:] * quaternion[:-1], axis=-1, keepdims=True)
     signs = jnp.cumprod(jnp.where(same < 0, -1.0, 1.0), axis=0)
     return quaternion.at[1:].multiply(signs)

@@ -1,8 +1,8 @@
-"""Assembly by assembly, the deepest first: small systems, and a faulty one is found at once.
+"""Nested assemblies, solved one by one, the deepest first: systems are small, errors are local.
 
 A part named `"main boom/head"` is the part "head" of the assembly "main boom", which may be within
-others; joints are named likewise. An assembly that has been assembled is one rigid part of the one
-that it is in.
+others; joints are named likewise. An assembly, once solved, is one rigid part of the one that
+contains it.
 """
 
 import itertools
@@ -30,14 +30,14 @@ HOLD = "temporary clamp"
 
 
 class NestedAssembly(eqx.Module):
-    """Parts put together assembly by assembly.
+    """Parts assembled one assembly after the other.
 
     **Fields:**
 
     - `system`, with the values of its drives.
-    - `poses` of all parts, those of `assemble`, and differentiable as these.
-    - `assemblies`: `Assembly` of each by path, of the whole by `""`; in it the assemblies within
-      are one part each. Those of fixed joints only are not there: nothing had to be solved.
+    - `poses` of all parts, as those of `assemble`, and differentiable like these.
+    - `assemblies`: `Assembly` of each by path, of the whole by `""`, with the assemblies within it
+      as one part each. Those of fixed joints only are missing: nothing had to be solved.
     """
 
     system: System
@@ -45,7 +45,7 @@ class NestedAssembly(eqx.Module):
     assemblies: dict[str, Assembly]
 
     def warnings(self) -> list[str]:
-        """Sentences on what a user of the numbers must know; not within `jit`."""
+        """Sentences on possible faults of the result; not within `jit`."""
         found = gaps(self.system, self.poses)
         for path, assembly in self.assemblies.items():
             who = f"Assembly {path!r}: " if path else ""
@@ -60,18 +60,18 @@ def assemble_nested(
     *,
     start: Poses | None = None,
 ) -> NestedAssembly:
-    """Put together each assembly by itself, the deepest first, and then the whole.
+    """Assemble each assembly by itself, the deepest first, and then the whole.
 
-    While an assembly is put together a temporary clamp holds one of its parts. Parts that hang on
-    each other by fixed joints only are placed without iteration.
+    A temporary clamp fixes one part of an assembly while it is solved. Parts connected by fixed
+    joints only are placed without iteration.
 
-    **Arguments:** those of `assemble`.
+    **Arguments:** as for `assemble`.
 
     **Returns:** `NestedAssembly`.
 
-    **Raises:** `ValueError` for a joint that uses what is no part of its assembly;
-    `AssemblyError` naming every assembly of a depth that cannot be put together or whose parts
-    can still move; those that they are in are not tried.
+    **Raises:** `ValueError` for a joint that uses a part outside its assembly; `AssemblyError`
+    naming every assembly of one depth that does not close or whose parts can still move; those
+    that contain them are not tried.
 
     Source: Webhofer 2005, section 5.4, pp. 76-79.
     """
@@ -89,14 +89,14 @@ def assemble_nested(
             except AssemblyError as error:
                 if path == ROOT:
                     raise
-                failures.append(f"Assembly {path!r} cannot be put together: {error}")
+                failures.append(f"Assembly {path!r} cannot be assembled: {error}")
         if failures:
             raise AssemblyError("\n".join(failures))
     return NestedAssembly(system, poses, solved)
 
 
 def assemblies(system: System) -> list[str]:
-    """Paths of all assemblies of a system, with that of the whole, `""`."""
+    """Paths of all assemblies of a system, including the whole, `""`."""
     paths = {ROOT: None}
     for part in system.parts:
         *folders, _ = part.name.split("/")
@@ -105,7 +105,7 @@ def assemblies(system: System) -> list[str]:
 
 
 def check_nesting(system: System) -> None:
-    """Raise `ValueError` unless the joints of every assembly use only what is in it.
+    """Raise `ValueError` unless the joints of every assembly use only parts within it.
 
     Source: Webhofer 2005, section 5.4, p. 78, first condition.
     """
@@ -113,7 +113,7 @@ def check_nesting(system: System) -> None:
     for part in system.parts:
         if part.name in paths:
             raise ValueError(f"{part.name!r} is both a part and an assembly.")
-    held = {}
+    clamped = {}
     for connection in system.connections:
         who, path = f"Connection {connection.name!r}", _parent(connection.name)
         if path not in paths:
@@ -121,15 +121,15 @@ def check_nesting(system: System) -> None:
         if isinstance(connection.joint, joints.Gear):
             for name in (connection.first, connection.second):
                 if _parent(name) != path:
-                    raise ValueError(f"{who} couples {name!r}, which is not of its assembly.")
+                    raise ValueError(f"{who} couples {name!r}, which is not in its assembly.")
             continue
         if connection.joint.to_ground:
             child = connection.first.split("/")[0]
-            if child in held and child in paths:
+            if child in clamped and child in paths:
                 raise ValueError(
-                    f"{who} holds assembly {child!r}, which {held[child]!r} holds already."
+                    f"{who} fixes assembly {child!r}, which {clamped[child]!r} fixes already."
                 )
-            held[child] = connection.name
+            clamped[child] = connection.name
         _check_inside(connection, path)
 
 
@@ -139,14 +139,14 @@ def _check_inside(connection: Connection, path: str) -> None:
     owners = [_parent(end.split(".")[0]) for end in ends]
     if path != ROOT and (len(ends) == 1 or any(e.split(".")[0] == GROUND for e in ends)):
         raise ValueError(
-            f"{who} holds onto the ground, which only the whole can; while an assembly within it "
-            "is put together a temporary clamp holds it."
+            f"{who} joins assembly {path!r} to the ground, which only the whole can; while an "
+            "assembly is solved, a temporary clamp fixes it."
         )
     for end, owner in zip(ends, owners, strict=True):
         if not f"{owner}/".startswith(f"{path}/" if path else ""):
             raise ValueError(
-                f"{who} uses {end!r}, which is not in assembly {path!r}; it belongs to the one "
-                "that has both of its ends."
+                f"{who} uses {end!r}, which is not in assembly {path!r}; put it into the assembly "
+                "that contains both ends."
             )
     shared = _shared(*owners) if len(ends) == 2 else path
     if shared != path:
@@ -154,16 +154,16 @@ def _check_inside(connection: Connection, path: str) -> None:
 
 
 def _shared(one: str, other: str) -> str:
-    """Path of the deepest assembly that both are in."""
+    """Path of the deepest assembly that contains both."""
     pairs = zip(one.split("/"), other.split("/"), strict=False)
     return "/".join(a for a, _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
 @eqx.filter_jit
 def compose(system: System) -> Poses | None:
-    """Poses of parts that hang on each other and the ground by fixed joints, without iteration.
+    """Poses of parts that fixed joints connect to each other and the ground, without iteration.
 
-    None where there are other joints, or the parts are no tree that one clamp or the ground holds.
+    None if there are other joints, or unless the parts are a tree on one clamp or the ground.
 
     Source: own derivation.
     """
@@ -187,7 +187,7 @@ def compose(system: System) -> Poses | None:
 
 
 class _Tree(NamedTuple):
-    """Indices of clamped parts, then pairs of ends, that of the part already held first."""
+    """Indices of clamped parts, then pairs of ends, that of the part already placed first."""
 
     clamped: list[int]
     edges: list[tuple[str, str]]
@@ -217,7 +217,7 @@ def _fixed_tree(system: System) -> _Tree | None:
 
 
 class _Level(NamedTuple):
-    """An assembly by itself, and which parts of the whole make up each of its parts."""
+    """An assembly by itself, and the indices in the whole of the parts of each of its parts."""
 
     system: System
     members: list[list[int]]
@@ -231,36 +231,38 @@ def _level(system: System, path: str, poses: Poses) -> _Level:
         if part.name.startswith(prefix):
             members.setdefault(part.name.removeprefix(prefix).split("/")[0], []).append(k)
     parts = [_rigid(system, prefix + name, name, ks, poses) for name, ks in members.items()]
-    # Names within the assembly, so that equal assemblies are one program.
+    # Names within the assembly, so that equal assemblies share one program.
     connections = [
         Connection(c.name.removeprefix(prefix), c.joint, *_local_ends(c, prefix))
         for c in system.connections
         if _parent(c.name) == path
     ]
     if path != ROOT:
-        held = _held(system, prefix).removeprefix(prefix).split("/")[0]
-        connections.append(Connection(HOLD, joints.Clamp(), held))
+        fixed = _fixed_part(system, prefix).removeprefix(prefix).split("/")[0]
+        connections.append(Connection(HOLD, joints.Clamp(), fixed))
     ground = system.ground if path == ROOT else {}
     return _Level(System(parts, connections, ground), list(members.values()))
 
 
 @eqx.filter_jit
 def _moved(level: _Level, poses: Poses, found: Poses) -> Poses:
-    """Poses of the whole after the parts of an assembly have been found elsewhere."""
+    """Poses of the whole after an assembly has been solved."""
     position, quaternion = poses
     before = start_of(level.system)
     for k, ks in enumerate(level.members):
         members = np.array(ks)
-        turn = quaternions.product(found.quaternion[k], quaternions.conjugate(before.quaternion[k]))
-        ways = position[members] - before.position[k : k + 1]
-        there = found.position[k : k + 1] + ways @ quaternions.to_matrix(turn).T
-        turned = jax.vmap(quaternions.product, (None, 0))(turn, quaternion[members])
-        position, quaternion = position.at[members].set(there), quaternion.at[members].set(turned)
+        rotation = quaternions.product(
+            found.quaternion[k], quaternions.conjugate(before.quaternion[k])
+        )
+        arms = position[members] - before.position[k : k + 1]
+        there = found.position[k : k + 1] + arms @ quaternions.to_matrix(rotation).T
+        rotated = jax.vmap(quaternions.product, (None, 0))(rotation, quaternion[members])
+        position, quaternion = position.at[members].set(there), quaternion.at[members].set(rotated)
     return Poses(position, quaternion)
 
 
 def _rigid(system: System, path: str, name: str, members: list[int], poses: Poses) -> Part:
-    """A part, or all parts of an assembly as one, in the frame of its first."""
+    """A part, or all parts of an assembly as one in the frame of its first part."""
     position, rotation = poses.position, poses.rotation
     first = members[0]
     attachments = {}
@@ -269,8 +271,8 @@ def _rigid(system: System, path: str, name: str, members: list[int], poses: Pose
         within = part.name.removeprefix(path).lstrip("/")
         for key, points in part.attachments.items():
             if within:
-                way = position[k] - position[first]
-                attachments[f"{within}/{key}"] = (way[None] + points @ rotation[k].T) @ rotation[
+                arm = position[k] - position[first]
+                attachments[f"{within}/{key}"] = (arm[None] + points @ rotation[k].T) @ rotation[
                     first
                 ]
             else:
@@ -291,8 +293,8 @@ def _local(end: str) -> str:
     return f"{part}.{within}/{key}" if dot and slash else f"{part}{dot}{key}"
 
 
-def _held(system: System, prefix: str) -> str:
-    """The part of an assembly that stays: the one that the whole clamps, or else its first."""
+def _fixed_part(system: System, prefix: str) -> str:
+    """The part that fixes an assembly: the one that the whole clamps, or else its first."""
     clamped = [
         c.first
         for c in system.connections

@@ -1,4 +1,4 @@
-"""Where the parts are, and small steps from there."""
+"""Poses of the parts of a system, and small motions from there."""
 
 from typing import NamedTuple
 
@@ -31,7 +31,7 @@ class Poses(NamedTuple):
 
 
 def start(system: System) -> Poses:
-    """Poses in which the parts of a system are given."""
+    """Initial poses of the parts, as given with them."""
     return Poses(
         jnp.stack([part.position for part in system.parts]),
         jnp.stack([part.quaternion for part in system.parts]),
@@ -39,14 +39,14 @@ def start(system: System) -> Poses:
 
 
 def check_shapes(system: System, poses: Poses, of: str) -> None:
-    """Raise `ValueError`, about the poses `of` something, when they are not one for every part."""
+    """Raise `ValueError`, about the poses `of` something, unless there is one for every part."""
     count = len(system.parts)
     check_shape(f"The position of {of}", poses.position, (count, 3))
     check_shape(f"The quaternion of {of}", poses.quaternion, (count, 4))
 
 
 def check(system: System, poses: object) -> None:
-    """Raise `ValueError`, naming the part, for poses that are not those of a system's parts."""
+    """Raise `ValueError`, naming the part, for poses that do not fit the parts of a system."""
     if not isinstance(poses, Poses):
         raise ValueError(
             f"Poses are a {type(poses).__name__}; give Poses, such as those of an Assembly."
@@ -59,19 +59,19 @@ def check(system: System, poses: object) -> None:
     for name, length, finite in zip(system.names, lengths, whole, strict=True):
         if not abs(length - 1) < _UNIT or not finite:
             raise ValueError(
-                f"The pose of part {name!r} is none: its quaternion has the length {length:.6g} "
-                "and must have 1, and its position must be finite."
+                f"Part {name!r}: quaternion has norm {length:.6g}, expected 1, or its position is "
+                "not finite."
             )
 
 
 def moved(poses: Poses, step: Float[Array, "n 6"]) -> Poses:
     """Poses after a small motion of every part.
 
-    **Arguments:** `poses`; `step` (n, 6): way of the origin [m], then rotation vector [rad], both
-    in axes of the ground.
+    **Arguments:** `poses`; `step` (n, 6): displacement of the origin [m], then rotation vector
+    [rad], in axes of the ground.
     """
-    turn = jax.vmap(quaternions.exponential)(step[:, 3:])
-    quaternion = jax.vmap(quaternions.product)(turn, poses.quaternion)
+    change = jax.vmap(quaternions.exponential)(step[:, 3:])
+    quaternion = jax.vmap(quaternions.product)(change, poses.quaternion)
     quaternion = quaternion / jnp.linalg.norm(quaternion, axis=1, keepdims=True)
     return Poses(poses.position + step[:, :3], quaternion)
 
@@ -100,12 +100,12 @@ def point(
 
 
 def placed(frame: Frame, position: Array, rotation: Array) -> Frame:
-    """A frame given in that of a part, in the frame of the ground."""
+    """A frame relative to a part, whose position and rotation are given, in the ground frame."""
     return Frame(position + rotation @ frame.origin, rotation @ frame.rotation)
 
 
 def spans(system: System, poses: Poses) -> dict[str, Float[Array, "2 3"]]:
-    """Places of both ends of every distance and rope, for drawing it as a line.
+    """Positions of both ends of every distance and rope, for drawing it as a line.
 
     **Arguments:** `system`; `poses`.
 
@@ -121,9 +121,9 @@ def spans(system: System, poses: Poses) -> dict[str, Float[Array, "2 3"]]:
 
 
 def outline(system: System, poses: Poses) -> dict[str, Float[Array, "k 3"]]:
-    """Places of every part's attachments, for drawing it as a line through them.
+    """Positions of every part's attachments, for drawing it as a line through them.
 
-    An attachment with an axis counts as the middle of its first two points.
+    An attachment with an axis counts as the midpoint of its first two points.
 
     **Arguments:** `system`; `poses`.
 
@@ -131,7 +131,7 @@ def outline(system: System, poses: Poses) -> dict[str, Float[Array, "k 3"]]:
     """
     lines = {}
     for k, part in enumerate(system.parts):
-        places = jnp.stack([points[:2].mean(axis=0) for points in part.attachments.values()])
+        middles = jnp.stack([points[:2].mean(axis=0) for points in part.attachments.values()])
         rotation = quaternions.to_matrix(poses.quaternion[k])
-        lines[part.name] = poses.position[k][None] + places @ rotation.T
+        lines[part.name] = poses.position[k][None] + middles @ rotation.T
     return lines

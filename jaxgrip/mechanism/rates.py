@@ -28,14 +28,14 @@ class Rates(NamedTuple):
 def velocity(assembly: Assembly, rates: Mapping[str, object]) -> Rates:
     """Velocities of all parts from those of the drives.
 
-    What the joints leave free moves as little as possible.
+    Where joints leave degrees of freedom, the motion of least norm is taken.
 
     **Arguments:** `assembly`; `rates` of drives by the name of the connection [m/s or rad/s],
     zero for those not named.
 
     **Returns:** `Rates`.
 
-    **Raises:** `ValueError` for a name that is no drive or a rate that is no finite number.
+    **Raises:** `ValueError` for a name that is no drive or a rate that is not a finite number.
 
     Source: own derivation, J x' = -dF/dp p' of the equations F(x, p) = 0.
     """
@@ -69,10 +69,10 @@ def _checked(assembly: Assembly, rates: Mapping[str, object]) -> dict[str, Array
 
 
 def _twist(assembly: Assembly, values: dict, poses: Poses, rates: dict) -> Rates:
-    def missed(values):
+    def residual(values):
         return equations(assembly.system.with_parameters(values), poses, assembly.turns)[0]
 
-    change = jax.jvp(missed, (values,), (rates,))[1]
+    change = jax.jvp(residual, (values,), (rates,))[1]
     system = assembly.system.with_parameters(values)
     step = sensitivity(system, poses, assembly.turns, change, assembly.least_squares)
     return Rates(step[:, :3], step[:, 3:])

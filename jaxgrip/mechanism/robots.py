@@ -1,4 +1,4 @@
-"""Systems from trees of bodies with loops, and from files of all kinds."""
+"""Systems from trees of bodies with loops, and from files of any kind."""
 
 from pathlib import Path
 from typing import Any
@@ -23,17 +23,17 @@ def system_of(
     q: Float[Array, " n"] | None = None,
     forces: Any = (),
 ) -> System:
-    """The system of parts and joints that a tree of bodies, with or without loops, is.
+    """System of parts and joints from a tree of bodies, with or without loops.
 
-    Parts are the bodies, in their frames; a joint of the tree has the name of the robot's joint, or
-    of the body that it carries. Mimic joints and couplings are gears.
+    Parts are the bodies, in their frames; a joint of the tree is named after the robot's joint, or
+    the body that it carries. Mimic joints and couplings become gears.
 
-    **Arguments:** `robot`; `q`: (n,) coordinates in which the parts are placed [rad or m], zero
-    when None; `forces`: `Applied`, as of `System`.
+    **Arguments:** `robot`; `q`: (n,) coordinates of the parts' initial poses [rad or m], zero when
+    None; `forces`: `Applied`, as of `System`.
 
     **Returns:** `System`, with the masses and the gravity of the tree.
 
-    **Raises:** `ValueError` for another shape.
+    **Raises:** `ValueError` for another shape of `q`.
     """
     mechanism = robot.mechanism if isinstance(robot, Robot) else robot
     if isinstance(mechanism, Tree):
@@ -74,13 +74,13 @@ def system_of(
         ends = (names[coupling.leader], names[coupling.follower])
         connections.append(Connection(f"gear {coupling.name}", gear, *ends))
     place = forward_kinematics(tree, q)
-    turns = jax.vmap(quaternions.from_matrix)(place.rotation)
+    orientations = jax.vmap(quaternions.from_matrix)(place.rotation)
     parts = [
         Part(
             _name(body),
             points[body],
             place.translation[i],
-            turns[i],
+            orientations[i],
             tree.mass[i],
             tree.com[i],
             tree.inertia[i],
@@ -91,7 +91,7 @@ def system_of(
 
 
 def _name(body: str) -> str:
-    """Name of a body as that of a part, which has no dot."""
+    """Name of the part of a body; a part's name has no dot."""
     return body.replace(".", "_")
 
 

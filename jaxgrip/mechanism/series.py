@@ -1,4 +1,4 @@
-"""From one position to others: in steps, along a path, or each from the same start."""
+"""A system for many values of its drives: in steps, along a path, or each from one start."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -24,12 +24,12 @@ from jaxgrip.mechanism.system import System
 ANGLE_STEP = float(np.deg2rad(10.0))
 DISTANCE_STEP = 0.1
 _HALVINGS = 6
-# Ways below this part of the largest part's extent step as if they had it.
+# A distance below this fraction of the largest part counts as that for its step.
 _SHORT = 0.1
 
 
 class StepFailed(AssemblyError):
-    """Raised by `move` where the way ends early; `assembly` is the last good position."""
+    """Raised by `move` when it stops early; `assembly` is the last good position."""
 
 
 def move(
@@ -42,20 +42,22 @@ def move(
 ) -> Assembly:
     """Move an assembled system by its drives, all at once and in steps, on the same branch.
 
-    A step that does not converge, turns a part by more than three steps of an angle or passes a
+    A step that does not converge, rotates a part by more than three times `angle_step` or passes a
     dead point is halved, six times at most.
 
     **Arguments:**
 
-    - `assembly`: where to start.
-    - `parameters`: values of drives to go to [m or rad] by the name of the connection.
-    - `angle_step` [rad] and `distance_step`, a part of the distance at the start: the longest
+    - `assembly`: the start.
+    - `parameters`: target values of drives [m or rad] by the name of the connection.
+    - `angle_step` [rad] and `distance_step`, a fraction of the distance at the start: the largest
       steps.
-    - `throw`: raise where the way ends early; within `jit` and `vmap` look at `result`.
+    - `throw`: raise when the motion stops early; within `jit` and `vmap` look at `result`.
 
-    **Returns:** `Assembly`; where the way ends early the last good position, `result` telling.
+    **Returns:** `Assembly`; if the motion stops early, the last good position with a `result` that
+    says so.
 
-    **Raises:** `ValueError` for values that are none; `StepFailed` with the last good position.
+    **Raises:** `ValueError` for values that are not numbers; `StepFailed` with the last good
+    position.
 
     Source: Webhofer 2005, sections 5.5.4 and 5.6, pp. 89-94.
     """
@@ -83,17 +85,17 @@ def sweep(
 
     **Arguments:**
 
-    - `assembly`: where to start.
+    - `assembly`: the start.
     - `parameters`: values (k,) of drives [m or rad] by the name of the connection.
-    - `along`: `"path"` moves from one position to the next, as `move` does; where the way ends
-      early, the following start at the last good position. `"independent"` solves all of them at
-      once from the start, which is much faster and needs positions that Newton's method reaches.
+    - `along`: `"path"` moves from one position to the next, as `move` does; where that stops early,
+      the following start at the last good position. `"independent"` solves all of them at once
+      from the start, which is much faster and needs positions that Newton's method reaches.
     - `angle_step`, `distance_step`: as for `move`.
 
     **Returns:** `Assembly` whose numbers have a leading axis (k,). Look at `result`: positions on
-    another branch than the start, or beyond its end, are no success.
+    another branch than the start, or that a path does not reach, have not succeeded.
 
-    **Raises:** `ValueError` for values that are none or no list, or of different counts.
+    **Raises:** `ValueError` for values that are not a list of numbers, or of different counts.
 
     Source: Webhofer 2005, section 5.6, pp. 93-94.
     """
@@ -125,12 +127,12 @@ def _limits(
     for name in names:
         joint = system.connections[system.drive(name)].joint
         now = jax.lax.stop_gradient(getattr(joint, joint.parameter))
-        way = distance_step * jnp.maximum(jnp.abs(now), short)
-        limits[name] = jnp.asarray(angle_step) if joint.measure.unit == "rad" else way
+        distance = distance_step * jnp.maximum(jnp.abs(now), short)
+        limits[name] = jnp.asarray(angle_step) if joint.measure.unit == "rad" else distance
     return limits
 
 
-class _Way(NamedTuple):
+class _Progress(NamedTuple):
     last: Assembly
     fraction: Float[Array, ""]
     step: Float[Array, ""]
@@ -144,39 +146,41 @@ def _advance(assembly: Assembly, target: dict, limits: dict, angle_step: Array) 
     counts = [jnp.ceil(jnp.abs(aim[name] - begin[name]) / limits[name]) for name in target]
     longest = 1 / jnp.max(jnp.stack([jnp.ones(()), *counts]))
 
-    def going(way: _Way) -> Array:
-        return (way.fraction < 1) & (way.halvings <= _HALVINGS)
+    def going(now: _Progress) -> Array:
+        return (now.fraction < 1) & (now.halvings <= _HALVINGS)
 
-    def body(way: _Way) -> _Way:
+    def body(now: _Progress) -> _Progress:
         # Rounding must leave no tiny step to the end.
-        ends = way.fraction + 1.001 * way.step >= 1
-        fraction = jnp.where(ends, 1.0, way.fraction + way.step)
+        ends = now.fraction + 1.001 * now.step >= 1
+        fraction = jnp.where(ends, 1.0, now.fraction + now.step)
         values = {
             name: jnp.where(ends, aim[name], begin[name] + fraction * (aim[name] - begin[name]))
             for name in target
         }
-        last = way.last
+        last = now.last
         system = fixed.system.with_parameters(values)
         trial = solve(system, last.poses, last.turns, fixed.least_squares)
         cosine = jnp.min(jnp.abs(jnp.sum(trial.poses.quaternion * last.poses.quaternion, axis=1)))
         good = trial.succeeded & (trial.orientation == fixed.orientation)
         good = good & (cosine > jnp.cos(1.5 * angle_step))
-        there = _Way(trial, fraction, way.step, way.halvings)
-        back = _Way(last, way.fraction, way.step / 2, way.halvings + 1)
+        there = _Progress(trial, fraction, now.step, now.halvings)
+        back = _Progress(last, now.fraction, now.step / 2, now.halvings + 1)
         return jax.tree.map(lambda a, b: jnp.where(good, a, b), there, back)
 
-    way = jax.lax.while_loop(going, body, _Way(fixed, jnp.zeros(()), longest, jnp.zeros((), int)))
-    reached = way.last.system.parameters
-    values = {name: jnp.where(way.fraction < 1, reached[name], target[name]) for name in target}
+    now = jax.lax.while_loop(
+        going, body, _Progress(fixed, jnp.zeros(()), longest, jnp.zeros((), int))
+    )
+    reached = now.last.system.parameters
+    values = {name: jnp.where(now.fraction < 1, reached[name], target[name]) for name in target}
     system = assembly.system.with_parameters(values)
-    end = way.last
+    end = now.last
     return eqx.tree_at(
         lambda a: (a.system, a.poses, a.result),
         end,
         (
             system,
             attached(system, end.poses, end.turns, end.least_squares),
-            RESULTS.where(way.fraction < 1, RESULTS.stuck, end.result),
+            RESULTS.where(now.fraction < 1, RESULTS.stuck, end.result),
         ),
     )
 
@@ -215,14 +219,14 @@ def _why(end: Assembly, target: dict) -> str:
         joint = end.system.connections[end.system.drive(name)].joint
         unit, scale = ("°", 180 / np.pi) if joint.measure.unit == "rad" else (" m", 1.0)
         words.append(
-            f"{name!r} stops at {scale * float(reached[name]):.6g}{unit} on the way to "
+            f"Drive {name!r} stops at {scale * float(reached[name]):.6g}{unit} before "
             f"{scale * float(value):.6g}{unit}"
         )
     ahead = _solve_there(end, target)
     reason = (
         explain(ahead, end.poses)
         if not bool(ahead.succeeded)
-        else ("Further on the parts would fold the other way.")
+        else "Beyond it the parts would be on another branch."
     )
     return (
         f"{'; '.join(words)}, where the smallest singular value is "

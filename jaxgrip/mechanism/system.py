@@ -1,4 +1,4 @@
-"""What is assembled: parts with attachments, and the joints between these."""
+"""What is assembled: parts with attachments, the joints between them, and forces."""
 
 from collections.abc import Iterable, Mapping
 
@@ -19,17 +19,17 @@ GROUND = "ground"
 
 
 class Part(eqx.Module):
-    """A rigid part, its attachments, and roughly where it is.
+    """A rigid part, its attachments and its initial pose.
 
     **Arguments:**
 
     - `name`: without a dot.
-    - `attachments`: by name, (k, 3) points in the frame of the part [m]. One point is a place;
+    - `attachments`: by name, (k, 3) points in the frame of the part [m]. One point is a position;
       two are an axis from the first to the second; a third gives a direction across it.
     - `position`: (3,) of the part's frame before assembly [m].
-    - `quaternion`: (4,) of the part's frame before assembly, scalar first, of any length.
+    - `quaternion`: (4,) of the part's frame before assembly, scalar first, of any norm but zero.
     - `mass` [kg], `com` (3,), its centre of mass [m], and `inertia` about that [kg m^2], (3, 3) or
-      its three principal values, in the frame of the part; needed to set it in motion.
+      its three principal values, in the frame of the part; needed for a motion.
 
     **Raises:** `ValueError` naming part and attachment when points are ill-shaped, not finite,
     coincide or lie on a line, the quaternion is zero, or no body can have the mass or inertia.
@@ -63,7 +63,7 @@ class Part(eqx.Module):
         self.position = numbers(f"The position of part {name!r}", position, (3,))
         q = numbers(f"The quaternion of part {name!r}", quaternion, (4,))
         if concrete(q) and not np.any(np.asarray(q)):
-            raise ValueError(f"The quaternion of part {name!r} is zero; (1, 0, 0, 0) is no turn.")
+            raise ValueError(f"Part {name!r}: quaternion is zero; no rotation is (1, 0, 0, 0).")
         self.quaternion = q / jnp.linalg.norm(q)
         self.mass, self.com, self.inertia = mass_properties(f"part {name!r}", mass, com, inertia)
 
@@ -71,12 +71,12 @@ class Part(eqx.Module):
 class Connection(eqx.Module):
     """A joint between two attachments, each `"part.attachment"`, or `"ground.attachment"`.
 
-    A `Clamp` has one part's name as `first` and no `second`. A `Gear` has the names of two other
+    A `Clamp` has the name of a part as `first` and no `second`. A `Gear` has the names of two other
     connections.
 
     **Arguments:** `name`; `joint`; `first`; `second`.
 
-    **Raises:** `ValueError` when `first` or `second` is no name.
+    **Raises:** `ValueError` when `first` or `second` is not a string.
     """
 
     name: str = eqx.field(static=True)
@@ -85,28 +85,27 @@ class Connection(eqx.Module):
     second: str | None = eqx.field(static=True, default=None)
 
     def __init__(self, name: str, joint: Joint | Gear, first, second=None):
-        for place in (first, second):
-            if not isinstance(place, str | None):
+        for end in (first, second):
+            if not isinstance(end, str | None):
                 raise ValueError(
-                    f"Connection {name!r} joins {place!r}; name an attachment, such as "
+                    f"Connection {name!r} joins {end!r}; name an attachment, such as "
                     "'part.attachment' or 'ground.attachment'."
                 )
         self.name, self.joint, self.first, self.second = name, joint, first, second
 
 
 class System(eqx.Module):
-    """Parts and the connections between them.
+    """Parts, the connections between them, forces and gravity.
 
     **Arguments:**
 
     - `parts`, `connections`.
     - `ground`: attachments of the ground by name, (k, 3) points [m].
-    - `forces`: `Applied` springs, loads and others, that act when it moves.
+    - `forces`: `Applied`, such as springs and loads, which act in a motion.
     - `gravity`: (3,) acceleration of free fall [m/s^2].
 
-    **Raises:** `ValueError` of one sentence that names the part, connection or force when names are
-    double or unknown, an attachment has too few points for the joint, or a connection does not
-    fit its kind.
+    **Raises:** `ValueError` that names the part, connection or force when names are duplicate or
+    unknown, an attachment has too few points for the joint, or a connection does not fit its kind.
 
     Source: Webhofer 2005, sections 4.1 and 5.4, pp. 27-29, 76-79.
     """
@@ -165,7 +164,7 @@ class System(eqx.Module):
 
     @property
     def parameters(self) -> dict[str, Float[Array, ""]]:
-        """What moves the system: the numbers of its drives, by the name of the connection."""
+        """Values of the drives [m or rad], by the name of the connection."""
         return {
             connection.name: getattr(connection.joint, connection.joint.parameter)
             for connection in self.connections
@@ -173,12 +172,12 @@ class System(eqx.Module):
         }
 
     def with_parameters(self, parameters: Mapping[str, object]) -> "System":
-        """The system with other numbers of its drives.
+        """The system with other values of its drives.
 
         **Arguments:** `parameters`: values [m or rad] by the name of the connection.
 
-        **Raises:** `ValueError` for a name that is no drive, or a value that is none or not
-        finite.
+        **Raises:** `ValueError` for a name that is no drive, or a value that is not a finite
+        number.
         """
         connections = list(self.connections)
         for name, value in parameters.items():
@@ -205,11 +204,11 @@ class System(eqx.Module):
         return names.index(name)
 
     def joint(self, name: str) -> Joint | Gear:
-        """What the connection called `name` is; raises `ValueError` when there is none."""
+        """Joint of the connection called `name`; raises `ValueError` when there is none."""
         return self.connections[self.connection(name)].joint
 
     def drive(self, name: str) -> int:
-        """Index of the drive called `name`; raises `ValueError` when it is none."""
+        """Index of the drive called `name`; raises `ValueError` when there is none."""
         if name not in self.parameters:
             raise ValueError(f"There is no drive {name!r}{_nearest(name, self.parameters)}.")
         return self.connection(name)
@@ -233,7 +232,7 @@ class System(eqx.Module):
         who = f"Connection {connection.name!r}"
         joint = connection.joint
         if not isinstance(joint, Joint | Gear):
-            raise ValueError(f"{who} is made by {brief(joint)}; give a joint such as Hinge().")
+            raise ValueError(f"{who}: joint is {brief(joint)}; it must be one such as Hinge().")
         try:
             if isinstance(joint, Joint) and joint.to_ground:
                 if connection.second is not None:
@@ -245,28 +244,29 @@ class System(eqx.Module):
             if isinstance(joint, Gear):
                 self._check_gear(connection)
                 return
-            ends = [self.attachment(place) for place in (connection.first, connection.second)]
+            ends = [self.attachment(end) for end in (connection.first, connection.second)]
         except ValueError as error:
             text = str(error)
             raise ValueError(f"{who}: {text[0].lower()}{text[1:]}") from None
         if ends[0][0] == ends[1][0]:
             raise ValueError(f"{who} joins {connection.first!r} to the same part.")
-        for place, (_, points) in zip((connection.first, connection.second), ends, strict=True):
+        for end, (_, points) in zip((connection.first, connection.second), ends, strict=True):
             if len(points) < joint.points:
                 raise ValueError(
                     f"{who} is a {type(joint).__name__.lower()}, which needs {joint.points} points "
-                    f"of either attachment; {place!r} has {len(points)}."
+                    f"of either attachment; {end!r} has {len(points)}."
                 )
 
     def acting(self, applied: Applied) -> tuple[Force, tuple[str | None, str]]:
         """A force with the attachments it acts between; None is the frame of the ground.
 
-        **Raises:** `ValueError` of one sentence for a force that does not fit where it acts.
+        **Raises:** `ValueError` for a force that does not fit where it acts.
         """
         who, force = f"Force {applied.name!r}", applied.force
         try:
             if force.acts != "between" and applied.second is not None:
-                raise ValueError(f"a {type(force).__name__} acts on one thing and has no second.")
+                kind = type(force).__name__.lower()
+                raise ValueError(f"a {kind} acts on one attachment or joint and has no second.")
             if force.acts == "along":
                 connection = self.connections[self.connection(applied.first)]
                 joint = connection.joint
@@ -283,7 +283,7 @@ class System(eqx.Module):
                 raise ValueError(f"a {type(force).__name__.lower()} needs two attachments.")
             parts = [self.attachment(end)[0] for end in (applied.first, applied.second)]
             if parts[0] == parts[1]:
-                raise ValueError(f"both attachments are of {applied.first.split('.')[0]!r}.")
+                raise ValueError(f"both attachments are on {applied.first.split('.')[0]!r}.")
         except ValueError as error:
             text = str(error)
             raise ValueError(f"{who}: {text[0].lower()}{text[1:]}") from None

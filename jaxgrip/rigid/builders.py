@@ -82,9 +82,9 @@ def from_dh(rows: Sequence[DHRow], gravity: ArrayLike | Sequence[float] = GRAVIT
     rotation, translation = [], []
     for row in rows:
         a, alpha, d, theta = (_numbers(row, key, ()) for key in ("a", "alpha", "d", "theta"))
-        turn = rotation_x(alpha)
-        rotation.append(turn @ rotation_z(theta))
-        translation.append(turn @ jnp.stack([a, jnp.zeros_like(d), d]))
+        tilt = rotation_x(alpha)
+        rotation.append(tilt @ rotation_z(theta))
+        translation.append(tilt @ jnp.stack([a, jnp.zeros_like(d), d]))
     return _tree(rows, _stack(rotation), _stack(translation), None, gravity)
 
 
@@ -106,7 +106,7 @@ def from_placements(
     **Raises:** `ValueError` naming the body when a number is missing, ill-shaped, not finite or
     impossible, and when the bodies do not make a tree.
     """
-    place = _places(bodies)
+    index = _indices(bodies)
     axes, rotation, translation, above = [], [], [], []
     for i, body in enumerate(bodies):
         axis = _numbers(body, "axis", (3,))
@@ -115,43 +115,43 @@ def from_placements(
         axes.append(axis)
         rotation.append(rotation_matrix(f"rotation of body {body.name!r}", body.rotation))
         translation.append(_numbers(body, "translation", (3,)))
-        # A parent that comes later is an error of the tree.
-        parent = place.get(body.parent, -1)
+        # `_tree` reports a parent that comes later.
+        parent = index.get(body.parent, -1)
         above.append(parent if parent < i else -1)
     if not bodies:
         return _tree(bodies, rotation, translation, None, gravity)
-    turns = jax.vmap(aligning_z)(_stack(axes))
-    parents = jnp.concatenate([jnp.eye(3, dtype=turns.dtype)[None], turns])[np.array(above) + 1]
-    rotation = jnp.einsum("bji,bjk,bkl->bil", parents, _stack(rotation), turns)
+    aligned = jax.vmap(aligning_z)(_stack(axes))
+    parents = jnp.concatenate([jnp.eye(3, dtype=aligned.dtype)[None], aligned])[np.array(above) + 1]
+    rotation = jnp.einsum("bji,bjk,bkl->bil", parents, _stack(rotation), aligned)
     translation = jnp.einsum("bji,bj->bi", parents, _stack(translation))
-    return _tree(bodies, rotation, translation, turns, gravity)
+    return _tree(bodies, rotation, translation, aligned, gravity)
 
 
 def _tree(
     bodies: Sequence[DHRow] | Sequence[Placement],
     rotation: Any,
     translation: Any,
-    turns: jax.Array | None,
+    aligned: jax.Array | None,
     gravity: ArrayLike | Sequence[float],
 ) -> Tree:
     names = tuple(body.name for body in bodies)
-    place = _places(bodies)
+    index = _indices(bodies)
     for body in bodies:
-        if body.parent is not None and body.parent not in place:
+        if body.parent is not None and body.parent not in index:
             raise ValueError(
                 f"Body {body.name!r} has the parent {body.parent!r}, which is no body; "
                 "None is the base."
             )
-    parents = tuple(-1 if b.parent is None else place[b.parent] for b in bodies)
+    parents = tuple(-1 if b.parent is None else index[b.parent] for b in bodies)
     joint_types = tuple(body.joint for body in bodies)
     check_topology(parents, joint_types, names)
     mass = [_mass(f"body {body.name!r}", body.mass) for body in bodies]
     check_carried(names, parents, joint_types, mass)
     found = [mass_properties(f"body {b.name!r}", b.mass, b.com, b.inertia) for b in bodies]
     com, inertia = (_stack([each[k] for each in found]) for k in (1, 2))
-    if turns is not None:
-        com = jnp.einsum("bji,bj->bi", turns, com)
-        inertia = jnp.einsum("bji,bjk,bkl->bil", turns, inertia, turns)
+    if aligned is not None:
+        com = jnp.einsum("bji,bj->bi", aligned, com)
+        inertia = jnp.einsum("bji,bjk,bkl->bil", aligned, inertia, aligned)
     return Tree(
         parents=parents,
         joint_types=joint_types,
@@ -165,7 +165,7 @@ def _tree(
     )
 
 
-def _places(bodies: Sequence[DHRow] | Sequence[Placement]) -> dict[str, int]:
+def _indices(bodies: Sequence[DHRow] | Sequence[Placement]) -> dict[str, int]:
     return {body.name: i for i, body in reversed(list(enumerate(bodies)))}
 
 
@@ -186,11 +186,11 @@ def mass_properties(
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Mass (), centre of mass (3,) and inertia (3, 3), checked.
 
-    **Arguments:** `who` has them, for sentences; `mass` [kg]; `com` (3,) [m]; `inertia` about the
+    **Arguments:** `who`: the body, for messages; `mass` [kg]; `com` (3,) [m]; `inertia` about the
     centre of mass [kg m^2], (3, 3) or its three principal values. Mass and inertia may both be
     zero.
 
-    **Raises:** `ValueError` for another shape, and for what no body can have.
+    **Raises:** `ValueError` for another shape, and for numbers that no body can have.
     """
     mass = _mass(who, mass)
     return mass, numbers(f"com of {who}", com, (3,)), _inertia(who, mass, inertia)
@@ -213,7 +213,7 @@ def check_carried(
     mass: list,
     what: str = "body",
 ) -> None:
-    """Raise `ValueError` naming a body that moves without any mass on it."""
+    """Raise `ValueError` naming a body that moves but neither has nor carries a mass."""
     carries = [not _is_zero(m) for m in mass]
     for i in reversed(range(len(names))):
         if parents[i] >= 0:

@@ -54,12 +54,12 @@ from jaxgrip.spatial.components import (
 
 
 def bias_motion(parent: tuple, pose: Pose, joint: Joint) -> tuple[Vector, Vector, Vector]:
-    """Angular rate, its rate and acceleration of the origin at zero joint acceleration."""
+    """Angular velocity, its rate and acceleration of the origin at zero joint acceleration."""
     w0, wd0, vd0 = parent
     z, r = pose.axis, pose.offset
-    turn = scale(joint.turn_rate, z)
-    w = vadd(w0, turn)
-    wd = vadd(wd0, cross(w0, turn))
+    spin = scale(joint.turn_rate, z)
+    w = vadd(w0, spin)
+    wd = vadd(wd0, cross(w0, spin))
     vd = vadd(vd0, vadd(cross(wd0, r), cross(w0, cross(w0, r))))
     return w, wd, vadd(vd, scale(mul(2.0, joint.slide_rate), cross(w0, z)))
 
@@ -96,8 +96,8 @@ def mass_and_bias(tree: Tree, joint: PerBody, one: Scalar) -> tuple[list, list]:
 def solve_mass(tree: Tree, q: Float[Array, " n"], tau: Float[Array, " n"]) -> Float[Array, " n"]:
     """Solve M(q) x = tau.
 
-    **Arguments:** `tree`; `q`: (n,) joint coordinates [rad or m]; `tau`: (n,) right side, such as
-    torques or forces [N m or N].
+    **Arguments:** `tree`; `q`: (n,) joint coordinates [rad or m]; `tau`: (n,) right-hand side, such
+    as torques or forces [N m or N].
 
     **Returns:** (n,), accelerations for torques [rad/s^2 or m/s^2].
 
@@ -183,9 +183,9 @@ def forward_dynamics_derivatives(
 ) -> tuple[Float[Array, "n n batch"], Float[Array, "n n batch"], Float[Array, "n n batch"]]:
     """Jacobians of forward dynamics at many states.
 
-    The numbers of `jax.jacfwd(forward_dynamics, (1, 2, 3))`, in the layout that is fastest on a
-    CPU: directions in the outer, the batch in the inner loop, and one direction for all joints
-    that do not influence each other.
+    Equal to `jax.jacfwd(forward_dynamics, (1, 2, 3))`, in the layout that is fastest on a CPU:
+    directions in the outer, the batch in the inner loop, and one direction for all joints that do
+    not influence each other.
 
     **Arguments:**
 
@@ -201,9 +201,9 @@ def forward_dynamics_derivatives(
     Source: own derivation: implicit differentiation of Beiblatt 9, eq. 17.
     """
     q, qd, tau = _columns(tree, q=q, qd=qd, tau=tau)
-    branch, place = _branches(tree)
+    branch, index = _branches(tree)
     related = np.equal.outer(branch, branch)[:, :, None]
-    seeds = jnp.asarray(np.arange(max(place, default=-1) + 1)[:, None] == place, q.dtype)
+    seeds = jnp.asarray(np.arange(max(index, default=-1) + 1)[:, None] == index, q.dtype)
     many = {"in_axes": (None, -1, -1, -1), "out_axes": -1}
     torques = jax.vmap(rnea, **many)
     qdd = jax.vmap(_accelerations, **many)(tree, q, qd, tau)
@@ -213,7 +213,7 @@ def forward_dynamics_derivatives(
         packed = jax.vmap(
             lambda seed: solve_many(tree, q, rate(jnp.broadcast_to(seed[:, None], q.shape)))
         )(seeds)
-        return jnp.where(related, jnp.swapaxes(packed[np.array(place, dtype=int)], 0, 1), 0.0)
+        return jnp.where(related, jnp.swapaxes(packed[np.array(index, dtype=int)], 0, 1), 0.0)
 
     by_q = columns(lambda d: -jax.jvp(lambda x: torques(tree, x, qd, qdd), (q,), (d,))[1])
     by_qd = columns(lambda d: -jax.jvp(lambda x: torques(tree, q, x, qdd), (qd,), (d,))[1])
@@ -221,7 +221,7 @@ def forward_dynamics_derivatives(
 
 
 def _columns(tree: Tree, **values: Array) -> list[Array]:
-    """States (n, batch) in the tree's precision, as many of each."""
+    """States (n, batch) in the tree's precision, all of one shape."""
     columns: list[Array] = []
     for name, value in values.items():
         x = real(name, value, precision(tree))
@@ -236,7 +236,7 @@ def _columns(tree: Tree, **values: Array) -> list[Array]:
 
 
 def _branches(tree: Tree) -> tuple[list[int], list[int]]:
-    """For each joint its branch, by the body at the base, and its index within the branch."""
+    """For each joint its branch, by the first body of that, and its index within the branch."""
     roots: list[int] = []
     for i, parent in enumerate(tree.parents):
         roots.append(i if parent < 0 else roots[parent])

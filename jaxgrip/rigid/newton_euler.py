@@ -106,7 +106,7 @@ def _load(children: tuple, place: tuple, load: tuple) -> tuple[tuple, tuple]:
 
 
 def base_motion(tree: Tree) -> tuple[Vector, Vector, Vector]:
-    """Motion of the base; accelerating it upward stands for gravity."""
+    """Motion of the base; an upward acceleration stands for gravity."""
     return ZERO, ZERO, tuple(neg(g) for g in unstack(tree.gravity))
 
 
@@ -209,7 +209,7 @@ def bias_forces(tree: Tree, q: Float[Array, " n"], qd: Float[Array, " n"]) -> Fl
 
 @jax.jit
 def gravity_forces(tree: Tree, q: Float[Array, " n"]) -> Float[Array, " n"]:
-    """Torques that hold the tree at rest against gravity, the gradient of potential energy.
+    """Torques that balance gravity at rest, the gradient of potential energy.
 
     **Arguments:** `tree`; `q`: (n,) joint coordinates [rad or m].
 

@@ -140,7 +140,7 @@ def _joint_arrays(tree: Tree, q: Any, qd: Any, qdd: Any) -> Joint:
 
 
 def per_joint(tree: Tree, values: Float[Array, " n"]) -> PerBody:
-    """One scalar per body of one per coordinate; fixed joints have zero."""
+    """One scalar per body from one per coordinate; zero for fixed joints."""
     moving = np.array(tree.moving, dtype=int)
     if not unrolled(tree):
         return jnp.zeros(len(tree.parents), values.dtype).at[moving].set(values)
@@ -186,8 +186,8 @@ def inward(tree: Tree, step: Callable, empty: Any, *per_body: PerBody) -> PerBod
     """Sweep from the leaves to the base.
 
     `step(children, *numbers)` maps the sum of what the children sent (a pytree like `empty`, the
-    value for none) and the body's numbers to a pair: what goes to the parent, and the body's own
-    value.
+    value without children) and the body's numbers to a pair: what goes to the parent, and the
+    body's own value.
     """
     if unrolled(tree):
         nb = len(tree.parents)

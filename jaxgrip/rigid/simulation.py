@@ -47,8 +47,8 @@ def simulate(
 
     - `tree`: the model.
     - `q0`, `qd0`: (n,) joint coordinates [rad or m] and rates [per s] at the first of the times.
-    - `times`: (k,) increasing times at which the motion is wanted [s].
-    - `torque`: function of `(t, q, qd)` giving (n,) joint torques [N m or N]; none when None.
+    - `times`: (k,) increasing [s].
+    - `torque`: function of `(t, q, qd)` giving (n,) joint torques [N m or N]; zero when None.
     - `rtol`, `atol`: relative and absolute tolerance of a step, the latter in units of the state.
     - `max_steps`: limit on the number of steps.
     - `adjoint`: how derivatives are taken, `diffrax.ForwardMode()` for `jax.jvp` and `jax.jacfwd`;
@@ -58,8 +58,8 @@ def simulate(
     `jit` and `vmap` a motion that stops is not finite from there on.
 
     **Raises:** `ValueError` for another shape, for numbers not finite, for times not increasing and
-    for a torque that is no such function; `RuntimeError` when the step limit is reached or the
-    motion stops being finite.
+    for a torque that is not such a function; `RuntimeError` when the step limit is reached or the
+    motion is no longer finite.
 
     Source: Beiblatt 9, eq. 17, integrated by Dopri8 with error control.
     """

@@ -1,4 +1,4 @@
-"""A tree as the right side of an ordinary differential equation."""
+"""A tree as the right-hand side of an ordinary differential equation."""
 
 import equinox as eqx
 import jax
@@ -31,8 +31,8 @@ class StateSpace(eqx.Module):
         shape = () if self.drives is None else self.drives.shape
         if self.drives is not None and (len(shape) != 2 or shape[0] != self.tree.n):
             raise ValueError(
-                f"drives must be a matrix with a row for each of the {self.tree.n} joints, not of "
-                f"shape {shape}."
+                f"drives has the shape {shape}; it must be ({self.tree.n}, m), with a row for each "
+                "joint."
             )
 
     def _torque(self, u: Float[Array, " m"]) -> Float[Array, " n"]:

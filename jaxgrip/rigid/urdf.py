@@ -26,7 +26,7 @@ KINDS = {
     "fixed": "fixed",
 }
 MOST = 10_000
-# By the tag around them: what is read, with its attributes, and what is known but not used.
+# By parent tag, the tags that are read, with their attributes; then tags known but not used.
 READ = {
     "robot": {"link": {"name"}, "joint": {"name", "type"}},
     "link": {"inertial": set()},
@@ -69,7 +69,7 @@ class Mimic(eqx.Module):
 
 
 class Import(eqx.Module):
-    """What a robot's file says; numbers of joints are (n,), in the order of the coordinates.
+    """Content of a robot's file; numbers of joints are (n,), in the order of the coordinates.
 
     **Fields:**
 
@@ -80,8 +80,8 @@ class Import(eqx.Module):
       where the file has none.
     - `damping` [N m s or N s/m]; `friction` [N m or N]: like the limits they are no part of
       the tree's dynamics and must be added to its torques.
-    - `mimics`: joints that follow others; `mechanism.loops.read_urdf` couples them, in the tree
-      they are independent.
+    - `mimics`: mimic joints; `mechanism.loops.read_urdf` couples them, in the tree they are
+      independent.
     - `axes` (bodies, 3, 3): axes of each body's frame in the frame of its link, and `origin`
       (bodies, 3), its position there [m]; see `in_body`.
     - `base`: name of the base link.
@@ -113,7 +113,7 @@ class Import(eqx.Module):
     def in_body(self, link: str, points: ArrayLike | Sequence) -> Float[Array, "k 3"]:
         """Points (k, 3) of the frame of a link in the frame of its body in the tree [m].
 
-        They differ because the tree has every joint axis along z.
+        The frames differ because the tree has every joint axis along z.
         """
         points = numbers(f"The array of points of link {link!r}", points)
         if points.ndim != 2 or points.shape[1] != 3:
@@ -160,15 +160,15 @@ def read_urdf(path: str | Path, *, gravity: ArrayLike | Sequence[float] = GRAVIT
         if kind not in KINDS:
             raise ValueError(f"{path}: {where} is {_kind_words(kind)}")
         parent, child = (reader.text(joint, where, end, "link") for end in ("parent", "child"))
-        place, turn = reader.origin(joint, where)
+        position, rotation = reader.origin(joint, where)
         bodies.append(
             Placement(
                 child,
                 None if parent == base else parent,
-                place,
+                position,
                 *masses[child],
                 axis=_axis(reader, joint, where),
-                rotation=turn,
+                rotation=rotation,
                 joint=KINDS[kind],
             )
         )
@@ -206,7 +206,7 @@ def read_urdf(path: str | Path, *, gravity: ArrayLike | Sequence[float] = GRAVIT
 def without_losses(
     names: Sequence[str], damping: Float[np.ndarray, " n"], friction: Float[np.ndarray, " n"]
 ) -> list[str]:
-    """Sentences on joints with damping or friction in the file, which the dynamics do not have."""
+    """Sentences on joints whose damping or friction is not part of the dynamics."""
     found = []
     for what, values in (("Damping", damping), ("Friction", friction)):
         lossy = [name for name, value in zip(names, values, strict=True) if value]
@@ -224,17 +224,17 @@ class _Reader:
     def __init__(self, path: Path):
         self.path = path
         self.ignored: list[str] = []
-        self.places: dict[str, list[str]] = {}
+        self.notes: dict[str, list[str]] = {}
 
     def fail(self, where: str, what: str) -> ValueError:
         return ValueError(f"{self.path}: {where}: {what}")
 
     def note(self, what: str, where: str) -> None:
-        self.places.setdefault(what, []).append(where)
+        self.notes.setdefault(what, []).append(where)
 
     def sentences(self) -> tuple[str, ...]:
         grouped = [
-            f"{what}{', '.join(dict.fromkeys(where))}." for what, where in self.places.items()
+            f"{what}{', '.join(dict.fromkeys(where))}." for what, where in self.notes.items()
         ]
         return (*grouped, *self.ignored)
 
@@ -317,8 +317,8 @@ class _Reader:
         if at is None:
             return np.zeros(3), np.eye(3)
         zero = (0.0, 0.0, 0.0)
-        place = np.array(self.triple(at, where, "xyz", zero))
-        return place, _roll_pitch_yaw(self.triple(at, where, "rpy", zero))
+        position = np.array(self.triple(at, where, "xyz", zero))
+        return position, _roll_pitch_yaw(self.triple(at, where, "rpy", zero))
 
 
 def _root(path: Path) -> Element:
@@ -331,7 +331,7 @@ def _root(path: Path) -> Element:
         raise ValueError(f"{path}: is not valid XML: {error}.") from None
     if robot.tag != "robot":
         raise ValueError(f"{path}: a URDF file has the root <robot>, this one has <{robot.tag}>.")
-    # A comment may still tell of macros that are expanded.
+    # A comment may mention macros that have been expanded.
     if any(
         "xacro" in str(element.tag) or any("${" in value for value in element.attrib.values())
         for element in robot.iter()
@@ -374,9 +374,11 @@ def _order(
         name = waiting.pop()
         order.append(name)
         waiting.extend(reversed(below[joints[name].find("child").get("link")]))
-    lost = joints.keys() - set(order)
-    if lost:
-        raise ValueError(f"{path}: the joints {listed(sorted(lost))} form a ring without a base.")
+    unreached = joints.keys() - set(order)
+    if unreached:
+        raise ValueError(
+            f"{path}: the joints {listed(sorted(unreached))} form a ring without a base."
+        )
     if not order:
         raise ValueError(f"{path}: has no joint; the base {bases[0]!r} is fixed to the ground.")
     return order, bases[0]
@@ -392,13 +394,13 @@ def _inertial(reader: _Reader, name: str, link: Element) -> tuple[float, np.ndar
     for tag, element in (("mass", mass), ("inertia", inertia)):
         if element is None:
             raise reader.fail(where, f"<inertial> needs <{tag}>.")
-    com, turn = reader.origin(inertial, where)
+    com, axes = reader.origin(inertial, where)
     x, xy, xz, y, yz, z = (
         reader.number(inertia, where, key, None)
         for key in ("ixx", "ixy", "ixz", "iyy", "iyz", "izz")
     )
     matrix = np.array([[x, xy, xz], [xy, y, yz], [xz, yz, z]])
-    return reader.number(mass, where, "value", None), com, turn @ matrix @ turn.T
+    return reader.number(mass, where, "value", None), com, axes @ matrix @ axes.T
 
 
 def _axis(reader: _Reader, joint: Element, where: str) -> tuple:
@@ -412,14 +414,14 @@ def _limits(reader: _Reader, joint: Element, where: str) -> tuple[float, ...]:
     """Lower, upper, velocity, effort, damping, friction."""
     infinite = float("inf")
     limit, dynamics = joint.find("limit"), joint.find("dynamics")
-    turns = joint.get("type") == "continuous"
+    is_continuous = joint.get("type") == "continuous"
     lower, upper, velocity, effort = -infinite, infinite, infinite, infinite
-    if limit is None and not turns:
+    if limit is None and not is_continuous:
         raise reader.fail(where, "needs <limit>; a joint that rotates without limit is continuous.")
     if limit is not None:
-        if turns and {"lower", "upper"} & set(limit.attrib):
+        if is_continuous and {"lower", "upper"} & set(limit.attrib):
             reader.note("Limits of a continuous joint are not used: ", where)
-        if not turns:
+        if not is_continuous:
             lower, upper = (reader.number(limit, where, key, 0.0) for key in ("lower", "upper"))
         velocity, effort = (
             reader.number(limit, where, key, infinite) for key in ("velocity", "effort")
@@ -458,13 +460,13 @@ def _mimic(reader: _Reader, name: str, joint: Element, where: str, names: Iterab
 def _check_circles(path: Path, leaders: dict[str, str]) -> None:
     done: set[str] = set()
     for name in leaders:
-        way: dict[str, int] = {}
-        while name in leaders and name not in done and name not in way:
-            way[name] = len(way)
+        seen: dict[str, int] = {}
+        while name in leaders and name not in done and name not in seen:
+            seen[name] = len(seen)
             name = leaders[name]
-        done |= way.keys()
-        if name in way:
-            circle = listed(map(repr, list(way)[way[name] :]))
+        done |= seen.keys()
+        if name in seen:
+            circle = listed(map(repr, list(seen)[seen[name] :]))
             raise ValueError(f"{path}: the joints {circle} mimic each other in a circle.")
 
 

@@ -37,12 +37,12 @@ SMALL = {
     "eigh": 3,
     "svd": 0,
 }
-# Beyond this size factors are kept, at the cost of a larger program.
+# Above this size factors are kept for the derivatives, at the cost of a larger program.
 _LARGE = 64
 # Fewer matrices than this are as fast in LAPACK, whose programs compile faster.
 _FEW = 16
-# These jaxlibs divide no call of up to 200 000 operations by their own count. The counts here, for
-# a matrix with n rows or columns and k right sides, are not lower.
+# These jaxlibs do not divide a call of up to 200 000 operations by their own count. The counts
+# here, for a matrix with n rows or columns and k right-hand sides, are not lower.
 _ALONE = 180_000
 _OPERATIONS: dict[str, Callable[[int, int], float]] = {
     "cholesky": lambda n, _: n**3 / 3,
@@ -139,7 +139,7 @@ def solve(
 
 
 def _solve_by_factors(a: Array, b: Array, positive: bool) -> Array:
-    """The same, with factors that serve the derivatives too."""
+    """`solve` by factors that serve the derivatives too."""
     if positive:
         (lower,) = _cholesky.bind(lax.stop_gradient(a))
         return lax.custom_linear_solve(
@@ -234,12 +234,12 @@ def _symmetric(a: Array) -> Array:
 
 
 def _matched(a: Array, b: Array) -> tuple[Array, Array, Callable[[Array], Array]]:
-    """Matrix and right sides with the same leading axes, and a function to restore the shape."""
+    """Matrix and right-hand sides with equal leading axes, and a function to restore the shape."""
     if b.ndim == a.ndim - 1:
         a, b, restore = _matched(a, b[..., None])
         return a, b, lambda x: restore(x)[..., 0]
     if a.ndim == 2 and b.ndim > 2:
-        # Many right sides of one matrix are columns.
+        # Many right-hand sides of one matrix are columns.
         columns = jnp.moveaxis(b, -2, 0)
         flat, shape = columns.reshape(len(a), b.size // max(1, len(a))), columns.shape
         return a, flat, lambda x: jnp.moveaxis(x.reshape(shape), 0, -2)
@@ -257,7 +257,7 @@ def _rows(b: Array, index: Array) -> Array:
     return jnp.take_along_axis(b, index[..., None], axis=-2)
 
 
-# The same from LAPACK, or a device's own library, for matrices with or without leading axes.
+# The kernels by LAPACK, or a device's own library, for matrices with or without leading axes.
 
 
 def _jax_cholesky(a: Array) -> tuple[Array]:
@@ -305,7 +305,7 @@ def _jax_svd(a: Array) -> tuple[Array, Array, Array]:
     return tuple(lax.linalg.svd(a, full_matrices=False))
 
 
-# The same with the batch in the last axis, where the rows of a matrix are arrays.
+# The kernels with the batch in the last axis, where the rows of a matrix are arrays.
 
 
 def _factor_rows(a: Array) -> list[Array]:
@@ -331,7 +331,7 @@ def _lanes_cholesky(a: Array) -> tuple[Array]:
 def _substituted(
     entry: Callable[[int, int], Array], b: Any, order: Any, *, unit: bool = False
 ) -> dict[int, Array]:
-    """Rows of x of A x = b, eliminated in this order; `entry(i, j)` is A's."""
+    """Rows of x of A x = b in the order of elimination; `entry(i, j)` is that of A."""
     x: dict[int, Array] = {}
     for i in order:
         rest = b[i]
@@ -374,26 +374,26 @@ def _lanes_lu(a: Array) -> tuple[Array, Array]:
         lu, perm = state
         below = lax.dynamic_index_in_dim(lu, j, 1, keepdims=False)
         size = jnp.where(row < j, -1.0, jnp.abs(below))
-        place = lax.argmax(size, axis=0, index_dtype=jnp.int32)[None]
-        is_place = row == place
-        pivot, rank = _lane_entry(lu, place[None])[0], _lane_entry(perm, place)
-        factor = jnp.where(is_place, lax.dynamic_index_in_dim(below, j, 0), below)
+        index = lax.argmax(size, axis=0, index_dtype=jnp.int32)[None]
+        is_pivot = row == index
+        pivot, rank = _lane_entry(lu, index[None])[0], _lane_entry(perm, index)
+        factor = jnp.where(is_pivot, lax.dynamic_index_in_dim(below, j, 0), below)
         diagonal = lax.dynamic_index_in_dim(pivot, j, 0)
         factor = factor / jnp.where(diagonal == 0, 1.0, diagonal)
-        rest = jnp.where(is_place[:, None], lax.dynamic_index_in_dim(lu, j, 0), lu)
+        rest = jnp.where(is_pivot[:, None], lax.dynamic_index_in_dim(lu, j, 0), lu)
         rest = rest - factor[:, None] * jnp.where(column > j, pivot, 0.0)[None]
         rest = jnp.where((column == j)[None], factor[:, None], rest)
         lu = jnp.where((row == j)[:, None], pivot[None], jnp.where((row < j)[:, None], lu, rest))
-        perm = jnp.where(is_place, lax.dynamic_index_in_dim(perm, j, 0), perm)
+        perm = jnp.where(is_pivot, lax.dynamic_index_in_dim(perm, j, 0), perm)
         return lu, jnp.where(row == j, rank, perm)
 
     return lax.fori_loop(0, n, eliminate, (a, jnp.broadcast_to(row, (n, lanes))))
 
 
-def _lane_entry(x: Array, place: Array) -> Array:
-    """For every lane the entry `place` `(1, ..., lanes)` along the first axis."""
-    place = jnp.broadcast_to(place, (1, *x.shape[1:]))
-    return jnp.take_along_axis(x, place, axis=0, mode="promise_in_bounds")
+def _lane_entry(x: Array, index: Array) -> Array:
+    """For every lane the entry `index` `(1, ..., lanes)` along the first axis."""
+    index = jnp.broadcast_to(index, (1, *x.shape[1:]))
+    return jnp.take_along_axis(x, index, axis=0, mode="promise_in_bounds")
 
 
 def _lanes_solve_general(a: Array, b: Array) -> tuple[Array]:
@@ -488,7 +488,7 @@ def _primitive(name: str, jax_version: Callable, lanes: Callable | None) -> Prim
 
     def batched(args: tuple, axes: tuple, **params: Any) -> tuple:
         if axes[0] is None:
-            # Many right sides of one matrix are columns.
+            # Many right-hand sides of one matrix are columns.
             a, b = args
             columns = jnp.moveaxis(b, axes[1], -1)
             out = primitive.bind(a, _merged(columns), **params)
@@ -579,8 +579,8 @@ def _reciprocal(x: Array) -> Array:
 def _eigh_jvp(primals: tuple, tangents: tuple) -> tuple:
     values, vectors = _eigh.bind(*primals)
     inner = vectors.mT @ _symmetric(ad.instantiate_zeros(tangents[0])) @ vectors
-    turn = _reciprocal(values[..., None, :] - values[..., :, None]) * inner
-    return [values, vectors], [jnp.diagonal(inner, axis1=-2, axis2=-1), vectors @ turn]
+    rotation = _reciprocal(values[..., None, :] - values[..., :, None]) * inner
+    return [values, vectors], [jnp.diagonal(inner, axis1=-2, axis2=-1), vectors @ rotation]
 
 
 def _svd_jvp(primals: tuple, tangents: tuple) -> tuple:

@@ -42,7 +42,7 @@ def plain_emitters() -> dict[str, bool]:
 def jit_plainly(function: Callable[..., Any]) -> Callable[..., Any]:
     """`equinox.filter_jit` with the options of `plain_emitters`, looked up at the first call.
 
-    Within another program, which has its own options, it is compiled with that.
+    Within another program it is compiled with the options of that one.
     """
     within = eqx.filter_jit(function)
 
@@ -55,7 +55,7 @@ def jit_plainly(function: Callable[..., Any]) -> Callable[..., Any]:
         try:
             return compiled()(*args, **kwargs)
         except ValueError as error:
-            # Whether a program is being traced JAX tells in no other public way.
+            # JAX has no other public test of being traced.
             if "top-level `jax.jit`" not in str(error):
                 raise
             return within(*args, **kwargs)

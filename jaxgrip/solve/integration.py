@@ -1,4 +1,4 @@
-"""Initial value problems by diffrax; a failure is one sentence or a flagged result."""
+"""Initial value problems by diffrax; a failure raises one sentence or marks the result."""
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
@@ -33,19 +33,19 @@ class Solution(NamedTuple):
     def stopped(self) -> str:
         """Time and step at which it stopped, as the beginning of a sentence."""
         # While derivatives are taken, times are traced.
-        place = f" at t = {float(self.t):g} s" if concrete(self.t) else ""
-        return f"The motion stopped{place} after {int(self.stats['num_steps'])} steps"
+        when = f" at t = {float(self.t):g} s" if concrete(self.t) else ""
+        return f"The motion stopped{when} after {int(self.stats['num_steps'])} steps"
 
 
 class Controller(diffrax.PIDController):
-    """Error control that stops where no step, however short, is accurate enough.
+    """Error control that stops where no step is short enough.
 
-    Where rates are not finite, every step is rejected and the next one is shorter, until it does
-    not change the time any more; diffrax would continue with steps of length zero to its limit.
+    Where rates are not finite, every step is rejected and the next one is shorter, until it no
+    longer changes the time; diffrax would continue with steps of length zero to its limit.
     """
 
     def init(self, terms, t0, t1, y0, dt0, args, func, error_order):
-        """First step; length zero, where rates are not finite near the start, is an error."""
+        """First step; of length zero, where rates are not finite near the start, it is an error."""
         end, state = super().init(terms, t0, t1, y0, dt0, args, func, error_order)
         return jnp.where(end > t0, end, jnp.nan), state
 
@@ -79,8 +79,8 @@ def integrate(
 ) -> Solution:
     """States at the times of y' = rate(t, y, args), with error control.
 
-    If it stops early, a sentence says why. Within `jit` and `vmap`, and with `throw=False`, states
-    and their derivatives are not finite from there on instead.
+    If it stops early, an error says why. Within `jit` and `vmap`, and with `throw=False`, states
+    and their derivatives are instead not finite from there on.
 
     **Arguments:** `rate`, `solver`; `times` (k,) increasing; `start`, the state at the first of
     them; `args` of the rate; `rtol`, `atol`, tolerances of a step; `max_steps`; `jumps` (j,), times
@@ -140,7 +140,7 @@ def why_stopped(solution: Solution) -> str:
 
 @contextlib.contextmanager
 def forward_mode_explained() -> Iterator[None]:
-    """Says what to do about JAX's "can't apply forward-mode differentiation"."""
+    """Explains JAX's "can't apply forward-mode differentiation"."""
     try:
         yield
     except TypeError as error:
@@ -153,11 +153,11 @@ def forward_mode_explained() -> Iterator[None]:
 
 
 def _marked(ys: PyTree, is_okay: Array, inputs: PyTree) -> PyTree:
-    """The states, those not reached with derivatives that are not finite either.
+    """The states, where not reached with derivatives that are not finite either.
 
     diffrax treats them as constants, so their derivatives would be zero.
     """
     factor = jnp.where(is_okay, 1.0, jnp.nan)
     floats = jax.tree.leaves(eqx.filter(inputs, eqx.is_inexact_array))
-    lost = sum(jnp.sum(factor * x) for x in floats)
-    return jax.tree.map(lambda y: jnp.where(is_okay | jnp.isfinite(y), y, lost), ys)
+    mark = sum(jnp.sum(factor * x) for x in floats)
+    return jax.tree.map(lambda y: jnp.where(is_okay | jnp.isfinite(y), y, mark), ys)

@@ -24,7 +24,7 @@ class _State(eqx.Module):
 
 
 class LU(lineax.AbstractLinearSolver):
-    """`lineax.LU` whose batches do not wait for each other."""
+    """`lineax.LU` by the batched kernels of `dense`."""
 
     def init(self, operator: lineax.AbstractLinearOperator, options: dict[str, Any]) -> _State:
         """Factors of a square operator."""
@@ -34,7 +34,7 @@ class LU(lineax.AbstractLinearSolver):
     def compute(
         self, state: _State, vector: PyTree, options: dict[str, Any]
     ) -> tuple[PyTree, lineax.RESULTS, dict[str, Any]]:
-        """Solution for a right side of the operator's output structure."""
+        """Solution for a right-hand side of the operator's output structure."""
         flat, _ = ravel_pytree(vector)
         zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), state.structures[1])
         _, restore = ravel_pytree(zeros)
@@ -42,11 +42,11 @@ class LU(lineax.AbstractLinearSolver):
         return solution, lineax.RESULTS.successful, {}
 
     def transpose(self, state: _State, options: dict[str, Any]) -> tuple[_State, dict[str, Any]]:
-        """The same for the transposed operator."""
+        """State of the transposed operator."""
         return _State(state.factors, state.structures[::-1], not state.trans), {}
 
     def conj(self, state: _State, options: dict[str, Any]) -> tuple[_State, dict[str, Any]]:
-        """The same: all numbers are real."""
+        """The same state, as all numbers are real."""
         return state, {}
 
     def assume_full_rank(self) -> bool:
@@ -55,10 +55,10 @@ class LU(lineax.AbstractLinearSolver):
 
 
 class Kvaerno5(diffrax.Kvaerno5):
-    """`diffrax.Kvaerno5` whose batches and their derivatives do not wait for each other.
+    """`diffrax.Kvaerno5` by the batched kernels of `dense`, as are its derivatives.
 
     Stages are found by the method's own `root_finder`. Their derivatives are those of one more
-    Newton step from each of them, which are exact by the implicit function theorem.
+    Newton step from each stage, exact by the implicit function theorem.
     """
 
     root_finder: optimistix.AbstractRootFinder = diffrax.with_stepsize_controller_tols(
@@ -90,7 +90,7 @@ def _step_jvp(primals: tuple, tangents: tuple) -> tuple[tuple, tuple]:
     out = _step(*primals)
     newton = _newton(out[2]["k"], *primals[1:5])
     _, change = eqx.filter_jvp(newton, primals[1:5], tangents[1:5])
-    # The rate saved for the next step is that at its start, where its derivative is taken.
+    # The saved rate is that at the start of the next step, which takes its derivative there.
     state = jax.tree.map(lambda x: jnp.zeros_like(x) if eqx.is_inexact_array(x) else None, out[3])
     return out, (*change, state, jax.tree.map(lambda _: None, out[4]))
 
@@ -99,7 +99,7 @@ def _newton(stages: PyTree, *inputs: Any) -> Callable[..., tuple]:
     """A Newton step from the `stages` of a step with these inputs, as a function of the inputs.
 
     It gives the end of the step, its error, and what the interpolation needs. Its matrices are
-    those of these inputs, as the derivatives of a root ask for.
+    constants of these inputs, as for the derivative of a root.
     """
     tableau = diffrax.Kvaerno5.tableau
     weights = np.zeros((len(tableau.b_sol),) * 2)
@@ -123,8 +123,8 @@ def _newton(stages: PyTree, *inputs: Any) -> Callable[..., tuple]:
     def newton(*inputs: Any) -> tuple:
         def stage(found: Float[Array, "s n"], each: tuple) -> tuple:
             index, row, node, k, lu = each
-            missed = k - increment(*inputs, node, row @ found + diagonal * k)
-            return found.at[index].set(k - dense.lu_solve(lu, missed)), None
+            residual = k - increment(*inputs, node, row @ found + diagonal * k)
+            return found.at[index].set(k - dense.lu_solve(lu, residual)), None
 
         first = increment(*inputs, nodes[0], jnp.zeros_like(known[0]))
         found, _ = lax.scan(stage, jnp.zeros_like(known).at[0].set(first), each)

@@ -59,8 +59,8 @@ def test_bad_settings_get_a_sentence(tmp_path):
         ({"positions": True}, "positions: must be a number, but is true"),
         ({"to": "57"}, "to: must be a number"),
         ({"plane": "xx"}, "is no pair of axes"),
-        ({"system": "."}, r"system: .*a system is in a file that ends in \.toml or \.json"),
-        ({"system": "/dev/zero"}, r"system: .*ends in \.toml or \.json"),
+        ({"system": "."}, r"system: .*the file of a system must end in \.toml or \.json"),
+        ({"system": "/dev/zero"}, r"system: .*end in \.toml or \.json"),
         ({"system": "pipe.toml"}, "system: .*it is no file on a disk"),
         ({"system": "mine.toml"}, "system: .*experiment is not a known key"),
         (

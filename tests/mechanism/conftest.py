@@ -67,7 +67,7 @@ def slider_crank(theta=0.5):
 
 
 def superlift(low, high, *, angles=1):
-    """Closed chain of Webhofer 2005, fig. 7.5; `high` None leaves the rods' upper end open."""
+    """Closed chain of Webhofer 2005, fig. 7.5; without `high` the rods end free."""
     crane = jg.models.reference_crane()
     parts = [
         Part("superstructure", crane.parts[1].attachments, crane.parts[1].position),
@@ -100,7 +100,7 @@ def _at(x):
 
 
 def _pose(system, name):
-    """Where a part is when the A-frame is at 150° and the mast at 120°."""
+    """Position of a part when the A-frame is at 150° and the mast at 120°."""
     part = system.parts[system.part(name)]
     if name != "rods":
         return part.position, part.quaternion

@@ -5,7 +5,7 @@ import scipy.integrate
 
 
 def crank_angle(count, times):
-    """Angle of `count` cranks of 1 m and 1 kg, joined by rods alike, at increasing times from 0."""
+    """Angle of `count` cranks of 1 m and 1 kg, joined by equal rods, at increasing times from 0."""
     stiffness = 9.81 * (count / 2 + (count - 1)) / (count / 3 + (count - 1))
     return scipy.integrate.solve_ivp(
         lambda t, x: [x[1], -stiffness * np.cos(x[0])],

@@ -143,7 +143,7 @@ def test_four_bar_of_the_table(linkage, theta, coupler, rocker):
 
 
 def test_redundant_four_bar_agrees():
-    """Four hinges: three equations more than a plane linkage needs."""
+    """Four hinges have three equations more than a planar linkage needs."""
     there = assemble(four_bar("HHHH"))
     np.testing.assert_allclose(bars(there), OPEN[0][1:], atol=1e-8)
     assert there.least_squares
@@ -203,7 +203,7 @@ def test_order_of_parts_and_connections_does_not_matter(linkage):
 
 
 def test_start_ten_degrees_off_takes_few_iterations():
-    """As an independent program (NumPy): four iterations from random starts 10° off."""
+    """Four iterations from random starts 10° off, as in an independent program (NumPy)."""
     system = four_bar()
     at = assemble(system).poses
     rng = np.random.default_rng(3)

@@ -137,10 +137,10 @@ def test_wrong_sweeps_get_a_sentence(crane):
 
 
 def test_unreachable_rope_is_named_with_the_closest_length(crane):
-    """The longest rope has mast tip, boom foot and boom in line."""
+    """With the longest rope, mast tip, boom foot and boom are in line."""
     tip = np.array([0.5, 1.0]) + 30 * np.array([np.cos(np.deg2rad(120)), np.sin(np.deg2rad(120))])
     longest = np.linalg.norm(tip - np.array([1.5, 1.0])) + 48
-    # Of four digits; asked for much too much, the fourth is not sure.
+    # To four digits, the last of which is uncertain for a value far too large.
     for asked, near in ((1e9, 1e-2), (85.0, 5e-3)):
         with pytest.raises(AssemblyError, match="asks for") as caught:
             assemble(crane.system, {"luffing rope": asked}, start=crane)
@@ -166,7 +166,7 @@ def test_what_is_left_free_is_reported():
 
 
 def test_contradicting_joints_are_named():
-    """A four-bar with two drives that ask for different angles."""
+    """A four-bar with two drives that contradict each other."""
     system = four_bar()
     other = Connection("other", Angle(0.5), "ground.D", "rocker.in")
     with pytest.raises(AssemblyError, match=r"asks for|cannot be satisfied") as caught:

@@ -90,7 +90,7 @@ def test_assemblies_within_others_are_placed_and_named_by_their_path(crane):
     system = files.read(crane)
     parts, joints = parts_of(system), joints_of(system)
     assert list(parts) == ["cap", "boom/lower", "boom/head/pulley"]
-    # Turned by -90° about y, x of the boom is z.
+    # Rotated by -90° about y, x of the boom is z.
     np.testing.assert_allclose(parts["boom/lower"].position, [1, 0, 0], atol=1e-15)
     np.testing.assert_allclose(parts["boom/head/pulley"].position, [1, 0, 6], atol=1e-14)
     matrix = quaternions.to_matrix(parts["boom/head/pulley"].quaternion)
@@ -115,7 +115,7 @@ def test_what_is_written_is_read_back(crane, tmp_path, ending):
     with pytest.raises(FileExistsError):
         files.write(system, copy)
     files.write(again, copy, overwrite=True)
-    with pytest.raises(ConfigError, match=r"copy\.xml: a system is in a file that ends in"):
+    with pytest.raises(ConfigError, match=r"copy\.xml: the file of a system must end in"):
         files.write(system, tmp_path / "copy.xml")
 
 
@@ -206,7 +206,7 @@ second = "screw"
         (
             'name = "cap"',
             'name = "a/b"',
-            r"part 1 \(a/b\): name must be a word or more without a dot or a slash",
+            r'part 1 \(a/b\): name is "a/b"; it must not be empty nor have a dot or a slash',
         ),
         (
             "position = [0, 0, 7]",
@@ -262,7 +262,7 @@ def test_mistakes_are_named_with_file_table_and_key(crane, old, new, sentence):
     ("text", "sentence"),
     [
         ("{", r"head\.json: is not valid JSON"),
-        ('{"part": [], "part": []}', r'is not valid JSON: the key "part" is there twice'),
+        ('{"part": [], "part": []}', r'is not valid JSON: the key "part" appears twice'),
         ("{}", r"head\.json: has no part; give at least one"),
         ("[1]", r"head\.json must be a table, but is \[1\]"),
         ('{"part": [3]}', r"head\.json: part 1 must be a table, but is 3"),
@@ -299,7 +299,7 @@ def test_files_within_files_have_a_limit(tmp_path):
     (tmp_path / "f200.toml").write_text(LEAF)
     with pytest.raises(ConfigError, match="has files within files more than 50 deep"):
         files.read(tmp_path / "f0.toml")
-    # From the deep end, where each has been counted before it is included.
+    # From the deepest, so that each has been counted before it is included.
     (tmp_path / "all.toml").write_text(_including(*(f"f{k}" for k in range(200, -1, -1))))
     with pytest.raises(ConfigError, match=r"all\.toml: has 402 parts, .* 201 deep; at most .* 50"):
         files.read(tmp_path / "all.toml")
@@ -335,7 +335,7 @@ def test_missing_files_are_named(tmp_path):
     for name in ("none.toml", "none.json"):
         with pytest.raises(ConfigError, match=f"{name}: there is no such file"):
             files.read(tmp_path / name)
-    with pytest.raises(ConfigError, match=r"ends in \.toml or \.json"):
+    with pytest.raises(ConfigError, match=r"end in \.toml or \.json"):
         files.read(tmp_path / "none.yaml")
 
 
@@ -355,7 +355,7 @@ def test_three_angles_are_those_of_an_independent_code():
         Rotation.from_euler("xyz", angles).as_matrix(),
         atol=1e-15,
     )
-    # Webhofer 2005, section 3.1.3: singular at no second angle.
+    # Webhofer 2005, section 3.1.3: at a second angle of zero the others are not unique.
     one, other = (jnp.deg2rad(jnp.array(a)) for a in ([20.0, 0.0, 30.0], [10.0, 0.0, 40.0]))
     np.testing.assert_allclose(
         matrix(euler.from_euler(one)), matrix(euler.from_euler(other)), atol=1e-15

@@ -36,7 +36,7 @@ def test_closed_chain_of_the_superlift(low, high, angles, equations, rank):
 
 
 def test_right_count_is_not_enough():
-    """Last row of the table: 24 equations of rank 23."""
+    """Last row of the table, 24 equations of rank 23."""
     system = superlift(Hinge(), None, angles=2)
     extra = Connection("rods angle", system.connections[4].joint, "ground.way", "rods.a-frame end")
     ground = {"way": np.array([[0.0, 1, 0], [0, -1, 0], [1, 1, 0]])}

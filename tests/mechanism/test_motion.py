@@ -1,4 +1,4 @@
-"""Systems in motion against laws of mechanics that do not know of trees and loops."""
+"""Systems in motion against laws of mechanics without trees and loops."""
 
 import equinox as eqx
 import jax
@@ -14,15 +14,15 @@ from jaxgrip.mechanism.forces import Applied, JointForce, Load, Spring
 from jaxgrip.spatial import quaternions
 
 G = np.array([0.0, 0.0, -9.81])
-# Three of the times are close to each other, for differences.
+# Three times are close to each other, for differences.
 TIMES = np.array([0.0, 0.2, 0.3999, 0.4, 0.4001, 0.6])
 CLOSE, MIDDLE = (2, 3, 4), 3
-# Rotation vectors from which the joints are found as they are meant.
+# Rotation vectors from which the joints are assembled on the intended branches.
 TURNS = {"screwed": (0.0, 0.0, np.pi / 2)}
 
 
 def part(name, position, attachments, mass=1.0, turn=(0.0, 0.0, 0.0), com=(0.0, 0.0, 0.0)):
-    """A part whose inertia is no multiple of one, so that every axis counts."""
+    """A part with three different principal inertias, so that errors of any axis show."""
     inertia = mass * np.array([[0.02, 0.002, 0.0], [0.002, 0.03, -0.001], [0.0, -0.001, 0.04]])
     quaternion = quaternions.exponential(jnp.asarray(turn))
     return Part(name, attachments, position, quaternion, mass, com, inertia)
@@ -36,7 +36,7 @@ def axis(at, along, side=(0.3, 0.5, 0.7)):
 
 @pytest.fixture(scope="module")
 def zoo():
-    """A system with every kind of joint, some the other way round, loops, springs and a drive."""
+    """A system with every kind of joint, some reversed, loops, springs and a drive."""
     points = {
         "a": axis((0.0, 0.0, 0.0), (0.0, 0.0, 1.0)),
         "b": axis((0.5, 0.0, 0.0), (1.0, 0.0, 0.0)),
@@ -163,7 +163,7 @@ def test_every_part_obeys_newton_and_euler(zoo):
 
 
 def test_joints_transmit_only_what_they_hold(zoo):
-    """Along what a joint leaves free it transmits what acts there, and nothing else."""
+    """Along its degrees of freedom a joint transmits the applied efforts and nothing else."""
     assembly, motion = zoo
     system = assembly.system
     for k in range(len(motion.t)):
@@ -188,7 +188,7 @@ def test_joints_transmit_only_what_they_hold(zoo):
         assert force["screw"][2] * 0.3 / (2 * np.pi) + moment["screw"][2] == pytest.approx(
             0.0, abs=1e-8
         )
-        # A gear that does no work: rate of "plane" is half that of "hinge".
+        # A gear does no work: the rate of "plane" is half that of "hinge".
         assert moment["hinge"][2] + 0.5 * moment["plane"][2] == pytest.approx(0.0, abs=1e-8)
         assert moment["swing"][2] == pytest.approx(float(motion.efforts["swing"][k]), abs=1e-8)
         _, unit, _ = line(system, motion, k, "crossed.d", "balled.a")
@@ -229,7 +229,7 @@ def test_rates_are_derivatives_of_positions(zoo):
 
 
 def test_power_of_all_that_acts_is_the_change_of_energy(zoo):
-    """Drives, efforts, damping and what has no potential, against a difference of energies."""
+    """Work of drives, efforts, damping and forces without potential, against the energy."""
     assembly, motion = zoo
     system, k = assembly.system, MIDDLE
     h = TIMES[MIDDLE + 1] - TIMES[MIDDLE]
@@ -296,9 +296,9 @@ def test_wrong_motions_get_a_sentence(zoo):
     times = jnp.array([0.0, 0.1])
     with pytest.raises(ValueError, match=r"There is no drive 'swin' .did you mean 'swing'"):
         mechanism.simulate(assembly, times, drives={"swin": None})
-    with pytest.raises(ValueError, match=r"'swing' starts at 0.5 and the system is assem"):
+    with pytest.raises(ValueError, match=r"'swing' starts at 0.5, but the system is assem"):
         mechanism.simulate(assembly, times, drives={"swing": lambda t: 0.5 + t})
-    with pytest.raises(ValueError, match="Connection 'rod' has no coordinate of its own"):
+    with pytest.raises(ValueError, match="Connection 'rod' is no coordinate of the tree"):
         mechanism.simulate(assembly, times, rates={"rod": 1.0})
     with pytest.raises(ValueError, match="effort 'ball' acts on a ball, which has no single"):
         mechanism.simulate(assembly, times, efforts={"ball": lambda t, x, v: x})
@@ -312,7 +312,7 @@ def test_wrong_motions_get_a_sentence(zoo):
 
 @pytest.mark.long
 def test_derivatives_of_a_motion_are_those_of_differences():
-    """By mass, inertia, gravity and the drive, through assembling and moving."""
+    """Derivatives by mass, inertia, gravity and the drive, through assembly and motion."""
     body = part("body", (0.0, 0.0, 0.0), {"pin": [[0.0, 0.1, 0.4]]}, 2.0)
     arm = part("arm", (0.0, 0.0, 0.0), {"foot": axis((0, 0, 0), (0, 0, 1)), "tip": [[0.5, 0, 0]]})
     joined = [

@@ -32,7 +32,7 @@ def test_andrews_mechanism_as_published():
         found = float(motion.coordinates[name][-1, 0])
         whole = np.round((found - angle) / (2 * np.pi))
         assert found - 2 * np.pi * whole == pytest.approx(angle, abs=1e-7), name
-    # The constant torque and the spring are all that works, with no loss.
+    # Only the constant torque and the spring do work, without loss.
     turned = motion.coordinates["K1"][:, 0]
     work = 0.033 * float(turned[-1] - turned[0])
     assert float(motion.energy[-1] - motion.energy[0]) == pytest.approx(work, abs=1e-8)
@@ -44,7 +44,7 @@ def test_double_four_bar_goes_over_the_top():
     assembled = assemble(system)
     times = jnp.linspace(0.0, 2.0, 5)
     motion = mechanism.simulate(assembled, times, rates={"foot 1": -1.0})
-    # Their slender rods have 0.001 kg m2 about themselves, which does not move here.
+    # The 0.001 kg m2 about the axes of their slender rods has no effect here.
     exact = crank_angle(3, times)
     tips = motion.poses.position[:, assembled.system.part("coupler 1")]
     expected = np.stack([np.cos(exact), np.sin(exact), np.zeros(5)], axis=1)
@@ -54,7 +54,7 @@ def test_double_four_bar_goes_over_the_top():
 
 
 def test_bricards_mechanism_keeps_its_energy():
-    """Overconstrained by one: 24 independent of 25 loop equations or fewer, one motion left."""
+    """Overconstrained by one: one of at most 25 loop equations is redundant, one motion is left."""
     system = mechanism.read_system(FILES / "bricard.toml")
     report = mobility(system)
     assert (report.freedoms, report.surplus) == (1, 1)
@@ -85,7 +85,7 @@ def test_urdf_with_a_loop_is_the_system_that_its_parts_are():
 
 
 def test_crane_luffs_by_its_rope():
-    """Forces at rest by the equilibrium of pin joints; in motion the rope's work is the energy."""
+    """Forces at rest by equilibrium of pin joints; in motion the work of the rope by the energy."""
     crane = mechanism.read_system(FILES / "crane.toml")
     lifted = mechanism.Applied("lifted", mechanism.Load((0.0, 0.0, -1e5)), "boom.tip")
     system = mechanism.System(

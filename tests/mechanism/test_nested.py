@@ -16,7 +16,7 @@ def turned(axis, degrees):
 
 
 def pin(x=0.0, z=0.0):
-    """A place in the x-z plane, the axis through it about which +x turns to +z, and x across."""
+    """A point in the x-z plane, the axis through it that rotates +x to +z, and x across."""
     return np.array([x, 0, z]) + np.array([[0.0, 0, 0], [0, -1, 0], [1, 0, 0]])
 
 
@@ -79,7 +79,7 @@ def nested():
 def test_assembly_by_assembly_is_the_same_as_all_at_once(nested):
     assert_same(nested.poses, assemble(crane()).poses)
     assert assemblies(crane()) == ["", "jib", "jib/head"]
-    # The head was composed; in the jib it is one part of three, in the whole the jib one of two.
+    # The head was composed and is one of three parts of the jib, which is one of two of the whole.
     assert {path: a.system.names for path, a in nested.assemblies.items()} == {
         "jib": ("lower", "upper", "head"),
         "": ("base", "jib"),
@@ -90,14 +90,14 @@ def test_assembly_by_assembly_is_the_same_as_all_at_once(nested):
 @pytest.mark.parametrize("cylinder", [2.5, 3.5, 4.5])
 def test_a_drive_within_an_assembly_bends_it_as_the_law_of_cosines_says(cylinder):
     rotation = assemble_nested(crane(), {"jib/cylinder": cylinder}).poses.rotation
-    # From the knee to the eye of the lower bar is backward along it.
+    # The eye of the lower bar is behind the knee, against the direction of the bar.
     assert abs(rotation[1, :, 0] @ rotation[2, :, 0] + np.cos(knee_angle(cylinder))) < 1e-12
     assert abs(rotation[1, 0, 0] - np.cos(np.deg2rad(60))) < 1e-12
 
 
 @pytest.mark.long
 def test_positions_are_a_batch_with_derivatives():
-    # The direction of the lamp turns in the plane with the sum of both angles.
+    # The lamp rotates in the plane by the sum of both angles.
     system = crane()
 
     def direction(cylinder, luffing):
@@ -155,7 +155,7 @@ def test_a_part_deep_within_may_be_clamped(nested):
         quaternions.to_matrix(jnp.asarray(turned([0, 1, 0], 10))),
         atol=1e-12,
     )
-    # All joints are between parts: as seen from the lamp the crane is the same.
+    # All joints are between parts: seen from the lamp the crane is the same.
     seen, before = (
         p.rotation[4].T @ (p.position - p.position[4:5]).T for p in (found, nested.poses)
     )
@@ -172,7 +172,7 @@ def test_parts_on_fixed_joints_are_composed_in_any_order():
     places = {"a": ([1, 2, 3], [0, 1, 0], 90), "b": PLACES["base"], "c": PLACES["base"]}
     system = crane(parts, joints, places)
     found = compose(system)
-    # Turned by 90° about y, x goes to -z and z to x.
+    # A rotation by 90° about y takes x to -z and z to x.
     expected = [[1, 2, 3], [1, 2, 2], [2, 2, 0]]
     np.testing.assert_allclose(found.position, expected, atol=1e-14)
     np.testing.assert_allclose(found.rotation[2], found.rotation[0], atol=1e-14)
@@ -197,7 +197,7 @@ def test_attachments_of_different_length_are_named():
         ),
         (
             [*JOINTS, ("jib/anchor", Clamp(), "jib/lower", None)],
-            "'jib/anchor' holds onto the ground, which only the whole can",
+            "'jib/anchor' joins assembly 'jib' to the ground, which only the whole can",
         ),
         (
             [*JOINTS, ("stop", Ball(), "jib/head/plate.base", "jib/lower.foot")],
@@ -209,11 +209,11 @@ def test_attachments_of_different_length_are_named():
         ),
         (
             [*JOINTS, ("belt", Gear(2.0), "pin", "jib/knee")],
-            "'belt' couples 'jib/knee', which is not of its assembly",
+            "'belt' couples 'jib/knee', which is not in its assembly",
         ),
         (
             [*JOINTS, ("1", Clamp(), "jib/lower", None), ("2", Clamp(), "jib/upper", None)],
-            "'2' holds assembly 'jib', which '1' holds already",
+            "'2' fixes assembly 'jib', which '1' fixes already",
         ),
     ],
 )
@@ -230,12 +230,12 @@ def test_names_that_are_part_and_assembly_are_named():
 
 def test_an_assembly_that_can_still_move_is_named():
     joints = [each for each in JOINTS if each[0] != "jib/cylinder"]
-    with pytest.raises(AssemblyError, match=r"Assembly 'jib' cannot be put together: .*'upper'"):
+    with pytest.raises(AssemblyError, match=r"Assembly 'jib' cannot be assembled: .*'upper'"):
         assemble_nested(crane(joints=joints))
 
 
 def test_an_assembly_out_of_reach_is_named_and_the_whole_not_tried():
-    with pytest.raises(AssemblyError, match="Assembly 'jib' cannot be put together: The distance"):
+    with pytest.raises(AssemblyError, match="Assembly 'jib' cannot be assembled: The distance"):
         assemble_nested(crane(), {"jib/cylinder": 7.0})
 
 

@@ -1,4 +1,4 @@
-"""A kind of joint that the package does not know: one class, which assembles, moves and carries."""
+"""A new kind of joint outside the package: one class that assembles, moves and carries load."""
 
 from typing import ClassVar
 
@@ -15,7 +15,7 @@ js = jg.structures
 
 
 class PinInSlot(Joint):
-    """A pin along z that slides along x of the first frame and turns in the slot."""
+    """A pin along z that slides along x of the first frame and rotates in the slot."""
 
     equations: ClassVar[int] = 4
     lengths: ClassVar[int] = 2
@@ -36,7 +36,7 @@ class PinInSlot(Joint):
 
 
 class SteppedPinInSlot(PinInSlot):
-    """The same, which may also carry a body of a tree."""
+    """The same as a joint that can also carry a body of a tree."""
 
     steps: ClassVar[tuple[str, ...]] = ("x", "rz")
 
@@ -84,7 +84,7 @@ def scotch_yoke(joint, angle=0.4, gravity=(0.0, 0.0, -9.81), drive=()):
 
 @pytest.mark.parametrize("joint", [PinInSlot(), SteppedPinInSlot()])
 def test_it_assembles_and_moves(joint):
-    """A scotch yoke: the yoke is at r cos φ and one coordinate tells all of its energy."""
+    """A scotch yoke: the yoke is at r cos φ, and one coordinate gives all of its energy."""
     system = scotch_yoke(joint)
     assembled = jg.mechanism.assemble(system)
     report = jg.mechanism.mobility(system, assembled.poses)
@@ -102,7 +102,7 @@ def test_it_assembles_and_moves(joint):
     assert kinetic[0] == pytest.approx(
         0.5 * rate**2 * (0.025 + 1.5 * RADIUS**2 * np.sin(0.4) ** 2), rel=1e-9
     )
-    # What the slot exerts on the pin is across the slot and accelerates the yoke.
+    # The force of the slot on the pin is across the slot and accelerates the yoke.
     force = np.asarray(motion.reactions["pin"][:, :3])
     pull = -1.5 * np.asarray(motion.acceleration[:, 1, 0])
     np.testing.assert_allclose(force[:, 0], pull, atol=1e-8)
@@ -111,7 +111,7 @@ def test_it_assembles_and_moves(joint):
 
 @pytest.mark.parametrize(("rate", "acceleration"), [(0.0, 0.0), (3.0, -5.0)])
 def test_statics_and_inverse_dynamics(rate, acceleration):
-    """Torque of the crank by Lagrange's equation; the yoke weighs along x."""
+    """Torque of the crank by Lagrange's equation; the weight of the yoke is along x."""
     angle, weight = 0.7, 1.5 * 9.81
     drive = jg.mechanism.Connection("motor", jg.joints.Angle(angle), "ground.foot", "crank.foot")
     system = scotch_yoke(PinInSlot(), angle, (-9.81, 0.0, 0.0), [drive])
@@ -125,7 +125,7 @@ def test_statics_and_inverse_dynamics(rate, acceleration):
     bend = 1.5 * RADIUS**2 * sine * cosine * rate**2
     torque = inertia * acceleration + bend - weight * RADIUS * sine
     assert float(at.efforts["motor"]) == pytest.approx(torque, abs=1e-9)
-    # The bearing and the motor together carry the crank, whose centre of mass is in the bearing.
+    # Bearing and motor together carry the crank, whose centre of mass is in the bearing.
     moment = at.reactions["foot"] + at.reactions["motor"]
     pin = at.reactions["pin"][:3]
     np.testing.assert_allclose(moment[:3] + pin, [2.0 * 9.81, 0.0, 0.0], atol=1e-9)
@@ -134,7 +134,7 @@ def test_statics_and_inverse_dynamics(rate, acceleration):
 
 
 def test_it_holds_parts_of_a_structure():
-    """Four equations less than twelve motions of two frames."""
+    """Four equations fewer than the twelve motions of two frames."""
     structure, poses = two_frames(PinInSlot(), "three", "three")
     assert js.zero_modes(structure, poses).count == 8
 

@@ -43,7 +43,7 @@ def test_sweep_keeps_the_branch_over_a_whole_turn(linkage):
 
 
 def test_gears_count_full_turns():
-    """A wheel drives another at 0.3 of its turn and a rack by 50 mm a radian, three turns far."""
+    """A wheel drives another at 0.3 of its angle, a rack at 50 mm per radian, for three turns."""
     axis = [[0.0, 0.0, 0.0], [0.0, 0.0, 1.0], [1.0, 0.0, 0.0]]
     shifted = [[3.0, 0.0, 0.0], [3.0, 0.0, 1.0], [4.0, 0.0, 0.0]]
     start = assemble(
@@ -74,13 +74,11 @@ def test_gears_count_full_turns():
 
 
 def test_dead_point_ends_the_way():
-    """Driven by the rocker, a four-bar ends where crank and coupler are folded in line."""
+    """A four-bar driven by the rocker stops where crank and coupler are folded in line."""
     start = assemble(four_bar(drive=100.536323137, driven="rocker"))
     cosine = (GROUND**2 + ROCKER**2 - (COUPLER - CRANK) ** 2) / (2 * GROUND * ROCKER)
     limit = np.pi - np.arccos(cosine)
-    with pytest.raises(
-        StepFailed, match=r"'drive' stops at .*° on the way to .*asks for"
-    ) as caught:
+    with pytest.raises(StepFailed, match=r"'drive' stops at .*° before .*asks for") as caught:
         move(start, {"drive": limit + 0.2})
     last = caught.value.assembly
     reached = float(last.system.parameters["drive"])
@@ -94,7 +92,7 @@ def test_dead_point_ends_the_way():
 
 
 def test_warning_in_a_dead_point():
-    """At the end of its stroke a slider cannot turn the crank."""
+    """At the end of its stroke a slider cannot rotate the crank."""
     system = slider_crank()
     free = [c for c in system.connections if c.name != "drive"]
     push = Connection("drive", Travel(3.99999), "ground.way", "slider.way")

@@ -371,10 +371,10 @@ def test_whole_numbers_and_other_precisions(name, count, size):
     shapes = jax.eval_shape(function, tree, *[jnp.ones(n)] * count)
     assert jax.eval_shape(function, tree, *[whole] * count) == shapes
     with pytest.raises(
-        ValueError, match=r"^\w+ is of float32; it must be of float64, as the model"
+        ValueError, match=r"^\w+ has dtype float32; it must be float64, as in the model"
     ):
         jax.eval_shape(function, tree, *[mixed] * count)
-    with pytest.raises(ValueError, match=r"^\w+ is of complex128; it must be of float64"):
+    with pytest.raises(ValueError, match=r"^\w+ has dtype complex128; it must be float64"):
         jax.eval_shape(function, tree, *[jnp.ones(n, complex)] * count)
     with pytest.raises(ValueError, match=r"^\w+ is None; it must be a number"):
         function(tree, *[None] * count)

@@ -1,7 +1,7 @@
 """Planar four-bar linkages in closed form: position, cognates, synthesis, curvature.
 
 Functions are of one crank angle and branch; `vmap` makes curves of them. Where a linkage does not
-close they raise, or give NaN when the numbers are traced. Lengths may be in any one unit.
+close they raise, or give NaN for traced numbers. Lengths may be in any one unit.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from jaxtyping import Array, ArrayLike, Float
 from jaxgrip.checks import concrete, numbers, positive
 from jaxgrip.solve import dense
 
-# How far below zero rounding may take the root of a linkage at the limit of its motion.
+# Rounding may take the root of a linkage this far below zero at the limits of its motion.
 ROOT_SLACK = 1e-12
 SINGULAR = 1e12
 
@@ -29,7 +29,7 @@ class FourBar(eqx.Module):
 
     - `crank`, `coupler`, `rocker`, `frame`: lengths a, b, c and d.
     - `point`: (2,), C from A, along AB and to the left of it.
-    - `origin`: (2,), place of A0; `direction`: angle of A0B0 in the plane [rad].
+    - `origin`: (2,), position of A0; `direction`: angle of A0B0 in the plane [rad].
 
     **Raises:** `ValueError` for a length that is not positive or exceeds the sum of the others.
 
@@ -59,8 +59,8 @@ class FourBar(eqx.Module):
             k = int(np.argmax(size))
             if size[k] > size.sum() - size[k]:
                 raise ValueError(
-                    f"A four-bar with the {LINKS[k]} {size[k]:g} never closes: the others reach "
-                    f"{size.sum() - size[k]:g} together."
+                    f"A four-bar with the {LINKS[k]} {size[k]:g} never closes: the other "
+                    f"lengths have the sum {size.sum() - size[k]:g}."
                 )
 
     @property
@@ -80,7 +80,7 @@ class Position(NamedTuple):
 
 
 class Joints(NamedTuple):
-    """Places (2,) of the joints and of the coupler point in the plane."""
+    """Positions (2,) of the joints and of the coupler point in the plane."""
 
     A0: Float[Array, "2"]
     A: Float[Array, "2"]
@@ -105,45 +105,45 @@ def position(linkage: FourBar, phi: ArrayLike, branch: ArrayLike = 1) -> Positio
     _, b, c, d = linkage.lengths
     a = linkage.crank
     x, y = d - a * jnp.cos(phi), -a * jnp.sin(phi)
-    way = x * x + y * y
-    along = (way + b * b - c * c) / (2 * way)
-    root = b * b / way - along * along
+    square = x * x + y * y
+    along = (square + b * b - c * c) / (2 * square)
+    root = b * b / square - along * along
     closes = root >= -ROOT_SLACK
     if concrete(closes) and not np.all(closes):
         raise ValueError(
             f"The four-bar does not close at the crank angle {np.rad2deg(phi):g}°: A and B0 are "
-            f"{float(jnp.sqrt(way)):g} apart, coupler and rocker reach from "
+            f"{float(jnp.sqrt(square)):g} apart, coupler and rocker reach from "
             f"{abs(float(b - c)):g} to {float(b + c):g}."
         )
-    # Where it only just closes the angles have no derivative, and NaN says so.
+    # At the limit of closure the angles have no derivative, which then is not finite.
     beside = branch * jnp.sqrt(jnp.where(closes, jnp.maximum(root, 0.0), jnp.nan))
-    # B - A, a sum of the way from A to B0 and of its left normal.
+    # B - A as components along the line from A to B0 and along its left normal.
     u, v = along * x - beside * y, along * y + beside * x
     return Position(jnp.arctan2(v, u), jnp.arctan2(v - y, u - x))
 
 
 def joints(linkage: FourBar, phi: ArrayLike, branch: ArrayLike = 1) -> Joints:
-    """Places of the joints and of the coupler point.
+    """Positions of the joints and of the coupler point.
 
     **Arguments, raises:** as of `position`.
 
     **Returns:** `Joints`, with the origin and the direction of the linkage.
     """
     theta, _ = position(linkage, phi, branch)
-    turn = linkage.direction
-    a = linkage.origin + linkage.crank * _unit(phi + turn)
-    along = _unit(theta + turn)
+    direction = linkage.direction
+    a = linkage.origin + linkage.crank * _unit(phi + direction)
+    along = _unit(theta + direction)
     return Joints(
         linkage.origin,
         a,
         a + linkage.coupler * along,
-        linkage.origin + linkage.frame * _unit(turn),
+        linkage.origin + linkage.frame * _unit(direction),
         a + _times(linkage.point, along),
     )
 
 
 def transmission_angle(linkage: FourBar, phi: ArrayLike) -> Float[Array, ""]:
-    """Angle between coupler and rocker at B in (0, pi) [rad]; pi/2 transmits best, 0 and pi not.
+    """Angle between coupler and rocker at B in (0, pi) [rad]; best at pi/2, no force at 0 and pi.
 
     **Arguments, raises:** as of `position`; the same on both branches.
     """
@@ -152,13 +152,13 @@ def transmission_angle(linkage: FourBar, phi: ArrayLike) -> Float[Array, ""]:
 
 
 def grashof(linkage: FourBar) -> str:
-    """Which links can turn fully (Grashof).
+    """Which links can rotate fully (Grashof).
 
-    **Arguments:** `linkage`, with numbers and not traced.
+    **Arguments:** `linkage`, whose numbers are not traced.
 
     **Returns:** "crank-rocker", the crank alone; "rocker-crank", the rocker alone;
     "double-crank", crank and rocker; "double-rocker", the coupler alone; "triple-rocker", none;
-    "change-point", where the linkage can pass a position with all links on a line.
+    "change-point", where all links can be on one line.
     """
     size = np.asarray(linkage.lengths)
     excess = size.sum() - 2 * (size.min() + size.max())
@@ -170,7 +170,7 @@ def grashof(linkage: FourBar) -> str:
 
 
 class DeadCentres(NamedTuple):
-    """Where the rocker turns back: `phi` (2,) and `psi` (2,) [rad] in [0, 2 pi), first with the
+    """Where the rocker reverses: `phi` (2,) and `psi` (2,) [rad] in [0, 2 pi), first with the
     coupler extending the crank, then folded over it."""
 
     phi: Float[Array, "2"]
@@ -191,14 +191,14 @@ def dead_centres(linkage: FourBar, branch: ArrayLike = 1) -> DeadCentres:
     cosine = (reach**2 + d * d - c * c) / (2 * reach * d)
     if concrete(cosine) and not np.all(np.abs(cosine) <= 1):
         raise ValueError(
-            f"The rocker of this {grashof(linkage)} four-bar has no limits of both kinds: crank "
-            "and coupler are not on a line both extended and folded."
+            f"The rocker of this {grashof(linkage)} four-bar has no two limits: crank and coupler "
+            "cannot be on a line both extended and folded."
         )
     # Folded over a longer coupler, the crank points away from B; over a shorter one B changes side.
     opposite = b > a
     side = jnp.stack([jnp.ones_like(a), jnp.where(opposite, 1.0, -1.0).astype(a.dtype)]) * branch
-    turn = jnp.stack([jnp.zeros_like(a), jnp.where(opposite, jnp.pi, 0.0).astype(a.dtype)])
-    phi = side * jnp.arccos(cosine) + turn
+    shift = jnp.stack([jnp.zeros_like(a), jnp.where(opposite, jnp.pi, 0.0).astype(a.dtype)])
+    phi = side * jnp.arccos(cosine) + shift
     psi = jnp.pi - side * jnp.arccos((c * c + d * d - reach**2) / (2 * c * d))
     return DeadCentres(jnp.mod(phi, 2 * jnp.pi), jnp.mod(psi, 2 * jnp.pi))
 
@@ -206,7 +206,7 @@ def dead_centres(linkage: FourBar, branch: ArrayLike = 1) -> DeadCentres:
 def cognates(linkage: FourBar) -> tuple[FourBar, FourBar]:
     """The two other four-bars whose coupler point draws the same curve (Roberts).
 
-    The first stands on A0 and C0, the second on B0 and C0. Their cranks turn with the coupler of
+    The first stands on A0 and C0, the second on B0 and C0. Their cranks rotate with the coupler of
     the linkage, see `cognate_cranks`.
 
     **Arguments:** `linkage`, whose coupler point is neither A nor B.
@@ -261,10 +261,10 @@ def cognate_cranks(
 
 
 class Synthesis(NamedTuple):
-    """A `linkage` found for three positions, and how.
+    """A `linkage` found for three positions.
 
-    `branch` (3,): of each position, 1 or -1; where they differ the linkage passes from one
-    position to another only after it is taken apart. `condition`: of the linear equations.
+    `branch` (3,): of each position, 1 or -1; where they differ the linkage must be taken apart to
+    get from one position to another. `condition`: of the linear equations.
     """
 
     linkage: FourBar
@@ -272,7 +272,7 @@ class Synthesis(NamedTuple):
     condition: Float[Array, ""]
 
     def warnings(self) -> tuple[str, ...]:
-        """What to know before the linkage is built, in sentences."""
+        """Sentences on what to know before the linkage is built."""
         sides = np.asarray(self.branch)
         if np.all(sides == sides[0]):
             return ()
@@ -308,13 +308,13 @@ def freudenstein(
     for name, pivot, size in (("crank", "A0", a), ("rocker", "B0", c)):
         if concrete(size) and not float(size) > 0:
             raise ValueError(
-                f"The {name} comes out as {float(size):g}: it points the other way from {pivot}. "
-                f"Measure its angle from the opposite direction, or ask for other positions."
+                f"The {name} has the length {float(size):g}: it points away from its angle at "
+                f"{pivot}. Measure this from the opposite direction, or choose other positions."
             )
     if concrete(square) and not float(square) > 0:
         raise ValueError(
-            "No coupler joins these positions: the square of its length comes out as "
-            f"{float(square):g}. Ask for other positions."
+            "No coupler joins these positions: the square of its length is "
+            f"{float(square):g}. Choose other positions."
         )
     b = jnp.sqrt(jnp.where(square > 0, square, jnp.nan))
     return _found(FourBar(a, b, c, d), phi, psi, condition)
@@ -323,9 +323,9 @@ def freudenstein(
 def volmer(
     phi: ArrayLike | Sequence, swing: ArrayLike | Sequence, crank: ArrayLike, frame: ArrayLike
 ) -> Synthesis:
-    """Four-bar of given crank and frame for three crank angles and two turns of the rocker.
+    """Four-bar of given crank and frame for three crank angles and two rotations of the rocker.
 
-    **Arguments:** `phi`: (3,) crank angles from the frame [rad]; `swing`: (2,) turns of the
+    **Arguments:** `phi`: (3,) crank angles from the frame [rad]; `swing`: (2,) rotations of the
     rocker from the first position to the second and to the third [rad]; `crank`, `frame`: lengths.
 
     **Returns:** `Synthesis`.
@@ -339,7 +339,7 @@ def volmer(
     d = positive("The frame of a four-bar", frame, ())
     pivot = jnp.stack([d, jnp.zeros_like(d)])
     pins = [a * _unit(angle) - pivot for angle in phi]
-    # Crank pins as seen from the rocker in its first position: B1 is as far from each.
+    # Crank pins as seen from the rocker in its first position: B1 has the same distance from each.
     pins[1:] = [_times(pin, _unit(-angle)) for pin, angle in zip(pins[1:], swing, strict=True)]
     rows = jnp.stack([pins[1] - pins[0], pins[2] - pins[0]])
     condition = _condition(rows, "The crank pins, seen from the rocker, are on a line")
@@ -353,7 +353,7 @@ def volmer(
 
 
 def chebyshev_spacing(low: ArrayLike, high: ArrayLike, count: int = 3) -> Float[Array, " count"]:
-    """Positions in a range that keep the error between them small, `count` of them.
+    """`count` positions in a range, spaced to keep the error between them small.
 
     **Arguments:** `low`, `high`: ends of the range; `count`.
     """
@@ -389,7 +389,7 @@ def inflection(linkage: FourBar, phi: ArrayLike, branch: ArrayLike = 1) -> Infle
     across = _cross(crank, rocker)
     if concrete(across) and not abs(float(across)) > ROOT_SLACK:
         raise ValueError(
-            "Crank and rocker are parallel: the coupler only slides and has no pole in reach."
+            "Crank and rocker are parallel: the coupler translates and its pole is at infinity."
         )
     pole = at.A0 + crank * _cross(at.B0 - at.A0, rocker) / across
     on_a = at.A - crank * jnp.sum((at.A - pole) ** 2) / linkage.crank
@@ -403,14 +403,14 @@ def _found(linkage: FourBar, phi: Array, psi: Array, condition: Array) -> Synthe
     a, _, c, d = linkage.lengths
     x = d + c * jnp.cos(psi) - a * jnp.cos(phi)
     y = c * jnp.sin(psi) - a * jnp.sin(phi)
-    # The side of B from the line A to B0 is that of the rocker from the coupler.
+    # B is on the side of the line from A to B0 that the rocker is on of the coupler.
     return Synthesis(linkage, jnp.sign(x * jnp.sin(psi) - y * jnp.cos(psi)), condition)
 
 
 def _condition(rows: Array, why: str) -> Array:
     condition = dense.condition(rows)
     if concrete(condition) and not float(condition) < SINGULAR:
-        raise ValueError(f"{why}: the equations are singular. Ask for other positions.")
+        raise ValueError(f"{why}: the equations are singular. Choose other positions.")
     return condition
 
 

@@ -1,9 +1,10 @@
-"""Rods on universal joints as blocks: accelerations pass outward, forces pass back.
+"""Rods on universal joints as blocks: accelerations are passed outward, forces back.
 
-A rod lies along x of its frame, which is turned by phi about z of the ground, then by theta about
+A rod lies along x of its frame, which is rotated by phi about z of the ground, then by theta about
 the negative y. States are (4,): theta, phi [rad] and their rates [rad/s]. Forces and accelerations
-between blocks are in ground axes. A chain or a loop of blocks is one linear equation for the
-forces between them, because ends accelerate linearly with forces (`chain`, `joint_force`).
+between blocks are in ground axes. The accelerations of the ends are linear in the forces, so that
+the forces between the blocks of a chain or a loop follow from one linear equation (`chain`,
+`joint_force`).
 """
 
 from collections.abc import Callable, Sequence
@@ -23,7 +24,7 @@ MODES = ("exact", "printed")
 
 
 class Strut(eqx.Module):
-    """A spring and a damper between an anchor and a point of a rod that stands on the ground.
+    """A spring and a damper between an anchor and a point of a rod whose joint is on the ground.
 
     **Arguments:** `anchor`: (3,), from the rod's joint in ground axes [m]; `reach`: from the joint
     to the point along the rod [m]; `stiffness` [N/m]; `damping` [N s/m]; `free_length` [m], see
@@ -118,7 +119,7 @@ def strut_length(strut: Strut, angles: Float[Array, "2"]) -> Float[Array, ""]:
 
 
 def unstressed(strut: Strut, angles: ArrayLike | Sequence) -> Strut:
-    """The strut with the free length that leaves no force at theta and phi of its rod (2,)."""
+    """The strut with the free length without force at theta and phi of its rod (2,)."""
     free = strut_length(strut, numbers("The pair of angles of a rod", angles, (2,)))
     return eqx.tree_at(lambda s: s.free_length, strut, free)
 
@@ -138,26 +139,26 @@ def rod_block(
     **Arguments:** `rod`; `state`; `acceleration`: (3,) of the joint A [m/s^2]; `force`: (3,) on
     the rod at its outer end B [N].
 
-    **Returns:** `Block`; not finite where the rod stands along z of the ground.
+    **Returns:** `Block`; not finite where the rod is along z of the ground.
 
     Source: Kracht 2017, eq. 1-18; own derivation of the exact mode.
     """
     theta, phi, theta_rate, phi_rate = state
-    turn = rotation(theta, phi)
+    axes = rotation(theta, phi)
     s, c = jnp.sin(theta), jnp.cos(theta)
     zero = jnp.zeros_like(s)
     omega = jnp.stack([phi_rate * s, -theta_rate, phi_rate * c])
     half = rod.length / 2
     # Every force acts on the axis of the rod: its moment about A is the lever times (0, -z, y).
-    pull = rod.length * (turn @ force)
-    pull = pull + half * rod.mass * (turn @ (rod.gravity - acceleration))
-    push = zero
+    load = rod.length * (axes @ force)
+    load = load + half * rod.mass * (axes @ (rod.gravity - acceleration))
+    strut = zero
     if rod.strut is not None:
-        push = strut_force(rod.strut, state)
-        pull = pull + rod.strut.reach * (turn @ push)
+        strut = strut_force(rod.strut, state)
+        load = load + rod.strut.reach * (axes @ strut)
     shifted = rod.mass * half**2
     inertia = rod.inertia + jnp.stack([zero, shifted, shifted])
-    moment = jnp.stack([zero, -pull[2], pull[1]]) - jnp.cross(omega, inertia * omega)
+    moment = jnp.stack([zero, -load[2], load[1]]) - jnp.cross(omega, inertia * omega)
     swing = moment[1] / inertia[1]
     if rod.mode == "exact":
         e = jnp.stack([s, zero, c])
@@ -173,8 +174,8 @@ def rod_block(
     outward = jnp.stack(
         [-(omega[1] ** 2) - omega[2] ** 2, omega[0] * omega[1], omega[0] * omega[2]]
     )
-    per_length = turn.T @ (outward + jnp.stack([zero, alpha[2], -alpha[1]]))
-    inner = rod.mass * (acceleration + half * per_length - rod.gravity) - force - push
+    per_length = axes.T @ (outward + jnp.stack([zero, alpha[2], -alpha[1]]))
+    inner = rod.mass * (acceleration + half * per_length - rod.gravity) - force - strut
     return Block(
         jnp.stack([theta_rate, phi_rate, -swing, phi_acceleration]),
         acceleration + rod.length * per_length,
@@ -183,7 +184,7 @@ def rod_block(
 
 
 def rod_energy(rod: Rod, state: Float[Array, "4"]) -> Float[Array, ""]:
-    """Kinetic and potential energy of a rod whose joint stands on the ground [J]."""
+    """Kinetic and potential energy of a rod whose joint is fixed to the ground [J]."""
     theta, phi, theta_rate, phi_rate = state
     omega = jnp.stack([phi_rate * jnp.sin(theta), -theta_rate, phi_rate * jnp.cos(theta)])
     half = rod.length / 2
@@ -223,17 +224,17 @@ def chain(
             a = found[-1].acceleration
         return tuple(found)
 
-    def missed(between: Array) -> Array:
+    def residual(between: Array) -> Array:
         reactions = jnp.stack([jnp.zeros_like(still), *(b.force for b in blocks(between)[1:])])
         return between + reactions[1:].reshape(-1)
 
-    return blocks(_root(missed, 3 * (len(rods) - 1), states.dtype))
+    return blocks(_root(residual, 3 * (len(rods) - 1), states.dtype))
 
 
 def joint_force(
     first: Callable[[Array], Array], second: Callable[[Array], Array], size: int = 3
 ) -> Float[Array, " size"]:
-    """Force on the first of two branches that makes their ends accelerate alike.
+    """Force on the first of two branches for which their ends have the same acceleration.
 
     **Arguments:** `first`, `second`: acceleration (size,) of the end of a branch, linear in the
     force (size,) on it; `size`: 3, or 2 in a plane, or more for several joints at once.
@@ -248,7 +249,7 @@ def joint_force(
 def heun(
     rate: Callable[[Array, Array], Array], state: Float[Array, " n"], step: ArrayLike, count: int
 ) -> Float[Array, "count_plus_one n"]:
-    """States at `count` steps of Heun's method, the first included: short code for real time.
+    """States at `count` steps of Heun's method, the first included; short code for real time.
 
     **Arguments:** `rate`: function of `(t, state)`; `state`: (n,) at t = 0; `step` [s]; `count`.
     """

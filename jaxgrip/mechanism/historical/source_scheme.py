@@ -1,10 +1,10 @@
-"""The scheme of Webhofer 2005, for comparison: seven numbers a body, and eliminated by hand.
+"""The scheme of Webhofer 2005, for comparison: seven unknowns a part and its own elimination.
 
-Every part has seven unknowns, its position and a quaternion whose unit length is an equation.
-Joints are vector and scalar products of the attachments' points. Parallel lines and lines at no
-distance give three equations of which two are independent: either the one along the direction
-that is most nearly a coordinate axis is dropped before every step, or all three are kept and the
-elimination has to find the ones to use.
+Every part has its position and a quaternion, whose unit norm is an equation. Joints are vector and
+scalar products of the attachments' points. Parallel lines and lines at distance zero give three
+equations, two of which are independent: either the one along the direction that is closest to a
+coordinate axis is dropped before every step, or all three are kept and the elimination has to
+choose.
 
 Source: Webhofer 2005, sections 5.1 to 5.3 and 5.5, pp. 39-76, 80-93.
 """
@@ -51,14 +51,14 @@ _CUTOFF = 1e-9
 class Options(NamedTuple):
     """Variants of the scheme.
 
-    - `form`: of parallel lines and of lines at no distance, `"cross"` or `"dot"`.
+    - `form`: of parallel lines and of lines at distance zero, `"cross"` or `"dot"`.
     - `rows`: `"selected"` drops the equation with the largest direction cosine, before each
       step; `"all"` keeps it.
     - `pivot`: which row eliminates a column. `"relative"` is the source's: largest against the
-      sum of the row's remaining entries. `"relative_guarded"` passes over rows of which only
-      rounding noise remains, `"scaled"` compares with the sum of the row before elimination,
-      `"column"` takes the largest entry. `"least_squares"` does not eliminate.
-    - `steps`: the most there may be.
+      sum of the row's remaining entries. `"relative_guarded"` skips rows of which only rounding
+      noise remains, `"scaled"` compares with the sum of the row before elimination, `"column"`
+      takes the largest entry. `"least_squares"` does not eliminate.
+    - `steps`: the largest number of them.
     """
 
     form: str = "cross"
@@ -71,11 +71,11 @@ PRINTED = Options()
 
 
 class Equations(NamedTuple):
-    """All equations at some pose of the parts, the joints' in their order, then unit lengths.
+    """All equations at poses of the parts: those of the joints in their order, then unit norms.
 
     - `values`: (m,) [m, m², m³, m⁴ or 1].
     - `selected`: (m,), False where the equation has the largest direction cosine.
-    - `misses`: what is measured of distances, angles and unit lengths, in multiples of their bars.
+    - `misses`: errors of distances, angles and unit norms, in multiples of their bars.
     """
 
     values: Float[Array, " m"]
@@ -84,10 +84,10 @@ class Equations(NamedTuple):
 
 
 class SourceSolution(NamedTuple):
-    """How the scheme ended.
+    """Outcome of the scheme.
 
-    - `poses` of the parts, as far as it came.
-    - `history`: the largest equation at the start and after every step.
+    - `poses` of the parts at the end.
+    - `history`: the largest residual at the start and after every step.
     - `converged`; `singular`, whether a column had no pivot.
     """
 
@@ -107,12 +107,12 @@ def solve(system: System, start: Poses | None = None, options: Options = PRINTED
 
     **Arguments:**
 
-    - `system`: parts and connections. Angles in the form `"signed"` stay so, which the
-      source does not have; its products are the other forms.
+    - `system`: parts and connections. Angles in the form `"signed"` are kept, which the source does
+      not have; its products are the other forms.
     - `start`: poses of the parts, by default those they were given.
     - `options`.
 
-    **Returns:** [`SourceSolution`][]; not to converge is no error.
+    **Returns:** [`SourceSolution`][]; no convergence is no error.
 
     **Raises:** `ValueError` for joints that the source does not have, or unknown options.
     """
@@ -135,7 +135,7 @@ def solve(system: System, start: Poses | None = None, options: Options = PRINTED
 
 
 def equations(system: System, poses: Poses, form: str = "cross") -> Equations:
-    """The source's equations at poses with quaternions of any length; `form` is one of `FORMS`."""
+    """The source's equations at poses with quaternions of any norm; `form` is one of `FORMS`."""
     return _equations(system, jnp.concatenate(poses, axis=1), form)
 
 
@@ -147,7 +147,7 @@ def jacobian(system: System, poses: Poses, form: str = "cross") -> Float[Array, 
 def eliminate(matrix: np.ndarray, right: np.ndarray, pivot: str) -> np.ndarray | None:
     """Gaussian elimination, also of more rows than columns; None where a column has no pivot.
 
-    Rows that are left over are not looked at.
+    Rows that are left over are ignored.
 
     Source: Webhofer 2005, sections 5.1.3, 5.1.4 and 5.5.2, pp. 45-52, 84.
     """
@@ -181,7 +181,7 @@ def _gauss(matrix: np.ndarray, right: np.ndarray, pivot: str) -> np.ndarray | No
 
 
 def selection(a: Float[Array, "3"], b: Float[Array, "3"]) -> Bool[Array, "3"]:
-    """Which two of three components to keep for two lines that shall become parallel.
+    """Which two of three components to keep for two lines that are to be parallel.
 
     Source: Webhofer 2005, eq. 5.88-5.92, pp. 81-84, with absolute values.
     """
@@ -208,7 +208,7 @@ def included_angle(
 ) -> Float[Array, ""]:
     """Zero where two lines include an angle [rad].
 
-    `form` is `"cross"`, `"dot"` or `"auto"`, the one that is steeper at the angle asked for.
+    `form` is `"cross"`, `"dot"` or `"auto"`, the one that is steeper at the angle.
 
     Source: Webhofer 2005, eq. 5.56-5.59, pp. 64-66, and section 5.5.3, pp. 84-89.
     """
@@ -232,7 +232,7 @@ def screw_turn(
 
 
 class _Lines(NamedTuple):
-    """An attachment in the ground frame: its first point, then what it has of a_12 and a_13."""
+    """An attachment in the ground frame: its first point, and of a_12 and a_13 those it has."""
 
     point: Array
     along: Array | None
@@ -266,9 +266,9 @@ def _equations(system: System, x: Array, form: str) -> Equations:
     def lines(end: str) -> _Lines:
         index, points = system.attachment(end)
         matrix = quaternions.to_matrix(bodies[index, 3:])
-        ways = [matrix @ (p - points[0]) for p in points[1:]]
-        place = bodies[index, :3] + matrix @ points[0]
-        return _Lines(place, *ways, *[None] * (2 - len(ways)))
+        sides = [matrix @ (p - points[0]) for p in points[1:]]
+        origin = bodies[index, :3] + matrix @ points[0]
+        return _Lines(origin, *sides, *[None] * (2 - len(sides)))
 
     rows = []
     for each in system.connections:
@@ -329,11 +329,11 @@ def _joint(connection: Connection, lines: Callable[[str], _Lines], form: str) ->
 
 
 def _clamp(x: Array, part: Part) -> _Rows:
-    turn = quaternions.product(x[3:], quaternions.conjugate(part.quaternion))[1:]
-    way = x[:3] - part.position
+    rotation = quaternions.product(x[3:], quaternions.conjugate(part.quaternion))[1:]
+    displacement = x[:3] - part.position
     return _Rows(
-        jnp.concatenate([way, turn]),
-        jnp.concatenate([way / DISTANCE_BAR, 2 * turn / ANGLE_BAR]),
+        jnp.concatenate([displacement, rotation]),
+        jnp.concatenate([displacement / DISTANCE_BAR, 2 * rotation / ANGLE_BAR]),
     )
 
 
@@ -360,7 +360,7 @@ def _fixed(a: _Lines, b: _Lines) -> _Rows:
     normal = jnp.cross(a.beside, a.along)
     cross = jnp.cross(a.along, b.along)
     square = cross @ cross
-    # The norm as printed has no derivative at its root; the product with the normal has it there.
+    # The norm as printed has no derivative at its root; the product with the normal does.
     last = jnp.where(square > 0, _length(cross), cross @ normal / jnp.linalg.norm(normal))
     return _Rows(
         jnp.stack([normal @ b.along, normal @ b.beside, last]),
@@ -371,9 +371,9 @@ def _fixed(a: _Lines, b: _Lines) -> _Rows:
 def _screw(joint: joints.Screw, d: Array, a: _Lines, b: _Lines) -> _Rows:
     angle = (_length(d) - joint.start) * 2 * np.pi / joint.lead
     normals = a.normal, b.normal
-    turn = jnp.arctan2(_length(jnp.cross(*normals)), normals[0] @ normals[1])
-    miss = jnp.arctan2(jnp.sin(turn - angle), jnp.cos(turn - angle))
-    return _Rows(screw_turn(*normals, angle, "auto")[None], miss[None] / ANGLE_BAR)
+    rotation = jnp.arctan2(_length(jnp.cross(*normals)), normals[0] @ normals[1])
+    error = jnp.arctan2(jnp.sin(rotation - angle), jnp.cos(rotation - angle))
+    return _Rows(screw_turn(*normals, angle, "auto")[None], error[None] / ANGLE_BAR)
 
 
 def _angle(joint: joints.Angle, a: _Lines, b: _Lines) -> _Rows:
@@ -381,7 +381,7 @@ def _angle(joint: joints.Angle, a: _Lines, b: _Lines) -> _Rows:
         return _signed_angle(joint, a, b)
     value = included_angle(a.along, b.along, joint.angle, joint.form)
     sine, cosine = _length(jnp.cross(a.along, b.along)), a.along @ b.along
-    # Neither product tells an angle from its negative; the vector product not from 180° less it.
+    # Neither product tells an angle from its negative, nor the vector product from its supplement.
     by_sine = jnp.arctan2(sine, jnp.abs(cosine)) - jnp.arctan2(
         jnp.sin(joint.angle), jnp.abs(jnp.cos(joint.angle))
     )
@@ -389,8 +389,8 @@ def _angle(joint: joints.Angle, a: _Lines, b: _Lines) -> _Rows:
         jnp.abs(jnp.sin(joint.angle)), jnp.cos(joint.angle)
     )
     steep = jnp.where(_steep(joint.angle), by_sine, by_cosine)
-    miss = {"cross": by_sine, "dot": by_cosine, "auto": steep}[joint.form]
-    return _Rows(value[None], miss[None] / ANGLE_BAR)
+    error = {"cross": by_sine, "dot": by_cosine, "auto": steep}[joint.form]
+    return _Rows(value[None], error[None] / ANGLE_BAR)
 
 
 def _signed_angle(joint: joints.Angle, a: _Lines, b: _Lines) -> _Rows:

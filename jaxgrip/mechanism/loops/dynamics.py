@@ -29,10 +29,9 @@ from jaxgrip.rigid import BodyLoads, Poses, crba, forward_kinematics, rnea_bodie
 class Reactions(NamedTuple):
     """Loads that the joints transmit.
 
-    Of the loops, in base axes, exerted by the first on the second body at the origin of the
-    second frame: `force` (loops, 3) [N], `moment` (loops, 3) [N m], and that origin, `point`
-    (loops, 3) [m]. Of the tree, `bodies`: what the parent exerts on each body, `F` and `N` of
-    `BodyLoads`, in body frames.
+    `force` (loops, 3) [N] and `moment` (loops, 3) [N m] of the first on the second body of each
+    loop, at `point` (loops, 3) [m], the origin of the second frame, in base axes; `bodies`: loads
+    `F` and `N` of the parent on each body of the tree, as of `BodyLoads`, in body frames.
     """
 
     force: Float[Array, "loops 3"]
@@ -47,13 +46,12 @@ def forward_dynamics(
 ) -> tuple[Float[Array, " n"], Float[Array, " m"]]:
     """Accelerations and multipliers of M q̈ + h = τ + Jᵀλ with J q̈ + J̇ q̇ = 0.
 
-    Where constraints are redundant the accelerations are still unique, and the multipliers are
-    the shortest [N and N m]. The derivative, in both modes and to any order, is the implicit one.
-    At a singular position, where a constraint is lost, accelerations are those of the constraints
-    that are left.
+    With redundant constraints the accelerations are still unique, and the multipliers are those of
+    least norm [N and N m]. Derivatives, in both modes and of any order, are implicit. At a singular
+    position, where the rank drops, the accelerations satisfy the remaining constraints.
 
-    **Arguments:** `mechanism`; `q`, `qd`: (n,) closed coordinates [rad or m] and rates [per s];
-    `tau`: (n,) torques or forces at the joints of the tree [N m or N].
+    **Arguments:** `mechanism`; `q`, `qd`: (n,) coordinates of a closed position [rad or m] and
+    rates [per s]; `tau`: (n,) torques or forces at the joints of the tree [N m or N].
 
     **Returns:** accelerations (n,) [per s^2]; multipliers (m,), one for each of the `constraints`,
     [N] for lengths and [N m] for sines.
@@ -64,22 +62,22 @@ def forward_dynamics(
     return motion(free(mechanism), q, qd, tau, jnp.zeros(0, q.dtype))
 
 
-def motion(equations: Equations, q: Array, qd: Array, tau: Array, held: Array) -> tuple:
-    """Accelerations and multipliers, `held` (held,) being those of the coordinates held."""
+def motion(equations: Equations, q: Array, qd: Array, tau: Array, prescribed: Array) -> tuple:
+    """Accelerations and multipliers; `prescribed`: accelerations of the coordinates held."""
     mechanism = equations.mechanism
     now = state(mechanism.tree, q, qd)
     rest = tau - bias(mechanism.tree, now)
     bend = constraint_bend(functools.partial(moving, equations), mechanism, now)
-    bend = jnp.concatenate([-bend, held])
+    bend = jnp.concatenate([-bend, prescribed])
     free, driven, stiff = inverse_at(equations, now)
     return free @ rest + driven @ bend, stiff @ bend - driven.T @ rest
 
 
 class Drives(NamedTuple):
-    """What drives must do and what follows.
+    """Torques of drives and the motion with them.
 
-    `torques` (drives,) in the order asked [N m or N]; `qdd` (n,) of all joints [per s^2];
-    `multipliers` (m,) [N and N m].
+    `torques` (drives,) in the order of the accelerations given [N m or N]; `qdd` (n,) of all joints
+    [per s^2]; `multipliers` (m,) [N and N m].
     """
 
     torques: Float[Array, " drives"]
@@ -101,16 +99,16 @@ def inverse_dynamics(
     accelerations: Mapping[str, Any],
     tau: Float[Array, " n"] | None = None,
 ) -> Drives:
-    """Torques of drives that give their joints the accelerations asked for; the rest follows.
+    """Torques of drives for given accelerations of their joints, and the motion of the others.
 
-    **Arguments:** `mechanism`; `q`, `qd`: (n,) closed coordinates [rad or m] and rates [per s];
-    `accelerations`: of as many joints as there are freedoms, by the names of their bodies
-    [per s^2]; `tau`: (n,) other torques, as of springs and friction [N m or N].
+    **Arguments:** `mechanism`; `q`, `qd`: (n,) coordinates of a closed position [rad or m] and
+    rates [per s]; `accelerations`: of as many joints as there are degrees of freedom, by the names
+    of their bodies [per s^2]; `tau`: (n,) other torques, as of springs or friction [N m or N].
 
     **Returns:** `Drives` with `torques`, `qdd` and `multipliers`.
 
     **Raises:** `ValueError` for another shape or an unknown name; `MechanismError` unless the
-    drives determine the motion, each being needed.
+    drives determine the motion and none is redundant.
     """
     for name, x in (("q", q), ("qd", qd)):
         check_shape(name, x, (mechanism.n,))
@@ -131,9 +129,8 @@ def _check_drives(mechanism: Mechanism, equations: Equations, q: Array) -> None:
     )
     if rank < mechanism.n or len(equations.held) != found.freedoms:
         raise MechanismError(
-            f"The mechanism has {found.freedoms} freedom(s) here and the drives {names} do not "
-            f"determine them one to one; drive {', '.join(found.independent) or 'nothing'}, for "
-            "instance."
+            f"The drives {names} do not determine the {found.freedoms} degree(s) of freedom of the "
+            f"mechanism here; drive {', '.join(found.independent) or 'nothing'}, for instance."
         )
 
 
@@ -141,11 +138,11 @@ def _check_drives(mechanism: Mechanism, equations: Equations, q: Array) -> None:
 def reaction_forces(
     mechanism: Mechanism, q: Float[Array, " n"], qd: Float[Array, " n"], tau: Float[Array, " n"]
 ) -> Reactions:
-    """Loads in all joints during the motion that the torques cause.
+    """Loads in all joints in the motion that the torques cause.
 
-    Where constraints are redundant their share is the shortest vector of multipliers; sums over
-    the redundant ones do not depend on that. About its axis a joint of the tree transmits its
-    torque, and what couplings exert on it.
+    With redundant constraints the multipliers are those of least norm; sums over the redundant ones
+    do not depend on that choice. About its axis a joint of the tree transmits its torque and the
+    load of couplings.
 
     **Arguments:** as for `forward_dynamics`.
 
@@ -165,10 +162,10 @@ def reactions_at(
     multipliers: Float[Array, " m"],
     loads: Float[Array, "bodies 6"] | None = None,
 ) -> Reactions:
-    """Loads in all joints where a motion is known.
+    """Loads in all joints of a known motion.
 
     **Arguments:** `place` of the bodies; `motion`: q, qd and qdd (n,); `multipliers` (m,); `loads`
-    (bodies, 6) that act on the bodies besides, moment [N m] about the origin of the body, then
+    (bodies, 6): further loads on the bodies, moment [N m] about the origin of the body, then
     force [N], in base axes.
     """
     tree, groups = mechanism.tree, kinds(mechanism)
@@ -185,7 +182,7 @@ def reactions_at(
         order = np.argsort(np.concatenate(groups))
         force, moment, point = (jnp.concatenate(x)[order] for x in zip(*found, strict=True))
     for bodies, sign in zip(loop_bodies(mechanism).T, (-1.0, 1.0), strict=True):
-        # Loads on the base, which is after the last body, are left out.
+        # The base, which comes after the last body, takes no load.
         on = np.flatnonzero(bodies < count)
         bodies = bodies[on]
         arm = point[on] - place.translation[bodies]
@@ -196,7 +193,7 @@ def reactions_at(
 
 
 def _wrench(joint: Joint, first: Frame, second: Frame, multipliers: Array) -> tuple:
-    """Force and moment of a loop on its second body in base axes, and where."""
+    """Force and moment of a loop on its second body, and their point, in base axes."""
     place = relative(first, second)
     still = jnp.zeros(6, multipliers.dtype)
     _, pull = jax.vjp(lambda step: joint.residual(displaced(place, step)), still)

@@ -2,8 +2,8 @@
 
     M(q) x - Jᵀ(q) y = a,    J(q) x = b
 
-x is unique and y the shortest. What depends on the rank of J is a number, not a shape, so that a
-mechanism may have any constraint more than once.
+x is unique and y of least norm. The rank of J is data and not a shape, so that a mechanism may have
+redundant constraints.
 """
 
 from typing import NamedTuple
@@ -21,21 +21,22 @@ from jaxgrip.mechanism.loops.model import Mechanism, constraints, loop_residuals
 from jaxgrip.rigid import forward_kinematics
 from jaxgrip.solve import dense
 
-# A singular value below this part of the largest is a redundant constraint.
+# Singular values below this fraction of the largest belong to redundant constraints.
 RANK_TOLERANCE = 1e-9
-# How much of the largest singular value a lost equation regains, at least, per radian or metre.
+# An equation that is dependent in one position only gains, per radian or metre away from it, at
+# least this fraction of the largest singular value.
 LOST = 1e-6
-# Where a position is open by some part of a radian, or of a metre, so is its rank.
+# Singular values below this multiple of the gap do not count.
 _OPEN = 10.0
-# A position far from a closed one is no reason to drop constraints that are independent.
+# At most this fraction of the largest: a large gap must not drop independent constraints.
 _MOST = 1e-5
 
 
 class Equations(eqx.Module):
-    """Constraints of a mechanism, and coordinates that are held at values.
+    """Constraints of a mechanism, and coordinates `held` at prescribed `values`.
 
-    The joints of the loops `driven` have numbers that change, by `rates` and `accelerations` (d,)
-    [m or rad, per s and per s^2].
+    The drives of the loops `driven` change by `rates` and `accelerations` (d,) [m or rad, per s and
+    per s^2].
     """
 
     mechanism: Mechanism
@@ -46,7 +47,7 @@ class Equations(eqx.Module):
     driven: tuple[int, ...] = eqx.field(static=True, default=())
 
     def __call__(self, q: Float[Array, " n"]) -> Float[Array, " rows"]:
-        """What the constraints miss, then what the held coordinates miss."""
+        """Residuals of the constraints, then of the prescribed coordinates."""
         return jnp.concatenate(
             [constraints(self.mechanism, q), q[np.array(self.held, dtype=int)] - self.values]
         )
@@ -58,10 +59,13 @@ def free(mechanism: Mechanism) -> Equations:
 
 
 def holding(mechanism: Mechanism, hold: dict | None) -> Equations:
-    """The constraints, and coordinates held, by the names of their bodies."""
+    """The constraints, and coordinates prescribed by the names of their bodies."""
     hold = hold or {}
     dtype = mechanism.tree.mass.dtype
-    values = [numbers(f"What {name!r} is held at", x, ()).astype(dtype) for name, x in hold.items()]
+    values = [
+        numbers(f"The prescribed value of {name!r}", x, ()).astype(dtype)
+        for name, x in hold.items()
+    ]
     return Equations(
         mechanism,
         jnp.stack(values) if values else jnp.zeros(0, dtype),
@@ -70,7 +74,7 @@ def holding(mechanism: Mechanism, hold: dict | None) -> Equations:
 
 
 class Inverse(NamedTuple):
-    """Of the equations: x = G a + H b, y = C b - Hᵀ a, in that order G, H and C."""
+    """Solution x = G a + H b, y = C b - Hᵀ a of the equations: G, H and C in this order."""
 
     free: Float[Array, "n n"]
     driven: Float[Array, "n rows"]
@@ -78,7 +82,7 @@ class Inverse(NamedTuple):
 
 
 def weighted_jacobian(m: Float[Array, "n n"], j: Float[Array, "rows n"]) -> tuple[Array, Array]:
-    """L with M = L Lᵀ, and L⁻¹ Jᵀ, whose singular values tell the rank of J."""
+    """L with M = L Lᵀ, and L⁻¹ Jᵀ, whose singular values show the rank of J."""
     lower = dense.cholesky(m)
     return lower, dense.solve_triangular(lower, j.T, lower=True)
 
@@ -87,12 +91,12 @@ def weighted_jacobian(m: Float[Array, "n n"], j: Float[Array, "rows n"]) -> tupl
 def invert(
     m: Float[Array, "n n"], j: Float[Array, "rows n"], tolerance: Float[Array, ""]
 ) -> Inverse:
-    """The inverse, from M = L Lᵀ and L⁻¹ Jᵀ = U Σ Vᵀ cut off at its rank.
+    """The inverse, from M = L Lᵀ and L⁻¹ Jᵀ = U Σ Vᵀ truncated at its rank.
 
     Singular values below `tolerance` of the largest belong to redundant constraints.
 
-    Its derivative is that at constant rank, of the inverse and not of its factors, which have
-    none where singular values are equal.
+    The derivative is that of the inverse at constant rank; its factors have none where singular
+    values are equal.
     """
     lower, weighted = weighted_jacobian(m, j)
     back = dense.solve_triangular(lower, jnp.eye(len(m), dtype=m.dtype), lower=True)
@@ -113,30 +117,30 @@ def _implicit(primals, tangents):
     dm, dj, _ = tangents
     inverse = invert(m, j, tolerance)
     g, h, c = inverse
-    lost = jnp.eye(len(j), dtype=m.dtype) - j @ h
-    turn = lost @ dj @ h
+    dependent = jnp.eye(len(j), dtype=m.dtype) - j @ h
+    change = dependent @ dj @ h
     dg = -g @ dm @ g - g @ dj.T @ h.T - h @ dj @ g
-    dh = g @ (dj.T @ c - dm @ h) - h @ dj @ h + h @ turn.T
-    bent = c @ (turn.T - dj @ h)
+    dh = g @ (dj.T @ c - dm @ h) - h @ dj @ h + h @ change.T
+    bent = c @ (change.T - dj @ h)
     return inverse, Inverse(dg, dh, h.T @ dm @ h + bent + bent.T)
 
 
 def derivative_at(equations: Equations, now: State) -> Float[Array, "rows n"]:
-    """J where the bodies are."""
+    """J at a state, with the rows of the prescribed coordinates."""
     mechanism = equations.mechanism
     held = jnp.eye(mechanism.n, dtype=now.bend.dtype)[np.array(equations.held, dtype=int)]
     return jnp.concatenate([constraint_matrix(mechanism, now), held])
 
 
 def inverse_at(equations: Equations, now: State) -> Inverse:
-    """The inverse where the bodies are.
+    """The inverse at a state.
 
     Constraints that are redundant in closed positions only, as Bricard's, look independent in open
-    ones, such as those within a step: what is as small as the gap does not count.
+    ones, such as those within a step: singular values as small as the gap do not count.
     """
     rows = derivative_at(equations, now)
-    missed = loop_residuals(equations.mechanism, now.place)
-    gap = jnp.max(jnp.abs(missed), initial=0.0)
+    residual = loop_residuals(equations.mechanism, now.place)
+    gap = jnp.max(jnp.abs(residual), initial=0.0)
     slope = jnp.max(jnp.abs(rows), initial=0.0)
     tolerance = RANK_TOLERANCE + jnp.minimum(_OPEN * gap / jnp.where(slope > 0, slope, 1.0), _MOST)
     return invert(mass_matrix(equations.mechanism.tree, now), rows, lax.stop_gradient(tolerance))
@@ -148,10 +152,10 @@ def inverse_of(equations: Equations, q: Float[Array, " n"]) -> Inverse:
 
 
 def conditioning(equations: Equations, q: Float[Array, " n"]) -> Float[Array, ""]:
-    """Smallest singular value of J over the largest, zero where an equation is lost for an instant.
+    """Smallest singular value of J over the largest, zero where the rank drops for an instant.
 
-    An equation that depends on others in all positions around stays dependent along every free
-    motion to second order; one that is lost here does not.
+    An equation that is dependent in all positions nearby stays dependent along every free motion,
+    to second order; one that is dependent in this position only does not.
     """
 
     def rows(q: Array) -> Array:
@@ -171,7 +175,7 @@ def conditioning(equations: Equations, q: Float[Array, " n"]) -> Float[Array, ""
 
 
 def moving(equations: Equations, at: Array) -> Mechanism:
-    """The mechanism a time `at` later, as far as its drives go [s]."""
+    """The mechanism after a time `at` [s], as far as its drives change it."""
     mechanism, driven = equations.mechanism, equations.driven
     if not driven:
         return mechanism
@@ -184,7 +188,7 @@ def moving(equations: Equations, at: Array) -> Mechanism:
 def missed_rate(
     equations: Equations, q: Float[Array, " n"], qd: Float[Array, " n"]
 ) -> Float[Array, " rows"]:
-    """Rate of change of what the constraints miss, drives included; the held ones do not move."""
+    """Rate of change of the residuals, drives included; prescribed coordinates are constant."""
     rate = along(equations, q, qd)
     if not equations.driven:
         return rate
@@ -208,7 +212,7 @@ ROUNDS = 3
 def closed(
     equations: Equations, q: Float[Array, " n"], qd: Float[Array, " n"]
 ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
-    """Nearest closed position and velocity of a state that may be open by more than rounding."""
+    """Nearest closed position and velocity of a state with a gap above rounding."""
 
     def nearer(_, x):
         return project(equations, inverse_of(equations, x[0]), *x)
@@ -220,14 +224,14 @@ def closed(
 def project(
     equations: Equations, inverse: Inverse, q: Float[Array, " n"], qd: Float[Array, " n"]
 ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
-    """Nearest closed position and velocity there, in the kinetic norm, of a state almost closed.
+    """Nearest closed position and velocity, in the kinetic norm, of a state that is almost closed.
 
-    The inverse at q serves all corrections: what it is wrong by is of the order of the gap.
+    The inverse at q serves all corrections; its error is of the order of the gap.
     """
 
     def correct(_, state):
-        missed = equations(state[0]), missed_rate(equations, *state)
-        return tuple(x - inverse.driven @ gap for x, gap in zip(state, missed, strict=True))
+        residuals = equations(state[0]), missed_rate(equations, *state)
+        return tuple(x - inverse.driven @ gap for x, gap in zip(state, residuals, strict=True))
 
     return jax.lax.fori_loop(0, CORRECTIONS, correct, (q, qd))
 

@@ -21,10 +21,10 @@ Velocity = Float[Array, "bodies 6"]
 
 
 class State(NamedTuple):
-    """Of every body, angular rows first, in base axes.
+    """Motion of all bodies in base axes, angular rows first.
 
-    `place`; `jacobian` (bodies, 6, n) of its velocity; `velocity` (bodies, 6); `bend`
-    (bodies, 6), its acceleration where no coordinate accelerates.
+    `place`; `jacobian` (bodies, 6, n) of the velocity; `velocity` (bodies, 6); `bend` (bodies, 6):
+    acceleration at q̈ = 0.
     """
 
     place: Poses
@@ -34,7 +34,7 @@ class State(NamedTuple):
 
 
 def state(tree: Tree, q: Float[Array, " n"], qd: Float[Array, " n"]) -> State:
-    """Where the bodies are and how they move."""
+    """Motion of the bodies at coordinates `q` and rates `qd` (n,)."""
     place = forward_kinematics(tree, q)
     jacobian = jacobians_at(tree, place)
     velocity = jacobian @ qd
@@ -43,26 +43,26 @@ def state(tree: Tree, q: Float[Array, " n"], qd: Float[Array, " n"]) -> State:
 
 
 def moved(place: Poses, velocity: Velocity) -> Poses:
-    """Rate of change of where the bodies are."""
+    """Rate of change of the poses of the bodies."""
     return Poses(jax.vmap(skew)(velocity[:, :3]) @ place.rotation, velocity[:, 3:])
 
 
 def mass_matrix(tree: Tree, now: State) -> Float[Array, "n n"]:
     """Mass matrix M."""
-    turn, way, inertia, _ = _centres(tree, now)
-    kinetic = jnp.einsum("bxi,bxy,byj->ij", turn, inertia, turn)
-    return kinetic + jnp.einsum("b,bxi,bxj->ij", tree.mass, way, way)
+    angular, linear, inertia, _ = _centres(tree, now)
+    kinetic = jnp.einsum("bxi,bxy,byj->ij", angular, inertia, angular)
+    return kinetic + jnp.einsum("b,bxi,bxj->ij", tree.mass, linear, linear)
 
 
 def bias(tree: Tree, now: State) -> Float[Array, " n"]:
     """Coriolis, centrifugal and gravity torques h."""
-    turn, way, inertia, arm = _centres(tree, now)
+    angular, linear, inertia, arm = _centres(tree, now)
     w, wd = now.velocity[:, :3], now.bend[:, :3]
     acceleration = now.bend[:, 3:] + jnp.cross(wd, arm) + jnp.cross(w, jnp.cross(w, arm))
     force = tree.mass[:, None] * (acceleration - tree.gravity[None, :])
     spin = jnp.einsum("bxy,by->bx", inertia, w)
     moment = jnp.einsum("bxy,by->bx", inertia, wd) + jnp.cross(w, spin)
-    return jnp.einsum("bxi,bx->i", way, force) + jnp.einsum("bxi,bx->i", turn, moment)
+    return jnp.einsum("bxi,bx->i", linear, force) + jnp.einsum("bxi,bx->i", angular, moment)
 
 
 def constraint_matrix(mechanism: Mechanism, now: State) -> Float[Array, "m n"]:
@@ -92,9 +92,9 @@ def jacobian(mechanism: Mechanism, q: Float[Array, " n"]) -> Float[Array, "m n"]
 def constraint_bend(
     moving: Callable[[Array], Mechanism], mechanism: Mechanism, now: State
 ) -> Float[Array, " m"]:
-    """The acceleration of the constraints where no coordinate accelerates, J̇ q̇ without drives.
+    """Second rate of change of the constraints at q̈ = 0: J̇ q̇ and what drives add to it.
 
-    **Arguments:** `moving`: the mechanism by the time from now; `mechanism`, at none; `now`.
+    **Arguments:** `moving`: the mechanism after a time from now; `mechanism`: that of now; `now`.
     """
     first = moved(now.place, now.velocity)
     turned = moved(first._replace(translation=now.place.translation), now.velocity).rotation
@@ -103,8 +103,8 @@ def constraint_bend(
     def residual(t: Array) -> Array:
         square = 0.5 * t * t
         rotation = now.place.rotation + t * first.rotation + square * (bent.rotation + turned)
-        way = now.place.translation + t * first.translation + square * bent.translation
-        return loop_residuals(moving(t), Poses(rotation, way))
+        translation = now.place.translation + t * first.translation + square * bent.translation
+        return loop_residuals(moving(t), Poses(rotation, translation))
 
     zero, one = jnp.zeros((), now.bend.dtype), jnp.ones((), now.bend.dtype)
     _, loops = jax.jvp(lambda t: jax.jvp(residual, (t,), (one,))[1], (zero,), (one,))
@@ -112,10 +112,10 @@ def constraint_bend(
 
 
 def _centres(tree: Tree, now: State) -> tuple[Array, Array, Array, Array]:
-    """Jacobians of turn and of mass centres, inertias about these, and arms to them."""
+    """Angular Jacobians, Jacobians of mass centres, inertias about these, and arms to them."""
     rotation = now.place.rotation
     arm = jnp.einsum("bxy,by->bx", rotation, tree.com)
-    turn = now.jacobian[:, :3]
-    way = now.jacobian[:, 3:] - jnp.einsum("bxy,byi->bxi", jax.vmap(skew)(arm), turn)
+    angular = now.jacobian[:, :3]
+    linear = now.jacobian[:, 3:] - jnp.einsum("bxy,byi->bxi", jax.vmap(skew)(arm), angular)
     inertia = rotation @ tree.inertia @ jnp.swapaxes(rotation, 1, 2)
-    return turn, way, inertia, arm
+    return angular, linear, inertia, arm

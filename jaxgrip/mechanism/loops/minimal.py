@@ -1,4 +1,4 @@
-"""Mechanisms of one freedom in one coordinate: J(s) s̈ + ½ J′(s) ṡ² = Q."""
+"""Mechanisms of one degree of freedom in one coordinate: J(s) s̈ + ½ J′(s) ṡ² = Q."""
 
 from collections.abc import Callable
 from typing import Any
@@ -34,12 +34,12 @@ from jaxgrip.solve.integration import (
 
 
 class Path(eqx.Module):
-    """All positions of a mechanism of one freedom, by one of its coordinates.
+    """All positions of a mechanism of one degree of freedom, by one of its coordinates.
 
-    **Fields:** `mechanism`; `name` of the body whose joint the coordinate is; `values` (k,), where
-    the mechanism was assembled [rad or m]; `positions` (k, n), how [rad or m].
+    **Fields:** `mechanism`; `name` of the body whose joint has the coordinate; `values` (k,) of it
+    at which the mechanism was assembled [rad or m]; `positions` (k, n): all coordinates there.
 
-    Made by `follow`. Positions between the values are assembled from the nearest, exactly.
+    Made by `follow`. Between the values, positions are assembled exactly, from the nearest.
     """
 
     mechanism: Mechanism
@@ -47,18 +47,18 @@ class Path(eqx.Module):
     positions: Float[Array, "k n"]
     name: str = eqx.field(static=True)
 
-    def _held(self, s: Array) -> Equations:
+    def _at(self, s: Array) -> Equations:
         return Equations(self.mechanism, s[None], (self.mechanism.coordinate(self.name),))
 
     def position(self, s: Float[Array, ""]) -> Float[Array, " n"]:
         """Coordinates (n,) at `s` [rad or m], on the branch of the path."""
         nearest = lax.stop_gradient(jnp.argmin(jnp.abs(self.values - s)))
-        return close(self._held(s), lax.stop_gradient(self.positions)[nearest])[0]
+        return close(self._at(s), lax.stop_gradient(self.positions)[nearest])[0]
 
     def transfer(self, s: Float[Array, ""]) -> Float[Array, " n"]:
-        """dq/ds (n,), what all coordinates do when this one goes one unit."""
+        """dq/ds (n,), the rates of all coordinates at unit rate of this one."""
         q = self.position(s)
-        return inverse_of(self._held(s), q).driven[:, -1]
+        return inverse_of(self._at(s), q).driven[:, -1]
 
     def inertia(self, s: Float[Array, ""]) -> Float[Array, ""]:
         """Reduced inertia J [kg m^2 or kg]."""
@@ -80,27 +80,28 @@ def _follow(mechanism: Mechanism, q0: Array, values: Array, index: int) -> tuple
     def step(carry, value):
         q, before, rate = carry
         guess = q + (value - before) * rate
-        held = Equations(mechanism, value[None], (index,))
-        q, _ = close(held, guess)
-        rate = inverse_of(held, q).driven[:, -1]
-        # At a dead point no rates of the others go with this one's.
-        lost = jnp.abs(along(held, q, rate).at[-1].add(-1.0)).max() > CLOSED**0.5
-        return (q, value, rate), (q, jnp.max(jnp.abs(held(q))), lost)
+        equations = Equations(mechanism, value[None], (index,))
+        q, _ = close(equations, guess)
+        rate = inverse_of(equations, q).driven[:, -1]
+        # At a dead point a rate of this coordinate is impossible.
+        dead = jnp.abs(along(equations, q, rate).at[-1].add(-1.0)).max() > CLOSED**0.5
+        return (q, value, rate), (q, jnp.max(jnp.abs(equations(q))), dead)
 
     return lax.scan(step, (q0, q0[index], jnp.zeros_like(q0)), values)[1]
 
 
 def follow(mechanism: Mechanism, q0: Float[Array, " n"], name: str, values: Any) -> Path:
-    """The path of a mechanism of one freedom, assembled value after value.
+    """The path of a mechanism of one degree of freedom, assembled value after value.
 
-    **Arguments:** `mechanism`; `q0`: (n,) closed coordinates near the first of the values
-    [rad or m]; `name` of the body whose joint leads; `values`: (k,) of its coordinate, in order
-    and so close that each position is a good guess of the next [rad or m].
+    **Arguments:** `mechanism`; `q0`: (n,) coordinates of a closed position near the first value
+    [rad or m]; `name` of the body whose joint leads; `values`: (k,) of its coordinate [rad or m],
+    in order and so close that each position is a good guess for the next.
 
     **Returns:** `Path`.
 
-    **Raises:** `ValueError` for another shape or an unknown name; `MechanismError` when the
-    mechanism has not one freedom, or where it does not close or the coordinate does not lead.
+    **Raises:** `ValueError` for another shape or an unknown name; `MechanismError` unless the
+    mechanism has one degree of freedom, closes at all values and passes no dead point of the
+    coordinate.
     """
     require_x64("Following a mechanism")
     check_shape("q0", q0, (mechanism.n,))
@@ -113,21 +114,20 @@ def follow(mechanism: Mechanism, q0: Float[Array, " n"], name: str, values: Any)
         found = mobility(mechanism, q0)
         if found.freedoms != 1:
             raise MechanismError(
-                f"The mechanism has {found.freedoms} freedoms; one coordinate leads a mechanism "
-                "of one."
+                f"The mechanism has {found.freedoms} degrees of freedom; a path needs one."
             )
         bad = ~((np.asarray(gaps) <= CLOSED) & ~np.asarray(dead))
         if bad.any():
             k = int(np.argmax(bad))
-            last = f"it was {float(values[k - 1]):g} before" if k else "it is the first value"
+            last = f"it was {float(values[k - 1]):g} before" if k else "the first value"
+            why = (
+                "it is at a dead point"
+                if dead[k]
+                else f"its loops are open by {float(gaps[k]):.3g}"
+            )
             raise MechanismError(
-                f"The mechanism cannot be led to {name!r} = {float(values[k]):g} ({last}): it "
-                + (
-                    "stands at a dead point"
-                    if dead[k]
-                    else f"misses closure by {float(gaps[k]):.3g}"
-                )
-                + ". Take smaller steps, or another coordinate."
+                f"The mechanism does not reach {name!r} = {float(values[k]):g} ({last}): {why}. "
+                "Take smaller steps, or another coordinate."
             )
     return Path(mechanism, values, positions, name)
 
@@ -143,18 +143,18 @@ def reduced_motion(
     atol: float = 1e-11,
     max_steps: int = 100_000,
 ) -> tuple[Float[Array, " k"], Float[Array, " k"]]:
-    """Motion of a mechanism of one freedom in its leading coordinate.
+    """Motion of a mechanism of one degree of freedom in its leading coordinate.
 
     **Arguments:** `path`; `s0`, `sd0`: coordinate [rad or m] and rate [per s] at the first of the
     times; `times`: (k,) increasing [s]; `torque`: function of `(t, q, qd)` giving (n,) at all
     joints of the tree [N m or N]; `rtol`, `atol`, `max_steps` of the integration.
 
-    **Returns:** coordinate and rate, (k,) each; within `jit` and `vmap` not finite from where the
-    motion leaves the path or stops.
+    **Returns:** coordinate and rate, (k,) each; within `jit` and `vmap` not finite after the motion
+    leaves the path or stops.
 
-    **Raises:** `ValueError` for a torque that is no such function and for bad times or tolerances;
-    `MechanismError` when the motion leaves the path, when the step limit is reached, as
-    at a dead point, and when the motion stops being finite.
+    **Raises:** `ValueError` for a torque that is not such a function and for bad times or
+    tolerances; `MechanismError` when the motion leaves the path, reaches the step limit, as at a
+    dead point, or is no longer finite.
     """
     start = jnp.stack([numbers("s0", s0, ()), numbers("sd0", sd0, ())])
     times = check_times(times)
@@ -170,8 +170,8 @@ def reduced_motion(
             raise MechanismError(why_stopped(solution))
         last = float(times[np.argmin(np.isfinite(s)) - 1])
         raise MechanismError(
-            f"The motion leaves the path soon after t = {last:g} s: follow {path.name!r} beyond "
-            f"{float(path.values.min()):g} to {float(path.values.max()):g}."
+            f"The motion leaves the path soon after t = {last:g} s; follow {path.name!r} "
+            f"beyond {float(path.values.min()):g} to {float(path.values.max()):g}."
         )
     return s, sd
 

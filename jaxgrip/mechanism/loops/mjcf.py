@@ -16,7 +16,7 @@ from jaxgrip.rigid import Import, Placement, from_placements
 from jaxgrip.rigid.urdf import without_losses
 from jaxgrip.spatial.rotations import aligning_z
 
-# What a model may hold that is not used, by MuJoCo's name of its number.
+# Contents of a model that are not used, by the name of their count in MuJoCo.
 UNUSED = {
     "ngeom": "shapes for looks and contact",
     "nu": "actuators",
@@ -73,17 +73,17 @@ def _robot(mujoco: Any, model: Any) -> Robot:
         if getattr(model, name)
     ]
     bodies: list[Placement] = []
-    # The body of the tree that is a body of MuJoCo's, and where its origin is.
+    # The last body in the tree of every body of MuJoCo, and its origin there.
     last: list[str | None] = [None]
     seat = [np.zeros(3)]
     carried: dict[int, str] = {}
     for i in range(1, model.nbody):
         name = model.body(i).name or f"body {i}"
         parent = int(model.body_parentid[i])
-        turn = _matrix(mujoco, model.body_quat[i])
+        rotation = _matrix(mujoco, model.body_quat[i])
         first = int(model.body_jntadr[i])
         joints = list(range(first, first + int(model.body_jntnum[i])))
-        above, at, frame = last[parent], model.body_pos[i] - seat[parent], turn
+        above, at, frame = last[parent], model.body_pos[i] - seat[parent], rotation
         origin = np.zeros(3)
         for j in joints or [-1]:
             kind = "fixed" if j < 0 else _kind(mujoco, model, j, name)
@@ -132,14 +132,14 @@ def _robot(mujoco: Any, model: Any) -> Robot:
     names = [_joint_name(model, j) for j in order]
     ignored += without_losses(names, model.dof_damping[dofs], model.dof_frictionloss[dofs])
     limited = np.asarray(model.jnt_limited[order], bool)
-    pushed = np.asarray(model.jnt_actfrclimited[order], bool)
+    bounded = np.asarray(model.jnt_actfrclimited[order], bool)
     force = np.abs(model.jnt_actfrcrange[order]).max(axis=1, initial=0.0)
     reference = model.qpos0[model.jnt_qposadr[order]]
     columns = [
         np.where(limited, model.jnt_range[order, 0] - reference, -NO_LIMIT),
         np.where(limited, model.jnt_range[order, 1] - reference, NO_LIMIT),
         np.full(len(order), NO_LIMIT),
-        np.where(pushed, force, NO_LIMIT),
+        np.where(bounded, force, NO_LIMIT),
         model.dof_damping[dofs],
         model.dof_frictionloss[dofs],
     ]
@@ -181,27 +181,27 @@ def _equalities(
         elif kind == kinds.mjEQ_JOINT:
             if two < 0 or np.any(data[2:5]):
                 raise ValueError(
-                    f"the equality {name!r} of joint {_joint_name(model, one)!r} is no fixed ratio "
-                    "to another joint."
+                    f"the equality {name!r} of joint {_joint_name(model, one)!r} is not linear in "
+                    "another joint."
                 )
             couplings.append(Coupling(name, carried[two], carried[one], data[1], data[0]))
         elif kind in (kinds.mjEQ_CONNECT, kinds.mjEQ_WELD):
             weld = kind == kinds.mjEQ_WELD
             if mujoco.mjtObj(int(model.eq_objtype[k])) == mujoco.mjtObj.mjOBJ_SITE:
-                places = [(model.site_pos[s], model.site_quat[s]) for s in (one, two)]
+                poses = [(model.site_pos[s], model.site_quat[s]) for s in (one, two)]
                 one, two = (int(model.site_bodyid[s]) for s in (one, two))
             elif weld:
-                places = [(data[3:6], data[6:10]), (data[:3], _STRAIGHT)]
+                poses = [(data[3:6], data[6:10]), (data[:3], _STRAIGHT)]
             else:
-                places = [(data[:3], _STRAIGHT), (data[3:6], _STRAIGHT)]
+                poses = [(data[:3], _STRAIGHT), (data[3:6], _STRAIGHT)]
             frames = [
-                _frame(mujoco, file, last[body], *place)
-                for body, place in zip((one, two), places, strict=True)
+                _frame(mujoco, file, last[body], *pose)
+                for body, pose in zip((one, two), poses, strict=True)
             ]
             joint = Fixed() if weld else Ball()
             loops.append(Loop(name, joint, last[one], last[two], *frames))
         else:
-            raise ValueError(f"the equality {name!r} is of a kind that is not read.")
+            raise ValueError(f"the equality {name!r} is of a kind that is not supported.")
     return loops, couplings
 
 
@@ -209,12 +209,12 @@ _STRAIGHT = np.array([1.0, 0.0, 0.0, 0.0])
 
 
 def _frame(mujoco: Any, file: Import, body: str | None, place: Any, quaternion: Any) -> Frame:
-    """Frame of the axes of a body of MuJoCo's, in those of the body of the tree."""
-    turn = jnp.asarray(_matrix(mujoco, quaternion))
+    """Frame on a body of MuJoCo, relative to its body in the tree."""
+    rotation = jnp.asarray(_matrix(mujoco, quaternion))
     if body is None:
-        return Frame(jnp.asarray(place), turn)
+        return Frame(jnp.asarray(place), rotation)
     axes = file.axes[file.tree.body(body)]
-    return Frame(file.in_body(body, np.asarray(place)[None])[0], axes.T @ turn)
+    return Frame(file.in_body(body, np.asarray(place)[None])[0], axes.T @ rotation)
 
 
 def _kind(mujoco: Any, model: Any, j: int, body: str) -> str:
@@ -223,15 +223,15 @@ def _kind(mujoco: Any, model: Any, j: int, body: str) -> str:
     if kind not in kinds:
         word = "free" if kind == mujoco.mjtJoint.mjJNT_FREE else "ball"
         raise ValueError(
-            f"joint {_joint_name(model, j)!r} of body {body!r} is {word}; trees stand on the "
-            "ground and have hinges and slides."
+            f"joint {_joint_name(model, j)!r} of body {body!r} is {word}; only hinges and slides "
+            "are supported."
         )
     return kinds[kind]
 
 
 def _mass(mujoco: Any, model: Any, i: int, origin: np.ndarray) -> tuple:
-    turn = _matrix(mujoco, model.body_iquat[i])
-    inertia = turn @ np.diag(model.body_inertia[i]) @ turn.T
+    axes = _matrix(mujoco, model.body_iquat[i])
+    inertia = axes @ np.diag(model.body_inertia[i]) @ axes.T
     return float(model.body_mass[i]), model.body_ipos[i] - origin, inertia
 
 

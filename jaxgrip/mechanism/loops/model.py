@@ -1,4 +1,4 @@
-"""A tree of bodies whose loops are closed by joints, and joints that move in a fixed ratio."""
+"""A tree of bodies whose loops are closed by joints, and joints coupled in a fixed ratio."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from jaxgrip.rigid import Poses, Tree, forward_kinematics
 from jaxgrip.spatial.quaternions import to_matrix
 
 BASE = "the base"
-# Axes of a frame whose z axis is x, and y, of another.
+# Axes of a frame whose z axis is the x, or the y, axis of another.
 ALONG_X = np.array([[0.0, 0.0, 1.0], [1.0, 0.0, 0.0], [0.0, 1.0, 0.0]])
 ALONG_Y = np.array([[0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [1.0, 0.0, 0.0]])
 
@@ -29,11 +29,11 @@ class Loop(eqx.Module):
 
     - `name`; `joint`, any of `jaxgrip.joints` but a rope.
     - `first`, `second`: names of two bodies; None is the base.
-    - `first_frame`, `second_frame`: where the joint sits on either, in the frame of the body of
-      the `Tree`: a `joints.Frame`, or (k, 3) points that make one [m]. `closed_at` finds both.
+    - `first_frame`, `second_frame`: of the joint on either body, in the frame of the body of the
+      `Tree`: a `joints.Frame`, or (k, 3) points that make one [m]. `closed_at` finds both.
 
-    **Raises:** `ValueError` when both are the same body, the joint needs more points or holds in
-    one direction only, or a number is not finite.
+    **Raises:** `ValueError` when both are the same body, the joint needs more points or may hang
+    slack, or a number is not finite.
     """
 
     joint: Joint
@@ -57,7 +57,7 @@ class Loop(eqx.Module):
         if joint.one_sided:
             raise ValueError(
                 f"Loop {name!r} is closed by a {type(joint).__name__.lower()}, which may hang "
-                "slack; use a distance, which holds both ways."
+                "slack; use a distance, which acts both ways."
             )
         self.name, self.joint, self.first, self.second = name, joint, first, second
         self.first_frame = _frame(name, joint, first, first_frame)
@@ -67,10 +67,10 @@ class Loop(eqx.Module):
 class Coupling(eqx.Module):
     """Coordinate of the follower = ratio · coordinate of the leader + offset, a mimic joint.
 
-    **Arguments:** `name`; `leader`, `follower`: names of two bodies, whose joints in the tree are
-    meant; `ratio`; `offset` [rad or m].
+    **Arguments:** `name`; `leader`, `follower`: names of the two bodies whose joints in the tree
+    are coupled; `ratio`; `offset` [rad or m].
 
-    **Raises:** `ValueError` when both are the same, or for a number that is none or not finite.
+    **Raises:** `ValueError` when both are the same, or for a number that is not finite.
     """
 
     ratio: Float[Array, ""]
@@ -92,14 +92,14 @@ class Mechanism(eqx.Module):
 
     Coordinates are those of the tree. The constraints g(q) = 0 are the equations of the joints
     of the loops in their order, lengths [m] first, then sines of angles, then those of the
-    couplings [rad or m]. Redundant ones, as of a planar linkage closed by a hinge, are welcome.
+    couplings [rad or m]. They may be redundant, as for a planar linkage closed by a hinge.
 
     **Arguments:** `tree`; `loops`; `couplings`; `balls`: triples of coordinates that together are
-    free rotations, about x, then the new y, then the new z. In a motion these are counted from
-    where the body was a step before, so that they never come near their singular position.
+    free rotations, about x, then the new y, then the new z. In a motion they are measured from the
+    rotation a step before, so that they stay away from their singular position.
 
-    **Raises:** `ValueError` when two have the same name, a loop names no body, or a coupling no
-    joint.
+    **Raises:** `ValueError` when two have the same name, for a loop on an unknown body, and for a
+    coupling of an unknown joint.
     """
 
     tree: Tree
@@ -124,12 +124,15 @@ class Mechanism(eqx.Module):
         for loop in self.loops:
             for body in (loop.first, loop.second):
                 if body is not None and body not in bodies:
-                    raise ValueError(f"Loop {loop.name!r} names {_unknown(body, tree.names)}")
+                    raise ValueError(
+                        f"Loop {loop.name!r}: there is no body {body!r}; {near(body, tree.names)}"
+                    )
         for coupling in self.couplings:
             for body in (coupling.leader, coupling.follower):
                 if body not in coordinates:
+                    known = f"a joint; {near(body, self.coordinates)}"
                     raise ValueError(
-                        f"Coupling {coupling.name!r} names {_unknown(body, self.coordinates)}"
+                        f"Coupling {coupling.name!r}: there is no body {body!r} with {known}"
                     )
 
     @property
@@ -155,7 +158,7 @@ class Mechanism(eqx.Module):
         return names.index(name)
 
     def with_drives(self, driven: tuple[int, ...], values: Float[Array, " d"]) -> "Mechanism":
-        """The mechanism with other numbers [m or rad] of the joints of some loops."""
+        """The mechanism with other values of the drives [m or rad] of some loops."""
         if not driven:
             return self
         loops = list(self.loops)
@@ -166,18 +169,19 @@ class Mechanism(eqx.Module):
 
     @property
     def unturned(self) -> Float[Array, "balls 4"]:
-        """Quaternions of balls that have not turned."""
+        """Quaternions of balls that have not rotated."""
         return jnp.zeros((len(self.balls), 4), self.tree.mass.dtype).at[:, 0].set(1.0)
 
     def turned(self, quaternions: Float[Array, "balls 4"]) -> "Mechanism":
-        """The mechanism with its balls at rotations from which their coordinates count."""
+        """The mechanism with rotations of its balls from which their coordinates are measured."""
         if not self.balls:
             return self
         first = np.array([self.tree.moving[ball[0]] for ball in self.balls])
-        turn = jax.vmap(to_matrix)(quaternions)
+        rotation = jax.vmap(to_matrix)(quaternions)
         # The first of the three bodies has the x axis of the ball as its z axis.
-        turn = jnp.asarray(ALONG_X.T, turn.dtype) @ turn @ jnp.asarray(ALONG_X, turn.dtype)
-        rotation = self.tree.rotation.at[first].set(self.tree.rotation[first] @ turn)
+        along_x = jnp.asarray(ALONG_X, rotation.dtype)
+        rotation = self.tree.rotation[first] @ (along_x.T @ rotation @ along_x)
+        rotation = self.tree.rotation.at[first].set(rotation)
         return eqx.tree_at(lambda mechanism: mechanism.tree.rotation, self, rotation)
 
     def coordinate(self, name: str) -> int:
@@ -186,7 +190,8 @@ class Mechanism(eqx.Module):
         **Raises:** `ValueError` when there is no such body or its joint is fixed.
         """
         if name not in self.coordinates:
-            raise ValueError(f"There is {_unknown(name, self.coordinates)}")
+            known = near(name, self.coordinates)
+            raise ValueError(f"There is no body {name!r} with a joint; {known}")
         return self.coordinates.index(name)
 
 
@@ -199,12 +204,12 @@ def closed_at(
     second: str | None,
     points: Any,
 ) -> Loop:
-    """Loop that is closed in a known position, by a joint whose place is known there.
+    """Loop that is closed in a known position, by a joint known there.
 
     **Arguments:** `tree`; `q`: (n,) coordinates of the position [rad or m]; `name`, `joint`,
     `first` and `second` as of `Loop`; `points`: (k, 3) of the joint in the base frame [m].
 
-    **Returns:** the `Loop`, both frames of which are where the points are.
+    **Returns:** the `Loop`, both frames of which are at the points.
 
     **Raises:** `ValueError` as `Loop`, and for an unknown body.
     """
@@ -222,7 +227,7 @@ def closed_at(
 
 @jax.jit
 def constraints(mechanism: Mechanism, q: Float[Array, " n"]) -> Float[Array, " m"]:
-    """What the constraints miss.
+    """Residuals of the constraints.
 
     **Arguments:** `mechanism`; `q`: (n,) coordinates [rad or m].
 
@@ -236,7 +241,7 @@ def constraints(mechanism: Mechanism, q: Float[Array, " n"]) -> Float[Array, " m
 
 
 def loop_residuals(mechanism: Mechanism, place: Poses) -> Float[Array, " rows"]:
-    """What the joints of the loops miss where the bodies are known."""
+    """Residuals of the joints of the loops at poses of the bodies."""
     rows = [
         jax.vmap(lambda j, a, b: j.residual(relative(a, b)))(*seats(mechanism, alike, place))
         for alike in kinds(mechanism)
@@ -247,7 +252,7 @@ def loop_residuals(mechanism: Mechanism, place: Poses) -> Float[Array, " rows"]:
 
 
 def coupling_rows(mechanism: Mechanism) -> tuple[Float[Array, "rows n"], Float[Array, " rows"]]:
-    """Matrix and right side of the couplings."""
+    """Matrix and right-hand side of the couplings."""
     dtype, couplings = mechanism.tree.mass.dtype, mechanism.couplings
     rows = jnp.zeros((len(couplings), mechanism.n), dtype)
     if not couplings:
@@ -262,7 +267,7 @@ def coupling_rows(mechanism: Mechanism) -> tuple[Float[Array, "rows n"], Float[A
 
 
 def kinds(mechanism: Mechanism) -> list[np.ndarray]:
-    """Numbers of the loops whose joints are of one kind, kind by kind."""
+    """Indices of the loops, grouped by the kind of their joints."""
     found: dict = {}
     for k, loop in enumerate(mechanism.loops):
         found.setdefault(jax.tree.structure(loop.joint), []).append(k)
@@ -270,24 +275,24 @@ def kinds(mechanism: Mechanism) -> list[np.ndarray]:
 
 
 def multiplier_rows(mechanism: Mechanism, alike: np.ndarray) -> np.ndarray:
-    """Numbers (loops, equations) of the constraints that loops of one kind are."""
+    """Row indices (loops, equations) of the constraints of loops of one kind."""
     counts = [loop.joint.equations for loop in mechanism.loops]
     starts = np.cumsum([0, *counts])[alike]
     return starts[:, None] + np.arange(counts[alike[0]])[None, :]
 
 
 def seats(mechanism: Mechanism, alike: np.ndarray, place: Poses) -> tuple[Joint, Frame, Frame]:
-    """Joints of loops of one kind, and their frames on either body in the base frame, stacked."""
+    """Joints of loops of one kind, and their frames on either body in base axes, stacked."""
     loops = [mechanism.loops[k] for k in alike]
-    # The base is one body more.
+    # The base comes after the last body.
     rotation = jnp.concatenate([place.rotation, jnp.eye(3, dtype=place.rotation.dtype)[None]])
     translation = jnp.pad(place.translation, ((0, 1), (0, 0)))
 
     def on(bodies: np.ndarray, frames: list[Frame]) -> Frame:
         seat = _stack(frames)
-        turn = rotation[bodies]
+        axes = rotation[bodies]
         return Frame(
-            jnp.einsum("kxy,ky->kx", turn, seat.origin) + translation[bodies], turn @ seat.rotation
+            jnp.einsum("kxy,ky->kx", axes, seat.origin) + translation[bodies], axes @ seat.rotation
         )
 
     first, second = loop_bodies(mechanism)[alike].T
@@ -306,7 +311,7 @@ def loop_bodies(mechanism: Mechanism) -> np.ndarray:
 
 
 def row_names(mechanism: Mechanism) -> tuple[tuple[str, str, str], ...]:
-    """Of every constraint: "loop" or "coupling", its name, its unit ("m", "sine" or "rad or m")."""
+    """Kind, "loop" or "coupling", name and unit, "m", "sine" or "rad or m", of every constraint."""
     rows = []
     for loop in mechanism.loops:
         lengths = loop.joint.lengths
@@ -333,7 +338,3 @@ def _frame(name: str, joint: Joint, body: str | None, value: Any) -> Frame:
 
 def _stack(parts: list) -> Any:
     return jax.tree.map(lambda *x: jnp.stack(x), *parts)
-
-
-def _unknown(name: str, known: Sequence[str]) -> str:
-    return f"no body {name!r} that has a joint of its own; {near(name, known)}"

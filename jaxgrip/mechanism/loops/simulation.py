@@ -33,7 +33,7 @@ from jaxgrip.solve.fusion import jit_plainly
 from jaxgrip.solve.integration import Solution, forward_mode_explained, integrate, why_stopped
 from jaxgrip.spatial import quaternions
 
-# How far an initial state may be from a closed one and still be taken for it.
+# Largest gap of an initial state that counts as closed.
 SLACK = 1e-9
 
 
@@ -41,11 +41,11 @@ class Motion(NamedTuple):
     """A motion at given times `t` (k,) [s].
 
     `q`, `qd` and `qdd` (k, n) [rad or m, per s, per s^2]; `multipliers` (k, m) [N and N m];
-    `gap` (k, m), what the constraints miss [m and sines], and `gap_rate` (k, m) [per s];
-    `conditioning` (k,), smallest singular value of the constraints over the largest; `passages`,
-    through how many singular positions it has gone, and `passed_at`, through the last of them [s];
-    `turned` (k, balls, 4), unit quaternions of the mechanism's `balls` from where the mechanism has
-    them, whose own coordinates are zero: their rates are angular velocities in axes of the body.
+    `gap` (k, m): residuals of the constraints [m and sines], and `gap_rate` (k, m) [per s];
+    `conditioning` (k,): smallest over largest singular value of the constraints; `passages`:
+    number of singular positions passed, `passed_at`: time of the last [s]; `turned` (k, balls, 4):
+    unit quaternions of the `balls` from their rotations in the mechanism. Their coordinates are
+    zero and the rates of these angular velocities in axes of the body.
     """
 
     t: Float[Array, " k"]
@@ -61,7 +61,7 @@ class Motion(NamedTuple):
     turned: Float[Array, "k balls 4"]
 
     def warnings(self) -> tuple[str, ...]:
-        """Sentences where the mechanism comes near to a singular position, or goes through one."""
+        """Sentences on singular positions that the mechanism passes or comes near to."""
         return singular(self.t, self.conditioning, self.passages, self.passed_at)
 
 
@@ -74,23 +74,23 @@ def singular(
         often = "once" if passages == 1 else f"{int(passages)} times, the last"
         said.append(
             f"The mechanism went through a singular position {often} at t = "
-            f"{float(passed_at):g} s, where it could have gone on in another way too. It "
-            "went on as it came."
+            f"{float(passed_at):g} s, where the motion has more than one continuation. It stayed "
+            "on its branch."
         )
     times, conditioning = map(np.atleast_1d, (times, conditioning))
     k = int(np.argmin(conditioning))
     if conditioning[k] < SINGULAR:
         said.append(
-            f"At t = {times[k]:g} s the mechanism is near a singular position: its "
-            f"constraints are independent to {float(conditioning[k]):.1g} only. There it may "
-            "go on in more than one way, and which it takes is left to rounding."
+            f"At t = {times[k]:g} s the mechanism is near a singular position: smallest over "
+            f"largest singular value of its constraints is {float(conditioning[k]):.1g}. There the "
+            "motion may have more than one continuation, and rounding decides which it takes."
         )
     return tuple(said)
 
 
 class MotionState(NamedTuple):
-    """State of a motion: `q` and `qd` (n,), and `turned` (balls, 4), the unit quaternions from
-    which the coordinates of balls count; constant within a step."""
+    """State of a motion: `q` and `qd` (n,), and `turned` (balls, 4), unit quaternions from which
+    the coordinates of balls are measured, constant within a step."""
 
     q: Float[Array, " n"]
     qd: Float[Array, " n"]
@@ -98,10 +98,10 @@ class MotionState(NamedTuple):
 
 
 class Setting(eqx.Module):
-    """What moves, and what moves it.
+    """A mechanism with its forces and drives.
 
     `effort`: function of `(t, equations, q, qd)` giving (n,) torques or forces, or None; `drives`:
-    functions of t giving the numbers of the joints of the loops `driven` [m or rad].
+    functions of t giving the values of the drives of the loops `driven` [m or rad].
     """
 
     mechanism: Mechanism
@@ -110,7 +110,7 @@ class Setting(eqx.Module):
     driven: tuple[int, ...] = eqx.field(static=True)
 
     def equations(self, t: Array, turned: Array) -> Equations:
-        """The constraints at a time, balls counting from where they have turned to."""
+        """The constraints at a time, with balls at the rotations `turned`."""
         mechanism = self.mechanism.turned(turned)
         if not self.driven:
             return free(mechanism)
@@ -133,13 +133,13 @@ class Setting(eqx.Module):
 
     def motion(self, t: Array, equations: Equations, q: Array, qd: Array) -> tuple[Array, Array]:
         """Accelerations and multipliers."""
-        none = jnp.zeros_like(q)
-        tau = none if self.effort is None else self.effort(t, equations, q, qd)
-        return motion(equations, q, qd, tau, none[:0])
+        zero = jnp.zeros_like(q)
+        tau = zero if self.effort is None else self.effort(t, equations, q, qd)
+        return motion(equations, q, qd, tau, zero[:0])
 
 
 class _Torque(eqx.Module):
-    """Torques of a function of `(t, q, qd)`."""
+    """An `effort` from a function of `(t, q, qd)`."""
 
     function: Callable[..., Any]
 
@@ -148,11 +148,11 @@ class _Torque(eqx.Module):
 
 
 class _Passed(NamedTuple):
-    """What a motion has come through.
+    """Singular positions that a motion has passed, and what shows the next.
 
-    `left` (m,) and `right` (n,), the singular vectors of the smallest singular value that is not
-    always zero, its `size` over the largest and its `rank` among them; `count` of the singular
-    positions passed, `time` of the last one [s].
+    `left` (m,) and `right` (n,): singular vectors of the smallest singular value that is not
+    always zero; `size`: its ratio to the largest; `rank`: how many are not always zero; `count` of
+    the singular positions passed; `time` of the last [s].
     """
 
     left: Float[Array, " m"]
@@ -164,41 +164,40 @@ class _Passed(NamedTuple):
 
 
 class Projected(diffrax.AbstractAdaptiveSolver, diffrax.AbstractWrappedSolver):
-    """A solver whose every step ends on the closed positions and velocities.
+    """A solver whose every step ends with a projection to closed positions and velocities.
 
-    Errors that the projection takes back count for nothing: near a singular position rounding
-    makes accelerations across the constraints arbitrarily wrong, and no step would be small
-    enough.
+    Only errors that remain after the projection count: near a singular position rounding makes
+    accelerations normal to the constraints arbitrarily wrong, and no step would be small enough.
     """
 
     solver: diffrax.AbstractSolver
 
     @property
     def term_structure(self):
-        """Of the solver."""
+        """As of the wrapped solver."""
         return self.solver.term_structure
 
     @property
     def interpolation_cls(self):
-        """Of the solver."""
+        """As of the wrapped solver."""
         return self.solver.interpolation_cls
 
     @property
     def term_compatible_contr_kwargs(self):
-        """Of the solver."""
+        """As of the wrapped solver."""
         return self.solver.term_compatible_contr_kwargs
 
     @property
     def scan_kind(self):
-        """Of the solver; diffrax sets it for forward derivatives."""
+        """As of the wrapped solver; diffrax sets it for forward derivatives."""
         return self.solver.scan_kind
 
     def order(self, terms):
-        """Of the solver."""
+        """As of the wrapped solver."""
         return self.solver.order(terms)
 
     def init(self, terms, t0, t1, y0, args):
-        """MotionState of the solver, and the singular positions passed."""
+        """State of the solver, and the singular positions passed."""
         return self.solver.init(terms, t0, t1, y0, args), _passed(args, t0, y0)
 
     def func(self, terms, t0, y0, args):
@@ -208,7 +207,7 @@ class Projected(diffrax.AbstractAdaptiveSolver, diffrax.AbstractWrappedSolver):
     def step(self, terms, t0, t1, y0, args, solver_state, made_jump):
         """A step of the solver, projected."""
         state, passed = solver_state
-        # A solver that keeps the last rate of a step would keep that before the projection.
+        # The projection changes the state, so that the last rate cannot be used again.
         y1, error, dense, state, result = self.solver.step(
             terms, t0, t1, y0, args, state, made_jump=True
         )
@@ -220,12 +219,12 @@ class Projected(diffrax.AbstractAdaptiveSolver, diffrax.AbstractWrappedSolver):
 def _projected(
     setting: Setting, t: Array, x: MotionState, dx: MotionState
 ) -> tuple[MotionState, MotionState]:
-    """The nearest closed state, and of a small change what is left of it there."""
+    """The nearest closed state, and what the projection leaves of a small change of the state."""
     equations = setting.equations(t, x.turned)
     inverse = inverse_of(equations, x.q)
     q, qd = project(equations, inverse, x.q, x.qd)
 
-    # What a step is wrong by is as good along the state before the projection.
+    # For an error, which is small, derivatives at the state before the projection will do.
     _, gap = jax.jvp(equations, (x.q,), (dx.q,))
     dq = dx.q - inverse.driven @ gap
     _, rate = jax.jvp(functools.partial(missed_rate, equations), (x.q, x.qd), (dq, dx.qd))
@@ -243,11 +242,11 @@ def recentred(mechanism: Mechanism, x: MotionState) -> MotionState:
         unit = jnp.eye(3, dtype=angles.dtype)
         x, y, z = (quaternions.exponential(a * axis) for a, axis in zip(angles, unit, strict=True))
         y_z = quaternions.product(y, z)
-        # As seen from the body, each axis is turned by the rotations that follow.
+        # Seen from the body, each axis is rotated by the rotations that follow it.
         about_x, about_y = quaternions.to_matrix(y_z)[0], quaternions.to_matrix(z)[1]
         spin = about_x * rates[0] + about_y * rates[1] + unit[2] * rates[2]
-        turn = quaternions.product(quaternion, quaternions.product(x, y_z))
-        return turn / jnp.linalg.norm(turn), spin
+        product = quaternions.product(quaternion, quaternions.product(x, y_z))
+        return product / jnp.linalg.norm(product), spin
 
     turned, spin = jax.vmap(one)(x.q[index], x.qd[index], x.turned)
     return MotionState(x.q.at[index].set(0.0), x.qd.at[index].set(spin), turned)
@@ -256,8 +255,8 @@ def recentred(mechanism: Mechanism, x: MotionState) -> MotionState:
 def _passed(
     setting: Setting, t: Array, x: MotionState, t0: Array | None = None, last: _Passed | None = None
 ) -> _Passed:
-    """Follow the smallest singular value to the next state: its sign, with that of its vectors,
-    changes where it is zero."""
+    """Singular positions passed up to the next state: where the smallest singular value goes
+    through zero, one of its two singular vectors changes sign."""
     q, none = lax.stop_gradient(x.q), jnp.zeros((), int)
     if not setting.mechanism.m:
         empty, one = jnp.zeros(0, q.dtype), jnp.ones((), q.dtype)
@@ -274,8 +273,8 @@ def _passed(
         return _Passed(left, right, size, rank, none, jnp.full_like(size, jnp.nan))
     same = (left @ last.left) * (right @ last.right)
     is_passage = same < -0.5
-    place = last.size / (last.size + size)
-    time = jnp.where(is_passage, t0 + place * (t - t0), last.time)
+    fraction = last.size / (last.size + size)
+    time = jnp.where(is_passage, t0 + fraction * (t - t0), last.time)
     return _Passed(left, right, size, rank, last.count + is_passage.astype(int), time)
 
 
@@ -305,7 +304,7 @@ def _simulate(setting, x0, times, rtol, atol, max_steps, adjoint) -> tuple:
 
 @jit_plainly
 def at_once(setting: Setting, x0: MotionState, t: Array) -> Motion:
-    """The motion at its start alone, k = 1."""
+    """The motion at its initial state only, k = 1."""
     start = jax.tree.map(lambda x: x[None], x0)
     return _looked(setting, t[None], start, jnp.zeros((), int), jnp.full_like(t, jnp.nan))
 
@@ -313,7 +312,7 @@ def at_once(setting: Setting, x0: MotionState, t: Array) -> Motion:
 def _looked(
     setting: Setting, times: Array, x: MotionState, passages: Array, passed_at: Array
 ) -> Motion:
-    """Accelerations, multipliers and gaps at states (k, ...), which are closed first."""
+    """Accelerations, multipliers and gaps at states (k, ...), which are projected first."""
 
     def look(t: Array, x: MotionState) -> tuple:
         equations = setting.equations(t, x.turned)
@@ -329,7 +328,7 @@ def _looked(
 
 
 def _conditioning(setting: Setting, times: Array, x: MotionState) -> Array:
-    """Smallest over largest singular value at every position, of as many as ever differ from 0."""
+    """Smallest over largest singular value at every position, of those not always zero."""
     if not setting.mechanism.m:
         return jnp.ones(len(times), x.q.dtype)
 
@@ -357,18 +356,18 @@ def simulate(
     max_steps: int = 100_000,
     adjoint: diffrax.AbstractAdjoint | None = None,
 ) -> Motion:
-    """Motion of a mechanism from a closed initial state; its loops cannot pull apart.
+    """Motion of a mechanism from a closed initial state; its loops stay closed.
 
     Every step ends with a projection to closed positions and velocities, to rounding.
 
     **Arguments:**
 
     - `mechanism`.
-    - `q0`, `qd0`: (n,) coordinates [rad or m] and rates [per s] at the first of the times, closed
-      to 1e-9; `assemble` and `consistent_velocity` make them.
-    - `times`: (k,) increasing times at which the motion is wanted [s].
+    - `q0`, `qd0`: (n,) coordinates [rad or m] and rates [per s] at the first time, closed to 1e-9;
+      `assemble` and `consistent_velocity` make them.
+    - `times`: (k,) increasing [s].
     - `torque`: function of `(t, q, qd)` giving (n,) torques or forces at the joints of the tree
-      [N m or N]; none when None.
+      [N m or N]; zero when None.
     - `rtol`, `atol`: relative and absolute tolerance of a step, the latter in units of the state.
     - `max_steps`: limit on the number of steps.
     - `adjoint`: how derivatives are taken, `diffrax.ForwardMode()` for `jax.jvp` and `jax.jacfwd`;
@@ -378,9 +377,9 @@ def simulate(
     torque, and the initial state.
 
     **Raises:** `ValueError` for another shape, for numbers not finite, for times not increasing and
-    for a torque that is no such function; `MechanismError` for an initial state that is not closed,
-    and when the motion stops: at a singular position, at the step limit, or because it is not
-    finite. Within `jit` and `vmap` a motion that stops is not finite from there on.
+    for a torque that is not such a function; `MechanismError` for an initial state that is not
+    closed, and when the motion stops: at a singular position, at the step limit, or because it is
+    no longer finite. Within `jit` and `vmap` a motion that stops is not finite from there on.
 
     Source: index-1 equations by Dopri8 with error control, projected after every step
     (Hairer 1996, section VII.2).
@@ -390,7 +389,7 @@ def simulate(
     times = check_times(times)
     if torque is not None:
         check_function("torque", torque, (mechanism.n,), t=times[0], q=q0, qd=qd0)
-    # As arrays, so that another tolerance needs no other program.
+    # As arrays, so that another tolerance does not recompile.
     tolerances = positive("rtol", rtol, ()), non_negative("atol", atol, ())
     setting = Setting(mechanism, None if torque is None else _Torque(torque), (), ())
     return run(setting, q0, qd0, times, *tolerances, max_steps, adjoint)
@@ -422,8 +421,8 @@ def _stopped(mechanism: Mechanism, solution: Solution) -> str:
         found = mobility(mechanism.turned(solution.y.turned), solution.y.q)
         if found.conditioning < SINGULAR:
             return (
-                f"{solution.stopped()}, near a singular position, where the constraints are "
-                f"independent to {found.conditioning:.1g} only and the motion is not determined."
+                f"{solution.stopped()}, near a singular position: smallest over largest singular "
+                f"value of the constraints is {found.conditioning:.1g}. The motion is not unique."
             )
     return why_stopped(solution)
 
@@ -437,11 +436,11 @@ def _check_start(equations: Equations, q0: Array, qd0: Array) -> None:
     if not np.abs(gap).max() <= SLACK:
         what, amount = worst(mechanism, gap)
         raise MechanismError(
-            f"The initial position misses {what} by {amount}; close it first, see assemble."
+            f"The initial position violates {what} by {amount}; close it first with assemble."
         )
     if not np.abs(rate).max() <= SLACK * (1 + float(jnp.max(jnp.abs(qd0)))):
         what, amount = worst(mechanism, rate)
         raise MechanismError(
-            f"The initial velocity pulls {what} apart, by {amount} a second; make it consistent "
-            "first, see consistent_velocity."
+            f"The initial velocity violates {what} by {amount} per second; make it consistent "
+            "first with consistent_velocity."
         )

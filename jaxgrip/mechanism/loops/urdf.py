@@ -92,7 +92,7 @@ def _loop(table: dict[str, Any], file: rigid.Import) -> Loop:
             raise ValueError(f"needs {key!r}.")
     for key in KEYS[:4]:
         if not isinstance(table[key], str):
-            raise ValueError(f"{key!r} must be a name and is {brief(table[key])}.")
+            raise ValueError(f"{key!r} is {brief(table[key])}; it must be a name.")
     kind = JOINTS.get(table["joint"])
     if kind is None:
         raise ValueError(_no("kind of joint", table["joint"], sorted(JOINTS)))

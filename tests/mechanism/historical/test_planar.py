@@ -90,7 +90,7 @@ def test_cognates_at_sixty_degrees():
 
 
 def test_cognates_draw_the_same_curve():
-    """The position solver of each cognate, which knows nothing of the linkage."""
+    """The position solver of each cognate, independent of the linkage."""
     linkage = planar.FourBar(
         *LENGTHS, point=(-30.0, 80.0), origin=(12.0, -7.0), direction=np.deg2rad(25.0)
     )
@@ -201,14 +201,14 @@ def test_paths_are_straight_at_inflection_points(branch):
     ],
 )
 def test_grashof(lengths, kind):
-    """By trying: a link turns fully if the linkage, driven by it, closes at every angle."""
+    """By trial: a link can rotate fully if the linkage driven by it closes at every angle."""
     linkage = planar.FourBar(*lengths)
     assert planar.grashof(linkage) == kind
     a, b, c, d = lengths
     phi = jnp.linspace(0, 2 * jnp.pi, 361) + 1e-3
 
     def turns(*lengths):
-        # Numbers that are traced give NaN, not a sentence.
+        # Traced numbers give NaN instead of an error.
         driven = planar.FourBar(*lengths)
         return bool(jnp.all(jnp.isfinite(jax.vmap(lambda x: planar.position(driven, x).psi)(phi))))
 
@@ -292,11 +292,13 @@ def test_what_does_not_close():
     assert not abs(jax.grad(angle)(limit, lengths)) < 1e6
     with pytest.raises(ValueError, match=r"not close at the crank angle 177\.617°: A and B0 are"):
         angle(3.1, lengths)
-    with pytest.raises(ValueError, match="with the frame 500 never closes: the others reach 295"):
+    with pytest.raises(
+        ValueError, match="with the frame 500 never closes: the other lengths have the sum 295"
+    ):
         planar.FourBar(45.0, 120.0, 130.0, 500.0)
     with pytest.raises(ValueError, match="The rocker of a four-bar is -1; it must be positive"):
         planar.FourBar(45.0, 120.0, -1.0, 200.0)
-    with pytest.raises(ValueError, match="this double-crank four-bar has no limits of both kinds"):
+    with pytest.raises(ValueError, match="this double-crank four-bar has no two limits"):
         planar.dead_centres(planar.FourBar(120.0, 130.0, 200.0, 45.0))
     with pytest.raises(ValueError, match="The coupler point is at A and draws an arc"):
         planar.cognates(LINKAGE)
@@ -311,9 +313,9 @@ def test_synthesis_that_fails():
     with pytest.raises(ValueError, match="Two of the three positions are the same"):
         planar.freudenstein(phi[jnp.array([0, 1, 1])], phi[jnp.array([0, 2, 2])])
     psi = jax.vmap(lambda x: planar.position(LINKAGE, x).psi)(phi)
-    with pytest.raises(ValueError, match="The crank comes out as -45: it points the other way"):
+    with pytest.raises(ValueError, match="The crank has the length -45: it points away"):
         planar.freudenstein(phi + np.pi, psi, 200.0)
-    with pytest.raises(ValueError, match="The rocker comes out as -130: it points the other way"):
+    with pytest.raises(ValueError, match="The rocker has the length -130: it points away"):
         planar.freudenstein(phi, psi + np.pi, 200.0)
     with pytest.raises(ValueError, match="The crank pins, seen from the rocker, are on a line"):
         planar.volmer(phi[jnp.array([0, 1, 1])], jnp.array([0.3, 0.3]), 45.0, 200.0)

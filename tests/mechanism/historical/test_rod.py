@@ -103,7 +103,7 @@ def test_exact_mode_is_a_tree_with_a_universal_joint():
     for dynamics in (jg.rigid.forward_dynamics, jg.rigid.aba):
         qdd = dynamics(tree, q, qd, torque)
         np.testing.assert_allclose(block.rate[2:], qdd[::-1], rtol=1e-12)
-    # The outer end moves as its place does.
+    # The acceleration of the outer end is that of its position.
     curve = jax.jvp(lambda x: jax.jvp(tip, (x,), (qd,))[1], (q,), (qd,))[1]
     np.testing.assert_allclose(
         block.acceleration, curve + jax.jacfwd(tip)(q) @ qdd, rtol=0, atol=1e-12
@@ -127,7 +127,7 @@ def test_joint_force_is_the_force_that_moves_the_mass_centre():
 
 
 def test_double_pendulum():
-    """In the plane of x and z against a tree; in space energy stays."""
+    """In the x-z plane against a tree; in space energy is conserved."""
     rods = [Rod(0.4, 1.0), Rod(0.3, 2.0)]
     bodies = [
         jg.rigid.Placement(
@@ -155,7 +155,7 @@ def test_double_pendulum():
         first, second = x.reshape(2, 4)
 
         def along(length, state):
-            """Place and velocity of a point along a rod, seen from its joint."""
+            """Position and velocity of a point along a rod, from its joint."""
             return jax.jvp(lambda angles: length * rotation(*angles)[0], (state[:2],), (state[2:],))
 
         (tip, speed), (_, own) = along(0.4, first), along(0.15, second)
@@ -180,7 +180,7 @@ def test_strut():
     path = motion(swing, x0, jnp.linspace(0, 1, 101), rod)
     energy = ENERGIES(rod, path)
     assert jnp.max(jnp.abs(energy - energy[0])) < 1e-8
-    # A damper takes c l'^2 out of the energy.
+    # A damper dissipates the power c l'^2.
     damped = Rod(0.4, 3.0, strut=Strut((0.1, 0.2, 0.5), 0.28, 2e4, 150.0, 0.4))
     rate = rod_block(damped, x0, STILL, STILL).rate
     _, lost = jax.jvp(lambda x: rod_energy(damped, x), (x0,), (rate,))

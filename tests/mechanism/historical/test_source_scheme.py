@@ -18,7 +18,7 @@ def turned(axis, degrees):
 
 
 def along_z(x=0.0, y=0.0, z=0.0):
-    """A place, the z axis through it, and x across."""
+    """A point, the z axis through it, and x across."""
     return np.array([x, y, z]) + np.array([[0.0, 0, 0], [0, 0, 1], [1, 0, 0]])
 
 
@@ -51,7 +51,7 @@ def four_bar(angle=60.0, coupler=32.046511404, rocker=100.536323137):
 
 
 def turned_whole(system, axis, degrees):
-    """The system with its ground, turned about the origin."""
+    """The system with its ground, rotated about the origin."""
     turn = jnp.asarray(turned(np.array(axis) / np.linalg.norm(axis), degrees))
     matrix = np.asarray(quaternions.to_matrix(turn))
     parts = [
@@ -63,7 +63,7 @@ def turned_whole(system, axis, degrees):
 
 
 def pin(x=0.0, z=0.0):
-    """A place in the x-z plane, the axis through it about which +x turns to +z, and x across."""
+    """A point in the x-z plane, the axis through it that rotates +x to +z, and x across."""
     return np.array([x, 0, z]) + np.array([[0.0, 0, 0], [0, -1, 0], [1, 0, 0]])
 
 
@@ -114,7 +114,7 @@ def superlift(closure):
 
 
 def starts(system, degrees, count=STARTS, scatter=0.0):
-    """Where the parts are, each turned by an angle about an axis of its own."""
+    """Poses of the parts, each rotated by an angle about its own axis."""
     rng = np.random.default_rng(2005)
     position, quaternion = start_of(system)
     for _ in range(count):
@@ -135,7 +135,7 @@ def matrices(quaternion):
 
 
 def right(system, solution):
-    """Whether every part came back to where it was placed."""
+    """Whether every part returned to its pose."""
     position, quaternion = start_of(system)
     return (
         solution.converged
@@ -298,7 +298,7 @@ def test_fixed_joint_has_four_roots_and_is_found_from_25_degrees():
     near = [solve(system, s) for s in starts(system, 25, 100)]
     assert all(right(system, s) and s.steps == 4 for s in near)
 
-    # Turns by 0 to 180°, about any axis.
+    # Rotations by 0 to 180°, about any axis.
     rng = np.random.default_rng(5)
     axes = rng.normal(size=(200, 3))
     axes /= np.linalg.norm(axes, axis=1, keepdims=True)
@@ -312,7 +312,7 @@ def test_fixed_joint_has_four_roots_and_is_found_from_25_degrees():
 
 
 def hinged(form, start, target):
-    """A bar on a hinge about z, whose angle to the ground's x axis is asked for in a form."""
+    """A bar on a hinge about z, with its angle to the ground's x axis prescribed in a form."""
     bar = Part(
         "bar",
         {"pin": along_z(), "line": [[0.0, 0, 0], [1, 0, 0]]},
@@ -390,7 +390,7 @@ def test_curvature_of_the_cross_form_at_no_angle():
 
 
 def test_printed_coupling_of_the_screw_fails_where_the_pose_is_right():
-    # A pose that has advanced by what 190° ask for.
+    # A pose advanced as for 190°.
     angle = np.deg2rad(190.0)
     n1 = jnp.array([1.0, 0, 0])
     n2 = jnp.array([np.cos(angle), np.sin(angle), 0])

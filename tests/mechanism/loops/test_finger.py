@@ -32,7 +32,7 @@ def drawn(crank):
 
 def test_one_drive_moves_both_fingers():
     found = loops.mobility(FINGER.mechanism, FINGER.start)
-    # Two four-bars of one freedom each, and their coupling; a plane needs two equations a hinge.
+    # Two coupled four-bars of one degree of freedom each; a plane needs two equations a hinge.
     assert (found.freedoms, found.rank, found.equations) == (1, 5, 11)
     assert found.redundant == {"left_pin": 3, "right_pin": 3, "closing": 0}
     assert jnp.max(jnp.abs(loops.constraints(FINGER.mechanism, FINGER.start))) < 1e-15
@@ -51,7 +51,7 @@ def test_fingers_are_four_bars_and_mirrored():
 
 
 def test_force_of_the_drive():
-    """A force pushes the tips apart: the drive's torque by virtual work on the four-bar."""
+    """A force spreads the tips: torque of the drive by virtual work on the four-bar."""
     crank, push = jnp.asarray(-0.3), 20.0
     q = closed(FINGER, crank)
 

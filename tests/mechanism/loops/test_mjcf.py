@@ -11,7 +11,7 @@ import pytest
 
 import jaxgrip as jg
 
-# Bodies with two joints off their origin, turned frames, a loop of each kind and a coupling.
+# Bodies with two joints off their origin, rotated frames, a loop of each kind and a coupling.
 MODEL = """
 <mujoco>
   <option gravity="0.5 -0.3 -9.81"/>
@@ -79,7 +79,7 @@ def test_tree_of_mujoco(robot):
 
 
 def test_equalities_of_mujoco(robot):
-    """Rows of MuJoCo's constraints, which has a quaternion's vector where we have twice it."""
+    """Constraints of MuJoCo, in which quaternion vectors are half of ours."""
     model = mujoco.MjModel.from_xml_string(MODEL)
     data = mujoco.MjData(model)
     q = np.array([0.05, 0.01, -0.07, 0.04, 0.02])
@@ -102,7 +102,7 @@ def test_equalities_of_mujoco(robot):
         jnp.linalg.norm(turn), 2 * np.linalg.norm(theirs), rtol=0, atol=1e-10
     )
     np.testing.assert_allclose(missed[12], q[3] - 0.1 + 2 * q[4], rtol=0, atol=1e-15)
-    # All hold in the position of the file but for the offset of the coupling.
+    # All are satisfied in the position of the file but for the offset of the coupling.
     start = jax.jit(jg.mechanism.loops.constraints)(robot.mechanism, jnp.zeros(5))
     np.testing.assert_allclose(start, [0.0] * 12 + [-0.1], rtol=0, atol=1e-12)
 
@@ -146,7 +146,7 @@ def test_what_a_file_switches_off(tmp_path):
             'name="roll" type="ball"',
             "joint 'roll' of body 'arm' is ball",
         ),
-        ("0.1 -2 0 0 0", "0.1 -2 1 0 0", "the equality 'mimic' of joint 'bend' is no fixed ratio"),
+        ("0.1 -2 0 0 0", "0.1 -2 1 0 0", "the equality 'mimic' of joint 'bend' is not linear"),
         ("</mujoco>", "", "XML"),
     ],
 )

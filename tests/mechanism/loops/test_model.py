@@ -163,10 +163,13 @@ def test_sentences():
             "The rotation of loop 'pin' on 'b0' is no rotation matrix",
         ),
         (lambda: me.Mechanism(tree, [loop(), loop()]), "Two loops or couplings are called 'pin'"),
-        (lambda: me.Mechanism(tree, [loop(second="c4")]), "Loop 'pin' names no body 'c4'"),
+        (lambda: me.Mechanism(tree, [loop(second="c4")]), "Loop 'pin': there is no body 'c4'"),
         (lambda: me.Coupling("m", "b0", "b0"), "couples the joint of 'b0' to itself"),
-        (lambda: me.Mechanism(tree, [], [me.Coupling("m", "b0", "b2")]), "no body 'b2' that has"),
-        (lambda: me.Mechanism(tree).coordinate("b9"), "no body 'b9' that has a joint of its own"),
+        (
+            lambda: me.Mechanism(tree, [], [me.Coupling("m", "b0", "b2")]),
+            "no body 'b2' with a joint",
+        ),
+        (lambda: me.Mechanism(tree).coordinate("b9"), "no body 'b9' with a joint"),
     ]
     for make, sentence in cases:
         with pytest.raises(ValueError, match=sentence):
