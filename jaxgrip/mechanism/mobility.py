@@ -8,9 +8,8 @@ from jaxgrip.mechanism import poses as pose
 from jaxgrip.mechanism.equations import bodies_of, evaluate_compiled, pairs, rows, size
 from jaxgrip.mechanism.poses import Poses
 from jaxgrip.mechanism.system import System
+from jaxgrip.solve import dense
 
-# Singular values below this part of the largest count as zero.
-RANK_TOLERANCE = 1e-9
 # Parts of a motion below this belong to rounding.
 _STILL = 1e-7
 
@@ -148,7 +147,7 @@ def mobility(system: System, poses: Poses | None = None) -> Mobility:
     )
     idle = [k for name in slack for k in where[name]]
     left, sizes, right = np.linalg.svd(np.delete(jacobian, idle, axis=0))
-    rank = int(np.sum(sizes > RANK_TOLERANCE * sizes.max(initial=0.0)))
+    rank = int(np.sum(dense.independent(sizes)))
     # How many equations of a joint follow from others is the rank of its rows of the left null
     # space.
     kept = np.delete(np.arange(len(jacobian)), idle)

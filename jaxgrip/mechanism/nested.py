@@ -19,10 +19,11 @@ from jaxgrip import joints
 from jaxgrip.checks import concrete
 from jaxgrip.joints import Frame
 from jaxgrip.mechanism.assemble import Assembly, AssemblyError, assemble, gaps
-from jaxgrip.mechanism.mobility import RANK_TOLERANCE, mobility
+from jaxgrip.mechanism.mobility import mobility
 from jaxgrip.mechanism.poses import Poses, placed
 from jaxgrip.mechanism.poses import start as start_of
 from jaxgrip.mechanism.system import GROUND, Connection, Part, System
+from jaxgrip.solve.dense import RANK_TOLERANCE
 from jaxgrip.spatial import quaternions
 
 ROOT = ""

@@ -14,7 +14,6 @@ from jaxtyping import Array, Float
 from jaxgrip.checks import check_shape, concrete
 from jaxgrip.joints import relative
 from jaxgrip.mechanism.loops.equations import (
-    RANK_TOLERANCE,
     Equations,
     along,
     conditioning,
@@ -26,16 +25,14 @@ from jaxgrip.mechanism.loops.kinematics import jacobian
 from jaxgrip.mechanism.loops.model import Mechanism, kinds, row_names, seats
 from jaxgrip.precision import require_x64
 from jaxgrip.rigid import crba, forward_kinematics
+from jaxgrip.solve.dense import RANK_TOLERANCE
+from jaxgrip.solve.newton import implicit, newton
 
 CLOSED = 1e-10
 # Constraints less independent than this make a position singular.
 SINGULAR = 1e-4
-LEAST = 1e-15
-STEPS = 60
 # The most that a joint turns in one step, so that the position found is one near the guess.
 _LARGEST_TURN = np.pi / 3
-# Parts of Newton's step that are tried at once; the best is taken.
-PARTS = tuple(0.5**k for k in range(8))
 
 
 class RESULTS(eqx.Enumeration):
@@ -77,37 +74,23 @@ class MechanismError(ValueError):
     """Raised when a mechanism cannot be closed or moved as asked; the message is a sentence."""
 
 
-@jax.custom_jvp
 def close(equations: Equations, q: Float[Array, " n"]) -> tuple[Float[Array, " n"], Any]:
     """Position near q that satisfies the equations, by Newton's method, and its steps.
 
     The derivative is that of the nearest such position in the kinetic norm.
     """
-    parts, largest = jnp.asarray(PARTS, q.dtype), _largest_steps(equations.mechanism)
+    fixed, guess = lax.stop_gradient((equations, q))
+    largest = _largest_steps(fixed.mechanism)
 
-    def size_of(q):
-        return jnp.max(jnp.abs(equations(q)), initial=0.0)
+    def linearised(q: Array) -> tuple[Array, Array, Array]:
+        gap = fixed(q)
+        return q, gap, -inverse_of(fixed, q).driven @ gap
 
-    def going(carry):
-        _, size, before, count = carry
-        # Near the end a step that gains little only stirs up rounding.
-        gaining = size < jnp.where(size > CLOSED, before, 0.5 * before)
-        return (count < STEPS) & (size > LEAST) & gaining
+    def length(step: Array) -> Array:
+        return jnp.max(jnp.abs(step) / largest, initial=0.0)
 
-    def step(carry):
-        q, size, _, count = carry
-        newton = -inverse_of(equations, q).driven @ equations(q)
-        newton = newton / jnp.maximum(1.0, jnp.max(jnp.abs(newton) / largest, initial=0.0))
-        tried = q[None, :] + parts[:, None] * newton[None, :]
-        sizes = jax.vmap(size_of)(tried)
-        sizes = jnp.where(jnp.isfinite(sizes), sizes, jnp.inf)
-        best = jnp.argmin(sizes)
-        better = sizes[best] < size
-        return jnp.where(better, tried[best], q), jnp.minimum(sizes[best], size), size, count + 1
-
-    start = (q, size_of(q), jnp.full((), jnp.inf, q.dtype), jnp.zeros((), int))
-    q, _, _, count = lax.while_loop(going, step, start)
-    return q, count
+    found = newton(linearised, jnp.add, guess, jnp.zeros_like(guess), length)
+    return _nearest((equations, q), found.point), found.steps
 
 
 def _largest_steps(mechanism: Mechanism) -> Float[Array, " n"]:
@@ -121,15 +104,19 @@ def _largest_steps(mechanism: Mechanism) -> Float[Array, " n"]:
     return jnp.where(slides, jnp.where(size > 0, size, jnp.inf), _LARGEST_TURN)
 
 
-@close.defjvp
-def _nearest(primals, tangents):
-    equations, guess = primals
-    d_equations, d_guess = tangents
-    q, count = close(equations, guess)
-    _, missed = jax.jvp(equations, (q,), (d_guess,))
-    _, moved = jax.jvp(lambda e: e(q), (equations,), (d_equations,))
-    dq = d_guess - inverse_of(equations, q).driven @ (missed + moved)
-    return (q, count), (dq, np.zeros(count.shape, jax.dtypes.float0))
+def _missed(numbers: tuple[Equations, Array], q: Array) -> tuple[Array, Array]:
+    """The way from the guess, and what the equations miss."""
+    equations, guess = numbers
+    return q - guess, equations(q)
+
+
+def _correction(numbers: tuple[Equations, Array], q: Array, change: tuple) -> Array:
+    """The step that makes up for a change of the equations and is nearest to that of the guess."""
+    equations, (way, missed) = numbers[0], change
+    return -way - inverse_of(equations, q).driven @ (missed - along(equations, q, way))
+
+
+_nearest = implicit(_missed, _correction, jnp.add)
 
 
 @eqx.filter_jit

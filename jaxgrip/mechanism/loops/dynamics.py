@@ -13,7 +13,6 @@ from jaxgrip.checks import check_shape, concrete
 from jaxgrip.joints import Frame, Joint, displaced, relative
 from jaxgrip.mechanism.loops.closing import MechanismError, mobility
 from jaxgrip.mechanism.loops.equations import (
-    RANK_TOLERANCE,
     Equations,
     free,
     holding,
@@ -24,6 +23,7 @@ from jaxgrip.mechanism.loops.equations import (
 from jaxgrip.mechanism.loops.kinematics import bias, constraint_bend, state
 from jaxgrip.mechanism.loops.model import Mechanism, kinds, loop_bodies, multiplier_rows, seats
 from jaxgrip.rigid import BodyLoads, Poses, crba, forward_kinematics, rnea_bodies
+from jaxgrip.solve.dense import RANK_TOLERANCE
 
 
 class Reactions(NamedTuple):
