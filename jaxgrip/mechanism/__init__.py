@@ -16,7 +16,7 @@ from jaxgrip.mechanism.forces import Force as Force
 from jaxgrip.mechanism.forces import JointForce as JointForce
 from jaxgrip.mechanism.forces import Load as Load
 from jaxgrip.mechanism.forces import Spring as Spring
-from jaxgrip.mechanism.mobility import Mobility as Mobility
+from jaxgrip.mechanism.loops.mobility import Mobility as Mobility
 from jaxgrip.mechanism.mobility import mobility as mobility
 from jaxgrip.mechanism.motion import Motion as Motion
 from jaxgrip.mechanism.motion import simulate as simulate

@@ -81,9 +81,9 @@ class Assembly(eqx.Module):
     - `smallest_singular_value` and `condition` (largest over smallest) of the derivative of the
       equations; near a dead point the first tends to zero and gradients grow as its inverse.
     - `orientation`: sign of its determinant, which changes where a branch ends; 0 when there
-      are more or fewer equations than freedoms.
+      are more or fewer equations than coordinates.
     - `result`.
-    - `least_squares`: whether equations may be dependent or fewer than the freedoms.
+    - `least_squares`: whether equations may be dependent or fewer than the coordinates.
 
     A series has a leading axis (k,) everywhere, also in what the methods give.
     """
@@ -196,7 +196,7 @@ def assemble(
     if not all(map(concrete, jax.tree.leaves(assembly))):
         return assembly
     if square and not bool(assembly.succeeded):
-        # As many equations as freedoms, but perhaps not independent ones.
+        # As many equations as coordinates, but perhaps not independent ones.
         other = _solve(system, start, turns, True)
         lost = bool(assembly.result == RESULTS.not_finite)
         assembly = other if lost or bool(other.succeeded) else assembly
@@ -214,8 +214,8 @@ def solve(
     """What `assemble` does, without looking at the numbers: for use within `jit` and `vmap`.
 
     **Arguments:** `system`; `start`; `turns`, coordinates of the joints near by, those of the start
-    if None; `least_squares`: whether the equations may be dependent or fewer than the freedoms,
-    which takes longer.
+    if None; `least_squares`: whether the equations may be dependent or fewer than the
+    coordinates, which takes longer.
     """
     least_squares = least_squares or not _is_square(system)
     fixed, start, turns = jax.lax.stop_gradient((system, start, turns))

@@ -38,8 +38,8 @@ def closures(
     **Returns:** the closures, those closest to the poses given to the parts first. Rare ones may
     be missing: more starts find them.
 
-    **Raises:** `ValueError` without starts, or when the joints leave freedoms, so that closures are
-    not countable.
+    **Raises:** `ValueError` without starts, or when the joints leave degrees of freedom, so that
+    closures are not countable.
     """
     if not starts > 0:
         raise ValueError(f"Closures are looked for from {starts} starts; it takes one at least.")
@@ -70,7 +70,7 @@ def closures(
 def _tree(system: System) -> list[tuple[int, bool]]:
     """Joints that connect each part to the ground or one before, and whether it is their second.
 
-    Of the joints that could come next that of the fewest freedoms does.
+    Of the joints that could come next that of the fewest degrees of freedom does.
     """
     bodies = bodies_of(system)
     reached, tree = {len(system.parts)}, []

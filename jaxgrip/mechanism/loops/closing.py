@@ -19,13 +19,10 @@ from jaxgrip.mechanism.loops.equations import (
     conditioning,
     holding,
     inverse_of,
-    weighted_jacobian,
 )
-from jaxgrip.mechanism.loops.kinematics import jacobian
 from jaxgrip.mechanism.loops.model import Mechanism, kinds, row_names, seats
 from jaxgrip.precision import require_x64
-from jaxgrip.rigid import crba, forward_kinematics
-from jaxgrip.solve.dense import RANK_TOLERANCE
+from jaxgrip.rigid import forward_kinematics
 from jaxgrip.solve.newton import implicit, newton
 
 CLOSED = 1e-10
@@ -146,8 +143,8 @@ def assemble(
     """Position near a guess in which all loops are closed and all couplings hold.
 
     Differentiable with respect to all numbers of the mechanism, to what is held and, where that
-    leaves a freedom, to the guess. Give as many coordinates to hold as the mechanism has freedoms
-    and the guess only chooses the branch.
+    leaves a degree of freedom, to the guess. Give as many coordinates to hold as the mechanism has
+    degrees of freedom and the guess only chooses the branch.
 
     **Arguments:**
 
@@ -213,95 +210,6 @@ def consistent_velocity(
                 f"them by {np.abs(missed).max():.3g}; hold fewer, or leave the dead point."
             )
     return rates
-
-
-class Mobility(NamedTuple):
-    """How a mechanism can move in a position.
-
-    `coordinates` of the tree, `equations`, their `rank` and the `freedoms` that are left;
-    `counted`, what coordinates less equations would give; `redundant`: for every loop and
-    coupling, how many of its equations the ones before it imply already; `independent`: names of
-    coordinates that determine the others; `conditioning`: smallest kept singular value over the
-    largest, small near a dead point.
-    """
-
-    coordinates: int
-    equations: int
-    rank: int
-    freedoms: int
-    counted: int
-    redundant: dict[str, int]
-    independent: tuple[str, ...]
-    conditioning: float
-
-    def __str__(self) -> str:
-        """The report, one sentence a line."""
-        lines = [
-            f"{self.coordinates} coordinates of the tree and {self.equations} equations of rank "
-            f"{self.rank} leave {self.freedoms} freedom(s)"
-            + (f", for instance {', '.join(self.independent)}." if self.independent else ".")
-        ]
-        extra = {name: count for name, count in self.redundant.items() if count}
-        if extra:
-            named = ", ".join(f"{count} of {name!r}" for name, count in extra.items())
-            lines.append(
-                f"{sum(extra.values())} equation(s) are implied by others ({named}): counting "
-                f"alone would give {self.counted}."
-            )
-        return "\n".join(lines)
-
-
-def mobility(mechanism: Mechanism, q: Float[Array, " n"]) -> Mobility:
-    """Freedoms and redundant equations in a position, by rank and not by counting.
-
-    **Arguments:** `mechanism`; `q`: (n,) coordinates, numbers and not traced [rad or m].
-
-    **Returns:** `Mobility`; its `str` is the report.
-
-    **Raises:** `ValueError` for another shape.
-    """
-    check_shape("q", q, (mechanism.n,))
-    lower, weighted = weighted_jacobian(crba(mechanism.tree, q), jacobian(mechanism, q))
-    lower, weighted = np.asarray(lower), np.asarray(weighted).T
-    size = np.linalg.svd(weighted, compute_uv=False) if len(weighted) else np.zeros(0)
-    largest = np.max(size, initial=0.0)
-    tolerance = RANK_TOLERANCE * largest
-
-    def rank(rows: np.ndarray) -> int:
-        return int(np.sum(np.linalg.svd(rows, compute_uv=False) > tolerance)) if rows.size else 0
-
-    names = [name for _, name, _ in row_names(mechanism)]
-    redundant, known, seen = {}, 0, 0
-    for name in dict.fromkeys(names):
-        seen += names.count(name)
-        now = rank(weighted[:seen])
-        redundant[name] = names.count(name) - (now - known)
-        known = now
-    # The free motions, in coordinates; pivoting picks those that move best.
-    motions = np.linalg.svd(weighted)[2][known:] if len(weighted) else np.eye(mechanism.n)
-    motions = np.linalg.solve(lower.T, motions.T).T
-    independent = _pivots(motions)
-    return Mobility(
-        mechanism.n,
-        mechanism.m,
-        known,
-        mechanism.n - known,
-        mechanism.n - mechanism.m,
-        redundant,
-        tuple(mechanism.coordinates[k] for k in independent),
-        float(size[known - 1] / largest) if known else 1.0,
-    )
-
-
-def _pivots(motions: np.ndarray) -> list[int]:
-    """Columns, one a row, that are as independent as can be."""
-    rest, chosen = motions.copy(), []
-    for _ in range(len(motions)):
-        k = int(np.argmax(np.linalg.norm(rest, axis=0)))
-        chosen.append(k)
-        unit = rest[:, k] / np.linalg.norm(rest[:, k])
-        rest = rest - np.outer(unit, unit @ rest)
-    return sorted(chosen)
 
 
 def worst(mechanism: Mechanism, missed: np.ndarray) -> tuple[str, str]:

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 
 from jaxgrip.checks import check_shape, concrete
 from jaxgrip.joints import Frame, Joint, displaced, relative
-from jaxgrip.mechanism.loops.closing import MechanismError, mobility
+from jaxgrip.mechanism.loops.closing import MechanismError
 from jaxgrip.mechanism.loops.equations import (
     Equations,
     free,
@@ -21,9 +21,9 @@ from jaxgrip.mechanism.loops.equations import (
     weighted_jacobian,
 )
 from jaxgrip.mechanism.loops.kinematics import bias, constraint_bend, state
+from jaxgrip.mechanism.loops.mobility import degrees, independence, mobility
 from jaxgrip.mechanism.loops.model import Mechanism, kinds, loop_bodies, multiplier_rows, seats
 from jaxgrip.rigid import BodyLoads, Poses, crba, forward_kinematics, rnea_bodies
-from jaxgrip.solve.dense import RANK_TOLERANCE
 
 
 class Reactions(NamedTuple):
@@ -104,7 +104,7 @@ def inverse_dynamics(
     """Torques of drives that give their joints the accelerations asked for; the rest follows.
 
     **Arguments:** `mechanism`; `q`, `qd`: (n,) closed coordinates [rad or m] and rates [per s];
-    `accelerations`: of as many joints as there are freedoms, by the names of their bodies
+    `accelerations`: of as many joints as there are degrees of freedom, by the names of their bodies
     [per s^2]; `tau`: (n,) other torques, as of springs and friction [N m or N].
 
     **Returns:** `Drives` with `torques`, `qdd` and `multipliers`.
@@ -126,12 +126,11 @@ def _check_drives(mechanism: Mechanism, equations: Equations, q: Array) -> None:
     found = mobility(mechanism, q)
     names = ", ".join(mechanism.coordinates[k] for k in equations.held) or "none"
     rows = jax.jacfwd(equations)(q)
-    rank = np.linalg.matrix_rank(
-        weighted_jacobian(crba(mechanism.tree, q), rows)[1], rtol=RANK_TOLERANCE
-    )
+    weighted = weighted_jacobian(crba(mechanism.tree, q), rows)[1]
+    rank = independence(np.asarray(weighted).T, {}).rank
     if rank < mechanism.n or len(equations.held) != found.freedoms:
         raise MechanismError(
-            f"The mechanism has {found.freedoms} freedom(s) here and the drives {names} do not "
+            f"The mechanism has {degrees(found.freedoms)} here and the drives {names} do not "
             f"determine them one to one; drive {', '.join(found.independent) or 'nothing'}, for "
             "instance."
         )

@@ -13,7 +13,7 @@ from jax import lax
 from jaxtyping import Array, Float, Int
 
 from jaxgrip.checks import check_function, check_times, concrete, non_negative, numbers, positive
-from jaxgrip.mechanism.loops.closing import SINGULAR, MechanismError, mobility, worst
+from jaxgrip.mechanism.loops.closing import SINGULAR, MechanismError, worst
 from jaxgrip.mechanism.loops.dynamics import motion
 from jaxgrip.mechanism.loops.equations import (
     Equations,
@@ -25,6 +25,7 @@ from jaxgrip.mechanism.loops.equations import (
     weighted_jacobian,
 )
 from jaxgrip.mechanism.loops.kinematics import constraint_matrix, mass_matrix, state
+from jaxgrip.mechanism.loops.mobility import mobility
 from jaxgrip.mechanism.loops.model import Mechanism
 from jaxgrip.precision import require_x64
 from jaxgrip.solve import dense

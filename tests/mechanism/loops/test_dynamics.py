@@ -156,7 +156,7 @@ def test_drives_that_cause_the_acceleration(moving):
     np.testing.assert_allclose(found.qdd, qdd, rtol=1e-11)
     np.testing.assert_allclose(found.multipliers, multipliers, atol=1e-10)
     for drives in ({}, {"crank": 1.0, "rocker": 1.0}):
-        with pytest.raises(me.MechanismError, match=r"has 1 freedom.* do not determine"):
+        with pytest.raises(me.MechanismError, match=r"has 1 degree of freedom.* do not determine"):
             me.inverse_dynamics(mechanism, q, qd, drives)
 
 

@@ -121,7 +121,7 @@ def test_a_path_ends_where_the_linkage_does():
     with pytest.raises(me.MechanismError, match=r"cannot be led to 'rocker' = 1\.7"):
         me.follow(link.mechanism, link.start, "rocker", down)
     free = me.Mechanism(link.mechanism.tree)
-    with pytest.raises(me.MechanismError, match="has 3 freedoms"):
+    with pytest.raises(me.MechanismError, match="has 3 degrees of freedom"):
         me.follow(free, link.start, "crank", jnp.ones(1))
 
 
