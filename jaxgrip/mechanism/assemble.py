@@ -21,6 +21,7 @@ from jaxgrip.mechanism.equations import (
     size,
 )
 from jaxgrip.mechanism.equations import turns as turns_of
+from jaxgrip.mechanism.loops.closing import RESULTS, MechanismError
 from jaxgrip.mechanism.mobility import mobility
 from jaxgrip.mechanism.poses import Poses, moved
 from jaxgrip.mechanism.system import System
@@ -33,39 +34,6 @@ _LARGEST_TURN = np.pi / 3
 # Below this part of the largest singular value derivatives have lost a third of their digits.
 _NEARLY_SINGULAR = 1e-5
 MERGE_TOLERANCE = 1e-3
-
-
-class RESULTS(eqx.Enumeration):
-    """How an assembly can end; the message says what to try."""
-
-    successful = ""
-    not_converged = (
-        "The joints could not all be satisfied: give start poses that are closer, go there in "
-        "steps with `move`, or look at `mobility` for joints that contradict each other."
-    )
-    flipped = (
-        "The parts fit together, but a joint holds turned by half a turn: give start poses that "
-        "are closer to what is meant."
-    )
-    stuck = (
-        "The way there ends early, out of reach or in a dead point: this is the last position "
-        "before."
-    )
-    other_branch = (
-        "The parts fit together, but on the other side of a dead point: go there in steps."
-    )
-    not_finite = "Poses became infinite or NaN: check the numbers of parts and drives."
-
-
-class AssemblyError(RuntimeError):
-    """Raised by `assemble` with `throw=True`; the message says which joint fails and by how much.
-
-    `assembly` is where the iterations ended.
-    """
-
-    def __init__(self, message: str, assembly: "Assembly | None" = None):
-        super().__init__(message)
-        self.assembly = assembly
 
 
 class Assembly(eqx.Module):
@@ -173,7 +141,7 @@ def assemble(
 
     **Returns:** `Assembly`.
 
-    **Raises:** `ValueError` for parameters or a start that are none; `AssemblyError` naming the
+    **Raises:** `ValueError` for parameters or a start that are none; `MechanismError` naming the
     joint that fails and by how much.
 
     Source: Webhofer 2005, sections 5.1.1 and 5.1.2, pp. 39-45; own derivation of
@@ -201,7 +169,7 @@ def assemble(
         lost = bool(assembly.result == RESULTS.not_finite)
         assembly = other if lost or bool(other.succeeded) else assembly
     if throw and not bool(assembly.succeeded):
-        raise AssemblyError(explain(assembly, start), assembly)
+        raise MechanismError(explain(assembly, start), assembly)
     return assembly
 
 

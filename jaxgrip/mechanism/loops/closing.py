@@ -33,14 +33,35 @@ _LARGEST_TURN = np.pi / 3
 
 
 class RESULTS(eqx.Enumeration):
-    """How closing a mechanism ended."""
+    """How assembling can end; the message says what to try."""
 
     successful = ""
-    open = (
-        "The mechanism does not close: no position near the guess satisfies all joints; try "
-        "another guess, or hold what can be reached."
+    not_converged = (
+        "The joints could not all be satisfied: start closer, ask for what can be reached, go "
+        "there in steps, or look at `mobility` for joints that contradict each other."
     )
-    turned = "The mechanism closes with a joint turned by 180°: start from a guess nearer to it."
+    flipped = (
+        "The parts fit together, but a joint holds turned by 180°: start closer to what is meant."
+    )
+    stuck = (
+        "The way there ends early, out of reach or in a dead point: this is the last position "
+        "before."
+    )
+    other_branch = (
+        "The parts fit together, but on the other side of a dead point: go there in steps."
+    )
+    not_finite = "Positions are not finite: check the start and the numbers of parts and joints."
+
+
+class MechanismError(ValueError, RuntimeError):
+    """Raised when a mechanism cannot be assembled or moved as asked; the message is a sentence.
+
+    `assembly` of parts is where the iterations ended, if there were any.
+    """
+
+    def __init__(self, message: str, assembly: Any = None):
+        super().__init__(message)
+        self.assembly = assembly
 
 
 class Closed(NamedTuple):
@@ -65,10 +86,6 @@ class Closed(NamedTuple):
             f"{float(self.conditioning):.1g} only. It can go on in more than one way, and "
             "derivatives of the position belong to none of them; start beside it.",
         )
-
-
-class MechanismError(ValueError):
-    """Raised when a mechanism cannot be closed or moved as asked; the message is a sentence."""
 
 
 def close(equations: Equations, q: Float[Array, " n"]) -> tuple[Float[Array, " n"], Any]:
@@ -127,10 +144,12 @@ def _assemble(equations: Equations, guess: Array) -> Closed:
         for alike in kinds(mechanism)
     ]
     turned = jnp.any(jnp.concatenate(facing) < 0) if facing else jnp.zeros((), bool)
-    result = RESULTS.where(turned, RESULTS.turned, RESULTS.successful)
-    shut = jnp.all(jnp.abs(gap) <= CLOSED)
+    largest = jnp.max(jnp.abs(gap), initial=0.0)
+    result = RESULTS.where(turned, RESULTS.flipped, RESULTS.successful)
+    result = RESULTS.where(largest <= CLOSED, result, RESULTS.not_converged)
+    result = RESULTS.where(jnp.isfinite(largest), result, RESULTS.not_finite)
     sharp = lax.stop_gradient(conditioning(*lax.stop_gradient((equations, q))))
-    return Closed(q, gap, count, RESULTS.where(shut, result, RESULTS.open), sharp)
+    return Closed(q, gap, count, result, sharp)
 
 
 def assemble(
@@ -155,8 +174,8 @@ def assemble(
     **Returns:** `Closed` with `q`, `gap`, `iterations`, `result` and `conditioning`. Where the
     position is singular, its `warnings()` are shown as such, also while it is differentiated.
 
-    **Raises:** `ValueError` for another shape or an unknown name; `MechanismError`, also a
-    `ValueError`, naming the loop that stays open and by how much.
+    **Raises:** `ValueError` for another shape or an unknown name; `MechanismError`
+    naming the loop that stays open and by how much.
     """
     require_x64("Closing a mechanism")
     check_shape("guess", guess, (mechanism.n,))
@@ -222,9 +241,7 @@ def worst(mechanism: Mechanism, missed: np.ndarray) -> tuple[str, str]:
 def _why(equations: Equations, closed: Closed) -> str:
     mechanism = equations.mechanism
     gap = np.asarray(closed.gap)
-    if not np.all(np.isfinite(gap)):
-        return "The guess or the numbers of the mechanism are not finite."
-    if np.all(np.abs(gap) <= CLOSED):
+    if closed.result != RESULTS.not_converged:
         return RESULTS[closed.result]
     m = mechanism.m
     held = ", ".join(mechanism.coordinates[k] for k in equations.held)
