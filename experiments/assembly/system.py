@@ -14,7 +14,7 @@ from pydantic import Field, field_validator, model_validator
 from jaxgrip import config, viz
 from jaxgrip.config import InputPath, Real, hint, short
 from jaxgrip.mechanism import (
-    AssemblyError,
+    MechanismError,
     Motion,
     NestedAssembly,
     Poses,
@@ -100,7 +100,7 @@ def run(settings: Config, run: Run) -> None:
     with run.stage("Assembly"):
         try:
             nested = assemble_nested(system)
-        except AssemblyError as error:
+        except MechanismError as error:
             run.note(f"Mobility at the start poses: {mobility(system)}")
             raise RunError(str(error)) from None
     report = mobility(nested.system, nested.poses)

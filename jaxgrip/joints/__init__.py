@@ -9,7 +9,6 @@ from jaxgrip.joints.hinge import Hinge as Hinge
 from jaxgrip.joints.joint import Frame as Frame
 from jaxgrip.joints.joint import Joint as Joint
 from jaxgrip.joints.joint import Measure as Measure
-from jaxgrip.joints.joint import Relation as Relation
 from jaxgrip.joints.joint import displaced as displaced
 from jaxgrip.joints.joint import frame as frame
 from jaxgrip.joints.joint import relative as relative

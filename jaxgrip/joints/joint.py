@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxgrip.checks import concrete, numbers
+from jaxgrip.joints.gear import Gear
 from jaxgrip.spatial.rotations import aligning_z, skew
 
 
@@ -93,15 +94,6 @@ TURNS = Measure("rad", False)
 LENGTH = Measure("m", False)
 
 
-class Relation(NamedTuple):
-    """Of two steps of a joint: value of `follower` = `ratio` · value of `leader` + `offset`."""
-
-    follower: int
-    leader: int
-    ratio: Float[Array, ""]
-    offset: Float[Array, ""]
-
-
 class Joint(eqx.Module):
     """A joint as equations between two frames, one on either body, in smooth signed form.
 
@@ -171,8 +163,9 @@ class Joint(eqx.Module):
         """Values of the steps where the joint is satisfied [m or rad], without those of a ball."""
         return self.coordinate(place)[None]
 
-    def relations(self) -> tuple[Relation, ...]:
-        """Relations between the steps, of a joint that has more of them than degrees of freedom."""
+    def relations(self) -> tuple[tuple[int, int, Gear], ...]:
+        """Leading step, following step and their gear, for a joint that has more steps than degrees
+        of freedom."""
         return ()
 
     def with_parameter(self, value: Float[Array, ""]) -> "Joint":

@@ -7,7 +7,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxgrip.checks import concrete, numbers
-from jaxgrip.joints.joint import TURNS, Frame, Joint, Measure, Relation, tilt, twist
+from jaxgrip.joints.gear import Gear
+from jaxgrip.joints.joint import TURNS, Frame, Joint, Measure, tilt, twist
 
 
 class Screw(Joint):
@@ -67,9 +68,9 @@ class Screw(Joint):
         """Displacement along z [m], then rotation about z with all full turns [rad]."""
         return jnp.stack([place.origin[2], self._asked(place)])
 
-    def relations(self) -> tuple[Relation, ...]:
+    def relations(self) -> tuple[tuple[int, int, Gear], ...]:
         """Displacement by rotation."""
-        return (Relation(0, 1, self.lead / (2 * np.pi), self.start),)
+        return ((1, 0, Gear(self.lead / (2 * np.pi), self.start)),)
 
     def _asked(self, place: Frame) -> Float[Array, ""]:
         return (place.origin[2] - self.start) * (2 * np.pi) / self.lead

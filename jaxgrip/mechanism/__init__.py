@@ -1,8 +1,6 @@
 from jaxgrip.mechanism import historical as historical
 from jaxgrip.mechanism import loops as loops
-from jaxgrip.mechanism.assemble import RESULTS as RESULTS
 from jaxgrip.mechanism.assemble import Assembly as Assembly
-from jaxgrip.mechanism.assemble import AssemblyError as AssemblyError
 from jaxgrip.mechanism.assemble import assemble as assemble
 from jaxgrip.mechanism.assemble import solve as solve
 from jaxgrip.mechanism.closures import closures as closures
@@ -16,7 +14,9 @@ from jaxgrip.mechanism.forces import Force as Force
 from jaxgrip.mechanism.forces import JointForce as JointForce
 from jaxgrip.mechanism.forces import Load as Load
 from jaxgrip.mechanism.forces import Spring as Spring
-from jaxgrip.mechanism.mobility import Mobility as Mobility
+from jaxgrip.mechanism.loops.closing import RESULTS as RESULTS
+from jaxgrip.mechanism.loops.closing import MechanismError as MechanismError
+from jaxgrip.mechanism.loops.mobility import Mobility as Mobility
 from jaxgrip.mechanism.mobility import mobility as mobility
 from jaxgrip.mechanism.motion import Motion as Motion
 from jaxgrip.mechanism.motion import inverse_dynamics as inverse_dynamics

@@ -1,7 +1,6 @@
 """Poses of all parts that satisfy all joints, by Newton's method."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -22,56 +21,19 @@ from jaxgrip.mechanism.equations import (
     size,
 )
 from jaxgrip.mechanism.equations import turns as turns_of
-from jaxgrip.mechanism.mobility import RANK_TOLERANCE, mobility
+from jaxgrip.mechanism.loops.closing import RESULTS, MechanismError
+from jaxgrip.mechanism.mobility import mobility
 from jaxgrip.mechanism.poses import Poses, moved
 from jaxgrip.mechanism.system import System
 from jaxgrip.solve import dense
-from jaxgrip.spatial import quaternions
+from jaxgrip.solve.newton import bounded, implicit, newton
 
-# Below this a step of Newton's method leaves rounding; it is then taken once more.
-_NEAR = 1e-8
 # Lengths [m] and sines: fifty metres have a rounding of 1e-14.
 TOLERANCE = 1e-10
-_FINE = 1e-12
-STEPS = 50
-_HALVINGS = 5
 _LARGEST_TURN = np.pi / 3
 # Below this part of the largest singular value derivatives have lost a third of their digits.
 _NEARLY_SINGULAR = 1e-5
 MERGE_TOLERANCE = 1e-3
-
-
-class RESULTS(eqx.Enumeration):
-    """How an assembly can end; the message says what to try."""
-
-    successful = ""
-    not_converged = (
-        "The joints could not all be satisfied: give start poses that are closer, go there in "
-        "steps with `move`, or look at `mobility` for joints that contradict each other."
-    )
-    flipped = (
-        "The parts fit together, but a joint holds turned by half a turn: give start poses that "
-        "are closer to what is meant."
-    )
-    stuck = (
-        "The way there ends early, out of reach or in a dead point: this is the last position "
-        "before."
-    )
-    other_branch = (
-        "The parts fit together, but on the other side of a dead point: go there in steps."
-    )
-    not_finite = "Poses became infinite or NaN: check the numbers of parts and drives."
-
-
-class AssemblyError(RuntimeError):
-    """Raised by `assemble` with `throw=True`; the message says which joint fails and by how much.
-
-    `assembly` is where the iterations ended.
-    """
-
-    def __init__(self, message: str, assembly: "Assembly | None" = None):
-        super().__init__(message)
-        self.assembly = assembly
 
 
 class Assembly(eqx.Module):
@@ -87,9 +49,9 @@ class Assembly(eqx.Module):
     - `smallest_singular_value` and `condition` (largest over smallest) of the derivative of the
       equations; near a dead point the first tends to zero and gradients grow as its inverse.
     - `orientation`: sign of its determinant, which changes where a branch ends; 0 when there
-      are more or fewer equations than freedoms.
+      are more or fewer equations than coordinates.
     - `result`.
-    - `least_squares`: whether equations may be dependent or fewer than the freedoms.
+    - `least_squares`: whether equations may be dependent or fewer than the coordinates.
 
     A series has a leading axis (k,) everywhere, also in what the methods give.
     """
@@ -179,7 +141,7 @@ def assemble(
 
     **Returns:** `Assembly`.
 
-    **Raises:** `ValueError` for parameters or a start that are none; `AssemblyError` naming the
+    **Raises:** `ValueError` for parameters or a start that are none; `MechanismError` naming the
     joint that fails and by how much.
 
     Source: Webhofer 2005, sections 5.1.1 and 5.1.2, pp. 39-45; own derivation of
@@ -202,12 +164,12 @@ def assemble(
     if not all(map(concrete, jax.tree.leaves(assembly))):
         return assembly
     if square and not bool(assembly.succeeded):
-        # As many equations as freedoms, but perhaps not independent ones.
+        # As many equations as coordinates, but perhaps not independent ones.
         other = _solve(system, start, turns, True)
         lost = bool(assembly.result == RESULTS.not_finite)
         assembly = other if lost or bool(other.succeeded) else assembly
     if throw and not bool(assembly.succeeded):
-        raise AssemblyError(explain(assembly, start), assembly)
+        raise MechanismError(explain(assembly, start), assembly)
     return assembly
 
 
@@ -220,20 +182,30 @@ def solve(
     """What `assemble` does, without looking at the numbers: for use within `jit` and `vmap`.
 
     **Arguments:** `system`; `start`; `turns`, coordinates of the joints near by, those of the start
-    if None; `least_squares`: whether the equations may be dependent or fewer than the freedoms,
-    which takes longer.
+    if None; `least_squares`: whether the equations may be dependent or fewer than the
+    coordinates, which takes longer.
     """
     least_squares = least_squares or not _is_square(system)
-    end, at, iterations, norm = _newton(
-        *jax.lax.stop_gradient((system, start, turns)), least_squares
+    fixed, start, turns = jax.lax.stop_gradient((system, start, turns))
+
+    def linearised(point: tuple[Poses, Evaluation]) -> tuple[tuple, Array, Array]:
+        at = evaluate(fixed, point[0], point[1].turns)
+        return (point[0], at), at.residual, _step(at.jacobian, at.residual, least_squares)
+
+    count, parts = sum(map(len, rows(system).values())), len(system.parts)
+    turns = turns_of(fixed, start) if turns is None else turns
+    unseen = Evaluation(
+        jnp.zeros(count), jnp.zeros((count, 6 * parts)), turns, jnp.zeros(len(pairs(system)))
     )
+    found = newton(linearised, _moved, (start, unseen), jnp.zeros((parts, 6)), _length)
+    end, at = found.point
     poses = attached(system, end, at.turns, least_squares)
     smallest, largest, orientation = _singular_values(at.jacobian, least_squares)
-    finite = jnp.isfinite(norm) & jnp.all(jnp.isfinite(end.position))
+    finite = jnp.isfinite(found.miss) & jnp.all(jnp.isfinite(end.position))
     result = RESULTS.where(
         finite,
         RESULTS.where(
-            norm <= TOLERANCE,
+            found.miss <= TOLERANCE,
             RESULTS.where(jnp.all(at.facing > 0), RESULTS.successful, RESULTS.flipped),
             RESULTS.not_converged,
         ),
@@ -244,7 +216,7 @@ def solve(
         poses,
         at.residual,
         at.turns,
-        iterations,
+        found.steps,
         smallest,
         largest / smallest,
         orientation,
@@ -270,97 +242,35 @@ def _is_square(system: System) -> bool:
     return not slack and sum(map(len, rows(system).values())) == 6 * len(system.parts)
 
 
-def _newton(
-    system: System, start: Poses, turns: Array | None, least_squares: bool
-) -> tuple[Poses, Evaluation, Array, Array]:
-    """Poses, equations there, number of steps, and the largest miss."""
-
-    def body(state: tuple) -> tuple:
-        poses, at, step, fraction, norm, halvings, steps, near, _ = state
-        trial = moved(poses, fraction * step)
-        there = evaluate(system, trial, at.turns)
-        missed = jnp.max(jnp.abs(there.residual), initial=0.0)
-        # Rounding may make a point that is already exact a little worse.
-        worse = ~(missed <= jnp.maximum(norm, _NEAR)) & (halvings < _HALVINGS)
-        following = _limited(_step(there.jacobian, there.residual, least_squares))
-        near_now = missed < _NEAR
-        accepted = (
-            trial,
-            there,
-            following,
-            jnp.ones(()),
-            missed,
-            jnp.zeros((), int),
-            steps + 1,
-            near_now,
-            # Once near, one more step is taken, and others while they help.
-            near & near_now & ((missed <= _FINE) | ~(missed < norm / 2)) | ~jnp.isfinite(missed),
-        )
-        retry = (poses, at, step, fraction / 2, norm, halvings + 1, steps, near, False)
-        return jax.tree.map(lambda a, b: jnp.where(worse, a, b), retry, accepted)
-
-    count = sum(map(len, rows(system).values()))
-    joints = len(pairs(system))
-    turns = turns_of(system, start) if turns is None else turns
-    state = (
-        start,
-        Evaluation(
-            jnp.zeros(count), jnp.zeros((count, 6 * len(system.parts))), turns, jnp.zeros(joints)
-        ),
-        jnp.zeros((len(system.parts), 6)),
-        jnp.ones(()),
-        jnp.asarray(jnp.inf),
-        jnp.zeros((), int),
-        jnp.zeros((), int),
-        jnp.asarray(False),
-        jnp.asarray(False),
-    )
-
-    def going(state: tuple) -> Array:
-        return ~state[-1] & (state[6] <= STEPS)
-
-    poses, at, _, _, norm, _, steps, *_ = jax.lax.while_loop(going, body, state)
-    return poses, at, steps - 1, norm
-
-
 def _step(jacobian: Array, residual: Array, least_squares: bool) -> Float[Array, "n 6"]:
-    if least_squares:
-        step = -dense.pinv(jacobian, RANK_TOLERANCE) @ residual
-    else:
-        step = -dense.solve(jacobian, residual)
+    step = -dense.pinv(jacobian) @ residual if least_squares else -dense.solve(jacobian, residual)
     return step.reshape(-1, 6)
 
 
-def _limited(step: Array) -> Array:
-    """No part turns by more than sixty degrees at once."""
-    turn = jnp.sqrt(jnp.max(jnp.sum(step[:, 3:] ** 2, axis=1)))
-    return step * (_LARGEST_TURN / jnp.maximum(turn, _LARGEST_TURN))
+def _moved(point: tuple, step: Float[Array, "n 6"]) -> tuple:
+    """A point, poses and what is known there, after small motions of all parts."""
+    return moved(point[0], step), point[1]
+
+
+def _length(step: Float[Array, "n 6"]) -> Float[Array, ""]:
+    """The largest rotation of a part, by sixty degrees."""
+    return jnp.sqrt(jnp.max(jnp.sum(step[:, 3:] ** 2, axis=1))) / _LARGEST_TURN
 
 
 def attached(system: System, poses: Poses, turns: Array, least_squares: bool) -> Poses:
     """The poses, with the derivative of the solution by the numbers of the system."""
-    return (_attached_redundant if least_squares else _attached_regular)(system, poses, turns)
+    return (_redundant if least_squares else _regular)(system, (poses, turns))[0]
 
 
-def _attach(least_squares: bool) -> Any:
-    @jax.custom_jvp
-    def same(system: System, poses: Poses, turns: Array) -> Poses:
-        return poses
-
-    @same.defjvp
-    def derivative(primals: tuple, tangents: tuple) -> tuple:
-        system, poses, turns = primals
-        poses = same(system, poses, turns)
-        _, change = jax.jvp(lambda s: equations(s, poses, turns)[0], (system,), (tangents[0],))
-        step = sensitivity(system, poses, turns, change, least_squares)
-        turn = jnp.concatenate([jnp.zeros((len(step), 1)), step[:, 3:] / 2], axis=1)
-        quaternion = jax.vmap(quaternions.product)(turn, poses.quaternion)
-        return poses, Poses(step[:, :3], quaternion)
-
-    return same
+def _solution(least_squares: bool) -> Callable[[System, tuple[Poses, Array]], tuple[Poses, Array]]:
+    return implicit(
+        lambda system, point: equations(system, *point)[0],
+        lambda system, point, change: sensitivity(system, *point, change, least_squares),
+        _moved,
+    )
 
 
-_attached_regular, _attached_redundant = _attach(False), _attach(True)
+_regular, _redundant = _solution(False), _solution(True)
 
 
 def _singular_values(jacobian: Array, least_squares: bool) -> tuple[Array, Array, Array]:
@@ -371,7 +281,7 @@ def _singular_values(jacobian: Array, least_squares: bool) -> tuple[Array, Array
     """
     if least_squares:
         size = dense.singular_values(jacobian)
-        kept = size > RANK_TOLERANCE * size[0]
+        kept = dense.independent(size)
         return jnp.min(jnp.where(kept, size, size[0])), size[0], jnp.zeros(())
     factors = dense.lu_factor(jacobian)
     orientation = dense.determinant_sign(factors)
@@ -445,7 +355,7 @@ def _undefined(system: System, start: Poses) -> str | None:
                 "the start, or turn one of its parts."
             )
     sizes = np.linalg.svd(jacobian, compute_uv=False)
-    if sizes[-1] < RANK_TOLERANCE * sizes[0]:
+    if not dense.independent(sizes)[-1]:
         return (
             "The start is a dead point or has axes that are opposite, where the equations are "
             "singular: turn its parts a little."
@@ -483,7 +393,7 @@ def _levenberg(system: System, poses: Poses, weight: Array) -> tuple:
         residual, jacobian = value(at)
         normal = jacobian.T @ jacobian
         step = -dense.solve(normal + damping * jnp.eye(len(normal)), jacobian.T @ residual)
-        trial = moved(at, _limited(step.reshape(-1, 6)))
+        trial = moved(at, bounded(step.reshape(-1, 6), _length))
         better = jnp.sum(value(trial)[0] ** 2) < jnp.sum(residual**2)
         at = jax.tree.map(lambda a, b: jnp.where(better, a, b), trial, at)
         return at, jnp.clip(jnp.where(better, damping / 5, damping * 4), 1e-14, 1e6)

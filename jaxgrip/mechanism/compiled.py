@@ -279,15 +279,9 @@ class _Builder:
             Carried(connection and connection.name, part, parent, backward, coordinates, above)
         )
         if connection is not None:
-            for relation in connection.joint.relations():
+            for leader, follower, gear in connection.joint.relations():
                 self.couplings.append(
-                    Coupling(
-                        connection.name,
-                        bodies[relation.leader],
-                        bodies[relation.follower],
-                        relation.ratio,
-                        relation.offset,
-                    )
+                    Coupling(connection.name, gear, bodies[leader], bodies[follower])
                 )
 
     def is_backward(self, connection: Connection, part: int) -> bool:
@@ -332,9 +326,7 @@ class _Builder:
             inertia=jnp.stack(inertia),
             gravity=system.gravity,
         )
-        couplings = list(self.couplings)
-        for gear in gears(system):
-            couplings.append(self.gear(gear))
+        couplings = self.couplings + [self.gear(gear) for gear in gears(system)]
         return Compiled(
             system,
             Mechanism(tree, loops, couplings, self.balls),
@@ -357,4 +349,4 @@ class _Builder:
                 )
             joint = self.system.joint(name)
             ends.append(self.names[moving[how.coordinates[joint.leading]]])
-        return Coupling(gear.name, *ends, gear.joint.ratio, gear.joint.offset)
+        return Coupling(gear.name, gear.joint, *ends)

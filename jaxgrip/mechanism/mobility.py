@@ -1,125 +1,19 @@
 """What a system leaves free and what it fixes twice, in words."""
 
-from typing import NamedTuple
-
 import numpy as np
 
 from jaxgrip.mechanism import poses as pose
 from jaxgrip.mechanism.equations import bodies_of, evaluate_compiled, pairs, rows, size
+from jaxgrip.mechanism.loops.mobility import Mobility, Row, independence
 from jaxgrip.mechanism.poses import Poses
 from jaxgrip.mechanism.system import System
 
-# Singular values below this part of the largest count as zero.
-RANK_TOLERANCE = 1e-9
 # Parts of a motion below this belong to rounding.
 _STILL = 1e-7
 
 
-class Row(NamedTuple):
-    """A connection in the table: its kind, its equations, how many of them follow from others."""
-
-    name: str
-    kind: str
-    equations: int
-    redundant: int
-
-
-class Mobility(NamedTuple):
-    """Count and rank of the equations of a system at some poses; `str` gives the report.
-
-    - `parts`: their number; `equations`: how many there are; `rank`: how many are independent.
-    - `loops`: independent closed loops, the ground being a body.
-    - `table`: a `Row` for every connection.
-    - `motions`: for every freedom left, what each part that moves does.
-    - `motion` (freedoms, n, 6): the same as velocity of the origin and angular velocity.
-    - `unconnected`: parts that no joints connect to the ground.
-    - `slack`: ropes that hold nothing here.
-    - `miss`: the largest miss of the equations at the poses, [m] or sine.
-    """
-
-    parts: int
-    equations: int
-    rank: int
-    loops: int
-    table: tuple[Row, ...]
-    motions: tuple[tuple[str, ...], ...]
-    motion: np.ndarray
-    unconnected: tuple[str, ...]
-    slack: tuple[str, ...]
-    miss: float
-
-    @property
-    def freedoms(self) -> int:
-        """Freedoms that are left, by rank."""
-        return 6 * self.parts - self.rank
-
-    @property
-    def count(self) -> int:
-        """Freedoms that are left by counting, 6 n - m, negative for surplus equations."""
-        return 6 * self.parts - self.equations
-
-    @property
-    def surplus(self) -> int:
-        """Equations that follow from others."""
-        return self.equations - self.rank
-
-    @property
-    def redundant(self) -> tuple[str, ...]:
-        """Connections with equations that follow from others."""
-        return tuple(row.name for row in self.table if row.redundant)
-
-    @property
-    def verdict(self) -> str:
-        """One sentence."""
-        if not self.freedoms and not self.surplus:
-            return "Determinate: every part is held, and no equation follows from others."
-        if not self.freedoms:
-            return f"Every part is held, with {_plural(self.surplus, 'redundant equation')}."
-        left = f"{_plural(self.freedoms, 'freedom')} left"
-        if not self.surplus:
-            return f"{left[0].upper()}{left[1:]}: add a drive or a joint for each."
-        if not self.count:
-            return (
-                f"The count is right but the joints are not coherent: {left}, and "
-                f"{_plural(self.surplus, 'redundant equation')}."
-            )
-        return f"{left}, with {_plural(self.surplus, 'redundant equation')}."
-
-    def sentences(self) -> list[str]:
-        """What is left free or fixed twice, naming parts and joints."""
-        found = self.loose
-        found += [
-            f"Joint {row.name!r} is redundant: {row.redundant} of its "
-            f"{_plural(row.equations, 'equation')} {'follow' if row.redundant > 1 else 'follows'} "
-            "from the others."
-            for row in self.table
-            if row.redundant
-        ]
-        return found
-
-    @property
-    def loose(self) -> list[str]:
-        """What is left free, naming parts."""
-        found = [f"Part {name!r} is not connected to the ground." for name in self.unconnected]
-        found += [f"Rope {name!r} is slack and holds nothing." for name in self.slack]
-        for number, motion in enumerate(self.motions, 1):
-            of = f" (freedom {number} of {self.freedoms})" if self.freedoms > 1 else ""
-            found.append(f"{'; '.join(motion)}{of}.")
-        return found
-
-    def __str__(self):
-        head = (
-            f"{_plural(self.parts, 'part')}, {6 * self.parts} freedoms; "
-            f"{_plural(self.equations, 'equation')}, {self.rank} independent; "
-            f"{_plural(self.loops, 'loop')}."
-        )
-        wide = max((len(row.name) for row in self.table), default=0)
-        table = [f"  {row.name:{wide}}  {row.kind:10} {row.equations}" for row in self.table]
-        return "\n".join([head, *table, self.verdict, *self.sentences()])
-
-
 def mobility(system: System, poses: Poses | None = None) -> Mobility:
-    """Count the freedoms of a system, by rank, and say in words what is free and what redundant.
+    """Degrees of freedom and redundant equations of a system, by rank, in words.
 
     **Arguments:** `system`; `poses` at which its joints hold, those given to its parts if None.
 
@@ -147,26 +41,20 @@ def mobility(system: System, poses: Poses | None = None) -> Mobility:
         if connection.joint.one_sided and not jacobian[where[connection.name]].any()
     )
     idle = [k for name in slack for k in where[name]]
-    left, sizes, right = np.linalg.svd(np.delete(jacobian, idle, axis=0))
-    rank = int(np.sum(sizes > RANK_TOLERANCE * sizes.max(initial=0.0)))
-    # How many equations of a joint follow from others is the rank of its rows of the left null
-    # space.
     kept = np.delete(np.arange(len(jacobian)), idle)
-    repeated = {
-        name: int(np.linalg.matrix_rank(left[np.isin(kept, k), rank:], tol=1e-6))
-        for name, k in where.items()
-        if rank < len(left)
-    }
+    found = independence(
+        jacobian[kept], {name: np.flatnonzero(np.isin(kept, k)) for name, k in where.items()}
+    )
     table = tuple(
         Row(
             connection.name,
             type(connection.joint).__name__.lower(),
             connection.joint.equations,
-            repeated.get(connection.name, 0),
+            found.redundant.get(connection.name, 0),
         )
         for connection in system.connections
     )
-    motion = _separated(right[rank:]) * columns
+    motion = _separated(found.motions) * columns
     motion = motion.reshape(len(motion), len(system.parts), 6)
     groups = _connected(system)
     outside = [k for group in groups if len(system.parts) not in group for k in group]
@@ -176,16 +64,18 @@ def mobility(system: System, poses: Poses | None = None) -> Mobility:
         for connection, pair in zip(pairs(system), _edges(system), strict=True)
     }
     return Mobility(
-        len(system.parts),
-        len(left),
-        rank,
-        len(edges) - len(system.parts) - 1 + len(groups),
-        table,
-        tuple(_in_words(system, poses, each, length) for each in motion),
-        motion,
-        tuple(system.names[k] for k in sorted(outside)),
-        slack,
-        float(np.abs(residual).max(initial=0.0)),
+        parts=len(system.parts),
+        loops=len(edges) - len(system.parts) - 1 + len(groups),
+        coordinates=6 * len(system.parts),
+        equations=len(kept),
+        rank=found.rank,
+        table=table,
+        motion=motion,
+        conditioning=found.conditioning,
+        miss=float(np.abs(residual).max(initial=0.0)),
+        motions=tuple(_in_words(system, poses, each, length) for each in motion),
+        unconnected=tuple(system.names[k] for k in sorted(outside)),
+        slack=slack,
     )
 
 
@@ -242,7 +132,3 @@ def _connected(system: System) -> list[set[int]]:
         groups = [group for group in groups if group not in joined_groups]
         groups.append(set().union(*joined_groups))
     return groups
-
-
-def _plural(count: int, word: str) -> str:
-    return f"{count} {word}{'' if count == 1 else 's'}"

@@ -18,11 +18,13 @@ from jaxtyping import ArrayLike
 from jaxgrip import joints
 from jaxgrip.checks import concrete
 from jaxgrip.joints import Frame
-from jaxgrip.mechanism.assemble import Assembly, AssemblyError, assemble, gaps
-from jaxgrip.mechanism.mobility import RANK_TOLERANCE, mobility
+from jaxgrip.mechanism.assemble import Assembly, assemble, gaps
+from jaxgrip.mechanism.loops.closing import MechanismError
+from jaxgrip.mechanism.mobility import mobility
 from jaxgrip.mechanism.poses import Poses, placed
 from jaxgrip.mechanism.poses import start as start_of
 from jaxgrip.mechanism.system import GROUND, Connection, Part, System
+from jaxgrip.solve.dense import RANK_TOLERANCE
 from jaxgrip.spatial import quaternions
 
 ROOT = ""
@@ -69,7 +71,7 @@ def assemble_nested(
 
     **Returns:** `NestedAssembly`.
 
-    **Raises:** `ValueError` for a joint that uses a part outside its assembly; `AssemblyError`
+    **Raises:** `ValueError` for a joint that uses a part outside its assembly; `MechanismError`
     naming every assembly of one depth that does not close or whose parts can still move; those
     that contain them are not tried.
 
@@ -86,12 +88,12 @@ def assemble_nested(
             level = _level(system, path, poses)
             try:
                 poses = _moved(level, poses, _put_together(level, path, solved))
-            except AssemblyError as error:
+            except MechanismError as error:
                 if path == ROOT:
                     raise
                 failures.append(f"Assembly {path!r} cannot be assembled: {error}")
         if failures:
-            raise AssemblyError("\n".join(failures))
+            raise MechanismError("\n".join(failures))
     return NestedAssembly(system, poses, solved)
 
 
@@ -316,7 +318,7 @@ def _put_together(level: _Level, path: str, solved: dict[str, Assembly]) -> Pose
 
 
 def _check_rigid(assembly: Assembly) -> None:
-    """Raise `AssemblyError` when parts can still move.
+    """Raise `MechanismError` when parts can still move.
 
     Source: Webhofer 2005, section 5.4, p. 78, second condition.
     """
@@ -326,7 +328,7 @@ def _check_rigid(assembly: Assembly) -> None:
         return
     left = mobility(assembly.system, assembly.poses)
     if left.freedoms:
-        raise AssemblyError(" ".join(left.loose), assembly)
+        raise MechanismError(" ".join(left.loose), assembly)
 
 
 def _parent(path: str) -> str:

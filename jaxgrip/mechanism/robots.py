@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxgrip.checks import check_shape
-from jaxgrip.joints import Fixed, Frame, Gear, Guide, Hinge
+from jaxgrip.joints import Fixed, Frame, Guide, Hinge
 from jaxgrip.mechanism.files import read
 from jaxgrip.mechanism.loops import Mechanism, Robot, read_mjcf, read_urdf
 from jaxgrip.mechanism.system import GROUND, Connection, Part, System
@@ -70,9 +70,8 @@ def system_of(
         )
         connections.append(Connection(loop.name, loop.joint, *ends))
     for coupling in mechanism.couplings:
-        gear = Gear(coupling.ratio, coupling.offset)
         ends = (names[coupling.leader], names[coupling.follower])
-        connections.append(Connection(f"gear {coupling.name}", gear, *ends))
+        connections.append(Connection(f"gear {coupling.name}", coupling.gear, *ends))
     place = forward_kinematics(tree, q)
     orientations = jax.vmap(quaternions.from_matrix)(place.rotation)
     parts = [

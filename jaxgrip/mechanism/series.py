@@ -11,14 +11,13 @@ from jaxtyping import Array, Float, Int
 
 from jaxgrip.checks import brief, check_shape, concrete, numbers
 from jaxgrip.mechanism.assemble import (
-    RESULTS,
     Assembly,
-    AssemblyError,
     attached,
     explain,
     solve,
 )
 from jaxgrip.mechanism.equations import size
+from jaxgrip.mechanism.loops.closing import RESULTS, MechanismError
 from jaxgrip.mechanism.system import System
 
 ANGLE_STEP = float(np.deg2rad(10.0))
@@ -28,7 +27,7 @@ _HALVINGS = 6
 _SHORT = 0.1
 
 
-class StepFailed(AssemblyError):
+class StepFailed(MechanismError):
     """Raised by `move` when it stops early; `assembly` is the last good position."""
 
 

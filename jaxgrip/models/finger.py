@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
 from jaxgrip.checks import numbers, positive
-from jaxgrip.joints import Frame, Hinge
+from jaxgrip.joints import Frame, Gear, Hinge
 from jaxgrip.mechanism.historical.planar import FourBar, position
 from jaxgrip.mechanism.loops import Coupling, Loop, Mechanism
 from jaxgrip.rigid import Placement, from_placements
@@ -103,7 +103,7 @@ def linkage_finger(
         ]
         ends = [Frame(jnp.stack([sizes[k], zero, zero]), jnp.eye(3)) for k in (2, 1)]
         loops.append(Loop(f"{side}_pin", Hinge(), f"{side}_rocker", f"{side}_tip", *ends))
-    coupling = Coupling("closing", "left_crank", "right_crank", -1.0)
+    coupling = Coupling("closing", Gear(-1.0), "left_crank", "right_crank")
     return LinkageFinger(
         Mechanism(from_placements(bodies, gravity), loops, [coupling]),
         jnp.zeros(6),

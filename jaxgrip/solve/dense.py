@@ -22,7 +22,7 @@ import numpy as np
 from jax import lax
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from jaxgrip.solve.fusion import kept, opaque_one
 
@@ -37,6 +37,8 @@ SMALL = {
     "eigh": 3,
     "svd": 0,
 }
+# Singular values up to this fraction of the largest belong to rows that depend on others.
+RANK_TOLERANCE = 1e-9
 # Above this size factors are kept for the derivatives, at the cost of a larger program.
 _LARGE = 64
 # Fewer matrices than this are as fast in LAPACK, whose programs compile faster.
@@ -191,14 +193,21 @@ def singular_values(a: Float[Array, "*batch m n"]) -> Float[Array, "*batch k"]:
     return svd(a)[1]
 
 
+def independent(
+    s: Float[Array | np.ndarray, "*batch k"], tolerance: float | Float[Array, ""] = RANK_TOLERANCE
+) -> Bool[Array, "*batch k"]:
+    """Which singular values count for the rank: those above `tolerance` times the largest."""
+    return s > tolerance * jnp.max(s, axis=-1, keepdims=True, initial=0.0)
+
+
 @functools.partial(jax.custom_jvp, nondiff_argnums=(1,))
-def pinv(a: Float[Array, "*batch m n"], rtol: float) -> Float[Array, "*batch n m"]:
+def pinv(a: Float[Array, "*batch m n"], rtol: float = RANK_TOLERANCE) -> Float[Array, "*batch n m"]:
     """Pseudoinverse; singular values up to `rtol` times the largest count as zero.
 
     Its derivative is that at constant rank (Golub 1973, eq. 4.12).
     """
     u, s, vt = svd(a)
-    keep = s > rtol * jnp.max(s, axis=-1, keepdims=True, initial=0.0)
+    keep = independent(s, rtol)
     s = jnp.where(keep, 1 / jnp.where(keep, s, 1.0), 0.0)
     return vt.mT @ (s[..., None] * u.mT)
 

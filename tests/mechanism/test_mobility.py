@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 
 from jaxgrip.joints import Ball, Clamp, Distance, Hinge, Rope, Sleeve
-from jaxgrip.mechanism import Connection, Part, System, assemble, mobility, start
+from jaxgrip.mechanism import Connection, Part, System, assemble, loops, mobility, start, system_of
+from jaxgrip.models.linkages import four_bar as four_bar_of_a_tree
 
 from .conftest import four_bar, slider_crank, superlift, upright
 
@@ -107,3 +108,24 @@ def test_loose_parts_and_slack_ropes_are_named():
     assert found.freedoms == 12
     assert "Rope 'rope' is slack" in str(found)
     assert "Part 'spare' is not connected to the ground" in str(found)
+
+
+@pytest.mark.parametrize(("closure", "redundant"), [(Hinge(), 3), (Ball(), 1)])
+def test_a_tree_with_a_loop_and_its_parts_have_one_report(closure, redundant):
+    """A plane needs two equations of the joint that closes the loop; the others are redundant."""
+    mechanism, q = four_bar_of_a_tree(closure=closure)
+    tree, parts = loops.mobility(mechanism, q), mobility(system_of(mechanism, q))
+    assert type(tree) is type(parts)
+    for found in (tree, parts):
+        assert (found.freedoms, found.surplus, found.loops) == (1, redundant, 1)
+        assert found.count == 1 - redundant
+        assert found.miss < 1e-12
+        assert found.redundant["pin"] == redundant
+        joint = f"Joint 'pin' is redundant: {redundant} of its {closure.equations} equations"
+        assert joint in str(found)
+    # Coordinates differ, what they leave and what is redundant do not.
+    for found, coordinates in ((tree, 3), (parts, 18)):
+        left = f"{coordinates} coordinates and {found.equations} equations of rank {found.rank}"
+        assert f"{left} leave 1 degree of freedom" in found.verdict
+    assert tree.rank + 15 == parts.rank == 17
+    assert tree.verdict.split(". ")[1] == parts.verdict.split(". ")[1]

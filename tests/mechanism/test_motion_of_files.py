@@ -65,13 +65,10 @@ def test_bricards_mechanism_keeps_its_energy():
 
 
 def test_urdf_with_a_loop_is_the_system_that_its_parts_are():
-    """A four-bar as a tree with a loop and as a system: one report, one motion."""
+    """A four-bar as a tree with a loop and as a system: the same motion."""
     linkage = four_bar()
     system = mechanism.system_of(linkage.mechanism, linkage.start)
     assembled = assemble(system)
-    report = mobility(system, assembled.poses)
-    old = loops.mobility(linkage.mechanism, linkage.start)
-    assert report.freedoms == old.freedoms == 1
     times = jnp.linspace(0.0, 0.5, 3)
     motion = mechanism.simulate(assembled, times, rtol=1e-11, atol=1e-11)
     other = loops.simulate(linkage.mechanism, linkage.start, jnp.zeros(3), times)

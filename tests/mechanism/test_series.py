@@ -111,7 +111,7 @@ def test_closures_of_the_four_bar(linkage):
     assert float(found[0].orientation) == -float(found[1].orientation)
     path = sweep(found[1], {"drive": np.deg2rad([70.0, 80, 90])})
     assert bool(jnp.all(path.succeeded))
-    with pytest.raises(ValueError, match="1 freedom left"):
+    with pytest.raises(ValueError, match="leave 1 degree of freedom"):
         closures(four_bar(drive=None), key=jax.random.key(1), starts=4)
 
 

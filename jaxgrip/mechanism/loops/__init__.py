@@ -1,10 +1,8 @@
 from jaxgrip.mechanism.loops.closing import RESULTS as RESULTS
 from jaxgrip.mechanism.loops.closing import Closed as Closed
 from jaxgrip.mechanism.loops.closing import MechanismError as MechanismError
-from jaxgrip.mechanism.loops.closing import Mobility as Mobility
 from jaxgrip.mechanism.loops.closing import assemble as assemble
 from jaxgrip.mechanism.loops.closing import consistent_velocity as consistent_velocity
-from jaxgrip.mechanism.loops.closing import mobility as mobility
 from jaxgrip.mechanism.loops.dynamics import Drives as Drives
 from jaxgrip.mechanism.loops.dynamics import Reactions as Reactions
 from jaxgrip.mechanism.loops.dynamics import forward_dynamics as forward_dynamics
@@ -15,6 +13,8 @@ from jaxgrip.mechanism.loops.minimal import Path as Path
 from jaxgrip.mechanism.loops.minimal import follow as follow
 from jaxgrip.mechanism.loops.minimal import reduced_motion as reduced_motion
 from jaxgrip.mechanism.loops.mjcf import read_mjcf as read_mjcf
+from jaxgrip.mechanism.loops.mobility import Mobility as Mobility
+from jaxgrip.mechanism.loops.mobility import mobility as mobility
 from jaxgrip.mechanism.loops.model import Coupling as Coupling
 from jaxgrip.mechanism.loops.model import Loop as Loop
 from jaxgrip.mechanism.loops.model import Mechanism as Mechanism

@@ -14,39 +14,54 @@ from jaxtyping import Array, Float
 from jaxgrip.checks import check_shape, concrete
 from jaxgrip.joints import relative
 from jaxgrip.mechanism.loops.equations import (
-    RANK_TOLERANCE,
     Equations,
     along,
     conditioning,
     holding,
     inverse_of,
-    weighted_jacobian,
 )
-from jaxgrip.mechanism.loops.kinematics import jacobian
 from jaxgrip.mechanism.loops.model import Mechanism, kinds, row_names, seats
 from jaxgrip.precision import require_x64
-from jaxgrip.rigid import crba, forward_kinematics
+from jaxgrip.rigid import forward_kinematics
+from jaxgrip.solve.newton import implicit, newton
 
 CLOSED = 1e-10
 # Constraints less independent than this make a position singular.
 SINGULAR = 1e-4
-LEAST = 1e-15
-STEPS = 60
 # The most that a joint turns in one step, so that the position found is one near the guess.
 _LARGEST_TURN = np.pi / 3
-# Parts of Newton's step that are tried at once; the best is taken.
-PARTS = tuple(0.5**k for k in range(8))
 
 
 class RESULTS(eqx.Enumeration):
-    """How closing a mechanism ended."""
+    """How assembling can end; the message says what to try."""
 
     successful = ""
-    open = (
-        "The mechanism does not close: no position near the guess satisfies all joints; try "
-        "another guess, or hold what can be reached."
+    not_converged = (
+        "The joints could not all be satisfied: start closer, ask for what can be reached, go "
+        "there in steps, or look at `mobility` for joints that contradict each other."
     )
-    turned = "The mechanism closes with a joint turned by 180°: start from a guess nearer to it."
+    flipped = (
+        "The parts fit together, but a joint holds turned by 180°: start closer to what is meant."
+    )
+    stuck = (
+        "The way there ends early, out of reach or in a dead point: this is the last position "
+        "before."
+    )
+    other_branch = (
+        "The parts fit together, but on the other side of a dead point: go there in steps."
+    )
+    not_finite = "Positions are not finite: check the start and the numbers of parts and joints."
+
+
+class MechanismError(ValueError, RuntimeError):
+    """Raised when a mechanism cannot be assembled or moved as asked; the message is a sentence.
+
+    `assembly` of parts is where the iterations ended, if there were any.
+    """
+
+    def __init__(self, message: str, assembly: Any = None):
+        super().__init__(message)
+        self.assembly = assembly
 
 
 class Closed(NamedTuple):
@@ -73,41 +88,23 @@ class Closed(NamedTuple):
         )
 
 
-class MechanismError(ValueError):
-    """Raised when a mechanism cannot be closed or moved as asked; the message is a sentence."""
-
-
-@jax.custom_jvp
 def close(equations: Equations, q: Float[Array, " n"]) -> tuple[Float[Array, " n"], Any]:
     """Position near q that satisfies the equations, by Newton's method, and its steps.
 
     The derivative is that of the nearest such position in the kinetic norm.
     """
-    parts, largest = jnp.asarray(PARTS, q.dtype), _largest_steps(equations.mechanism)
+    fixed, guess = lax.stop_gradient((equations, q))
+    largest = _largest_steps(fixed.mechanism)
 
-    def size_of(q):
-        return jnp.max(jnp.abs(equations(q)), initial=0.0)
+    def linearised(q: Array) -> tuple[Array, Array, Array]:
+        gap = fixed(q)
+        return q, gap, -inverse_of(fixed, q).driven @ gap
 
-    def going(carry):
-        _, size, before, count = carry
-        # Near the end a step that gains little only stirs up rounding.
-        gaining = size < jnp.where(size > CLOSED, before, 0.5 * before)
-        return (count < STEPS) & (size > LEAST) & gaining
+    def length(step: Array) -> Array:
+        return jnp.max(jnp.abs(step) / largest, initial=0.0)
 
-    def step(carry):
-        q, size, _, count = carry
-        newton = -inverse_of(equations, q).driven @ equations(q)
-        newton = newton / jnp.maximum(1.0, jnp.max(jnp.abs(newton) / largest, initial=0.0))
-        tried = q[None, :] + parts[:, None] * newton[None, :]
-        sizes = jax.vmap(size_of)(tried)
-        sizes = jnp.where(jnp.isfinite(sizes), sizes, jnp.inf)
-        best = jnp.argmin(sizes)
-        better = sizes[best] < size
-        return jnp.where(better, tried[best], q), jnp.minimum(sizes[best], size), size, count + 1
-
-    start = (q, size_of(q), jnp.full((), jnp.inf, q.dtype), jnp.zeros((), int))
-    q, _, _, count = lax.while_loop(going, step, start)
-    return q, count
+    found = newton(linearised, jnp.add, guess, jnp.zeros_like(guess), length)
+    return _nearest((equations, q), found.point), found.steps
 
 
 def _largest_steps(mechanism: Mechanism) -> Float[Array, " n"]:
@@ -121,15 +118,19 @@ def _largest_steps(mechanism: Mechanism) -> Float[Array, " n"]:
     return jnp.where(slides, jnp.where(size > 0, size, jnp.inf), _LARGEST_TURN)
 
 
-@close.defjvp
-def _nearest(primals, tangents):
-    equations, guess = primals
-    d_equations, d_guess = tangents
-    q, count = close(equations, guess)
-    _, missed = jax.jvp(equations, (q,), (d_guess,))
-    _, moved = jax.jvp(lambda e: e(q), (equations,), (d_equations,))
-    dq = d_guess - inverse_of(equations, q).driven @ (missed + moved)
-    return (q, count), (dq, np.zeros(count.shape, jax.dtypes.float0))
+def _missed(numbers: tuple[Equations, Array], q: Array) -> tuple[Array, Array]:
+    """The way from the guess, and what the equations miss."""
+    equations, guess = numbers
+    return q - guess, equations(q)
+
+
+def _correction(numbers: tuple[Equations, Array], q: Array, change: tuple) -> Array:
+    """The step that makes up for a change of the equations and is nearest to that of the guess."""
+    equations, (way, missed) = numbers[0], change
+    return -way - inverse_of(equations, q).driven @ (missed - along(equations, q, way))
+
+
+_nearest = implicit(_missed, _correction, jnp.add)
 
 
 @eqx.filter_jit
@@ -143,10 +144,12 @@ def _assemble(equations: Equations, guess: Array) -> Closed:
         for alike in kinds(mechanism)
     ]
     turned = jnp.any(jnp.concatenate(facing) < 0) if facing else jnp.zeros((), bool)
-    result = RESULTS.where(turned, RESULTS.turned, RESULTS.successful)
-    shut = jnp.all(jnp.abs(gap) <= CLOSED)
+    largest = jnp.max(jnp.abs(gap), initial=0.0)
+    result = RESULTS.where(turned, RESULTS.flipped, RESULTS.successful)
+    result = RESULTS.where(largest <= CLOSED, result, RESULTS.not_converged)
+    result = RESULTS.where(jnp.isfinite(largest), result, RESULTS.not_finite)
     sharp = lax.stop_gradient(conditioning(*lax.stop_gradient((equations, q))))
-    return Closed(q, gap, count, RESULTS.where(shut, result, RESULTS.open), sharp)
+    return Closed(q, gap, count, result, sharp)
 
 
 def assemble(
@@ -159,8 +162,8 @@ def assemble(
     """Position near a guess in which all loops are closed and all couplings hold.
 
     Differentiable with respect to all numbers of the mechanism, to what is held and, where that
-    leaves a freedom, to the guess. Give as many coordinates to hold as the mechanism has freedoms
-    and the guess only chooses the branch.
+    leaves a degree of freedom, to the guess. Give as many coordinates to hold as the mechanism has
+    degrees of freedom and the guess only chooses the branch.
 
     **Arguments:**
 
@@ -171,8 +174,8 @@ def assemble(
     **Returns:** `Closed` with `q`, `gap`, `iterations`, `result` and `conditioning`. Where the
     position is singular, its `warnings()` are shown as such, also while it is differentiated.
 
-    **Raises:** `ValueError` for another shape or an unknown name; `MechanismError`, also a
-    `ValueError`, naming the loop that stays open and by how much.
+    **Raises:** `ValueError` for another shape or an unknown name; `MechanismError`
+    naming the loop that stays open and by how much.
     """
     require_x64("Closing a mechanism")
     check_shape("guess", guess, (mechanism.n,))
@@ -228,95 +231,6 @@ def consistent_velocity(
     return rates
 
 
-class Mobility(NamedTuple):
-    """How a mechanism can move in a position.
-
-    `coordinates` of the tree, `equations`, their `rank` and the `freedoms` that are left;
-    `counted`, what coordinates less equations would give; `redundant`: for every loop and
-    coupling, how many of its equations the ones before it imply already; `independent`: names of
-    coordinates that determine the others; `conditioning`: smallest kept singular value over the
-    largest, small near a dead point.
-    """
-
-    coordinates: int
-    equations: int
-    rank: int
-    freedoms: int
-    counted: int
-    redundant: dict[str, int]
-    independent: tuple[str, ...]
-    conditioning: float
-
-    def __str__(self) -> str:
-        """The report, one sentence a line."""
-        lines = [
-            f"{self.coordinates} coordinates of the tree and {self.equations} equations of rank "
-            f"{self.rank} leave {self.freedoms} freedom(s)"
-            + (f", for instance {', '.join(self.independent)}." if self.independent else ".")
-        ]
-        extra = {name: count for name, count in self.redundant.items() if count}
-        if extra:
-            named = ", ".join(f"{count} of {name!r}" for name, count in extra.items())
-            lines.append(
-                f"{sum(extra.values())} equation(s) are implied by others ({named}): counting "
-                f"alone would give {self.counted}."
-            )
-        return "\n".join(lines)
-
-
-def mobility(mechanism: Mechanism, q: Float[Array, " n"]) -> Mobility:
-    """Freedoms and redundant equations in a position, by rank and not by counting.
-
-    **Arguments:** `mechanism`; `q`: (n,) coordinates, numbers and not traced [rad or m].
-
-    **Returns:** `Mobility`; its `str` is the report.
-
-    **Raises:** `ValueError` for another shape.
-    """
-    check_shape("q", q, (mechanism.n,))
-    lower, weighted = weighted_jacobian(crba(mechanism.tree, q), jacobian(mechanism, q))
-    lower, weighted = np.asarray(lower), np.asarray(weighted).T
-    size = np.linalg.svd(weighted, compute_uv=False) if len(weighted) else np.zeros(0)
-    largest = np.max(size, initial=0.0)
-    tolerance = RANK_TOLERANCE * largest
-
-    def rank(rows: np.ndarray) -> int:
-        return int(np.sum(np.linalg.svd(rows, compute_uv=False) > tolerance)) if rows.size else 0
-
-    names = [name for _, name, _ in row_names(mechanism)]
-    redundant, known, seen = {}, 0, 0
-    for name in dict.fromkeys(names):
-        seen += names.count(name)
-        now = rank(weighted[:seen])
-        redundant[name] = names.count(name) - (now - known)
-        known = now
-    # The free motions, in coordinates; pivoting picks those that move best.
-    motions = np.linalg.svd(weighted)[2][known:] if len(weighted) else np.eye(mechanism.n)
-    motions = np.linalg.solve(lower.T, motions.T).T
-    independent = _pivots(motions)
-    return Mobility(
-        mechanism.n,
-        mechanism.m,
-        known,
-        mechanism.n - known,
-        mechanism.n - mechanism.m,
-        redundant,
-        tuple(mechanism.coordinates[k] for k in independent),
-        float(size[known - 1] / largest) if known else 1.0,
-    )
-
-
-def _pivots(motions: np.ndarray) -> list[int]:
-    """Columns, one a row, that are as independent as can be."""
-    rest, chosen = motions.copy(), []
-    for _ in range(len(motions)):
-        k = int(np.argmax(np.linalg.norm(rest, axis=0)))
-        chosen.append(k)
-        unit = rest[:, k] / np.linalg.norm(rest[:, k])
-        rest = rest - np.outer(unit, unit @ rest)
-    return sorted(chosen)
-
-
 def worst(mechanism: Mechanism, missed: np.ndarray) -> tuple[str, str]:
     """The loop or coupling that misses most, and by how much, in words."""
     k = int(np.argmax(np.abs(missed)))
@@ -327,9 +241,7 @@ def worst(mechanism: Mechanism, missed: np.ndarray) -> tuple[str, str]:
 def _why(equations: Equations, closed: Closed) -> str:
     mechanism = equations.mechanism
     gap = np.asarray(closed.gap)
-    if not np.all(np.isfinite(gap)):
-        return "The guess or the numbers of the mechanism are not finite."
-    if np.all(np.abs(gap) <= CLOSED):
+    if closed.result != RESULTS.not_converged:
         return RESULTS[closed.result]
     m = mechanism.m
     held = ", ".join(mechanism.coordinates[k] for k in equations.held)

@@ -11,9 +11,8 @@ from jaxtyping import Array, Float
 
 from jaxgrip.checks import check_shape, concrete
 from jaxgrip.joints import Frame, Joint, displaced, relative
-from jaxgrip.mechanism.loops.closing import MechanismError, mobility
+from jaxgrip.mechanism.loops.closing import MechanismError
 from jaxgrip.mechanism.loops.equations import (
-    RANK_TOLERANCE,
     Equations,
     free,
     holding,
@@ -22,6 +21,7 @@ from jaxgrip.mechanism.loops.equations import (
     weighted_jacobian,
 )
 from jaxgrip.mechanism.loops.kinematics import bias, constraint_bend, state
+from jaxgrip.mechanism.loops.mobility import degrees, independence, mobility
 from jaxgrip.mechanism.loops.model import Mechanism, kinds, loop_bodies, multiplier_rows, seats
 from jaxgrip.rigid import BodyLoads, Poses, crba, forward_kinematics, rnea_bodies
 
@@ -124,12 +124,11 @@ def _check_drives(mechanism: Mechanism, equations: Equations, q: Array) -> None:
     found = mobility(mechanism, q)
     names = ", ".join(mechanism.coordinates[k] for k in equations.held) or "none"
     rows = jax.jacfwd(equations)(q)
-    rank = np.linalg.matrix_rank(
-        weighted_jacobian(crba(mechanism.tree, q), rows)[1], rtol=RANK_TOLERANCE
-    )
+    weighted = weighted_jacobian(crba(mechanism.tree, q), rows)[1]
+    rank = independence(np.asarray(weighted).T, {}).rank
     if rank < mechanism.n or len(equations.held) != found.freedoms:
         raise MechanismError(
-            f"The drives {names} do not determine the {found.freedoms} degree(s) of freedom of the "
+            f"The drives {names} do not determine the {degrees(found.freedoms)} of the "
             f"mechanism here; drive {', '.join(found.independent) or 'nothing'}, for instance."
         )
 

@@ -21,8 +21,6 @@ from jaxgrip.mechanism.loops.model import Mechanism, constraints, loop_residuals
 from jaxgrip.rigid import forward_kinematics
 from jaxgrip.solve import dense
 
-# Singular values below this fraction of the largest belong to redundant constraints.
-RANK_TOLERANCE = 1e-9
 # An equation that is dependent in one position only gains, per radian or metre away from it, at
 # least this fraction of the largest singular value.
 LOST = 1e-6
@@ -103,7 +101,7 @@ def invert(
     if not len(j):
         return Inverse(back.T @ back, j.T, jnp.zeros((0, 0), m.dtype))
     left, size, right = dense.svd(weighted)
-    keep = size > tolerance * size[0]
+    keep = dense.independent(size, tolerance)
     inverse = jnp.where(keep, 1 / jnp.where(keep, size, 1.0), 0.0)[:, None]
     left = left * keep.astype(m.dtype)[None, :]
     scaled = inverse * right
@@ -142,7 +140,9 @@ def inverse_at(equations: Equations, now: State) -> Inverse:
     residual = loop_residuals(equations.mechanism, now.place)
     gap = jnp.max(jnp.abs(residual), initial=0.0)
     slope = jnp.max(jnp.abs(rows), initial=0.0)
-    tolerance = RANK_TOLERANCE + jnp.minimum(_OPEN * gap / jnp.where(slope > 0, slope, 1.0), _MOST)
+    tolerance = dense.RANK_TOLERANCE + jnp.minimum(
+        _OPEN * gap / jnp.where(slope > 0, slope, 1.0), _MOST
+    )
     return invert(mass_matrix(equations.mechanism.tree, now), rows, lax.stop_gradient(tolerance))
 
 
@@ -165,7 +165,7 @@ def conditioning(equations: Equations, q: Float[Array, " n"]) -> Float[Array, ""
     if not there.size:
         return jnp.ones((), q.dtype)
     left, size, right = dense.svd(there)
-    kept = size > RANK_TOLERANCE * size[0]
+    kept = dense.independent(size)
     smallest = jnp.min(jnp.where(kept, size, size[0]))
     left, right = left * kept.astype(q.dtype)[None, :], kept.astype(q.dtype)[:, None] * right
     free = jnp.eye(len(q), dtype=q.dtype) - right.T @ right

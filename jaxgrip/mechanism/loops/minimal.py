@@ -1,4 +1,4 @@
-"""Mechanisms of one degree of freedom in one coordinate: J(s) s̈ + ½ J′(s) ṡ² = Q."""
+"""Mechanisms with one degree of freedom in one coordinate: J(s) s̈ + ½ J′(s) ṡ² = Q."""
 
 from collections.abc import Callable
 from typing import Any
@@ -20,8 +20,9 @@ from jaxgrip.checks import (
     numbers,
     positive,
 )
-from jaxgrip.mechanism.loops.closing import CLOSED, MechanismError, close, mobility
+from jaxgrip.mechanism.loops.closing import CLOSED, MechanismError, close
 from jaxgrip.mechanism.loops.equations import Equations, along, inverse_of
+from jaxgrip.mechanism.loops.mobility import degrees, mobility
 from jaxgrip.mechanism.loops.model import Mechanism
 from jaxgrip.precision import require_x64
 from jaxgrip.rigid import crba, rnea
@@ -34,7 +35,7 @@ from jaxgrip.solve.integration import (
 
 
 class Path(eqx.Module):
-    """All positions of a mechanism of one degree of freedom, by one of its coordinates.
+    """All positions of a mechanism with one degree of freedom, by one of its coordinates.
 
     **Fields:** `mechanism`; `name` of the body whose joint has the coordinate; `values` (k,) of it
     at which the mechanism was assembled [rad or m]; `positions` (k, n): all coordinates there.
@@ -91,7 +92,7 @@ def _follow(mechanism: Mechanism, q0: Array, values: Array, index: int) -> tuple
 
 
 def follow(mechanism: Mechanism, q0: Float[Array, " n"], name: str, values: Any) -> Path:
-    """The path of a mechanism of one degree of freedom, assembled value after value.
+    """The path of a mechanism with one degree of freedom, assembled value after value.
 
     **Arguments:** `mechanism`; `q0`: (n,) coordinates of a closed position near the first value
     [rad or m]; `name` of the body whose joint leads; `values`: (k,) of its coordinate [rad or m],
@@ -113,9 +114,7 @@ def follow(mechanism: Mechanism, q0: Float[Array, " n"], name: str, values: Any)
     if concrete(gaps):
         found = mobility(mechanism, q0)
         if found.freedoms != 1:
-            raise MechanismError(
-                f"The mechanism has {found.freedoms} degrees of freedom; a path needs one."
-            )
+            raise MechanismError(f"The mechanism has {degrees(found.freedoms)}; a path needs one.")
         bad = ~((np.asarray(gaps) <= CLOSED) & ~np.asarray(dead))
         if bad.any():
             k = int(np.argmax(bad))
@@ -143,7 +142,7 @@ def reduced_motion(
     atol: float = 1e-11,
     max_steps: int = 100_000,
 ) -> tuple[Float[Array, " k"], Float[Array, " k"]]:
-    """Motion of a mechanism of one degree of freedom in its leading coordinate.
+    """Motion of a mechanism with one degree of freedom in its leading coordinate.
 
     **Arguments:** `path`; `s0`, `sd0`: coordinate [rad or m] and rate [per s] at the first of the
     times; `times`: (k,) increasing [s]; `torque`: function of `(t, q, qd)` giving (n,) at all

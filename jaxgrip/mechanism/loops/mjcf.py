@@ -9,7 +9,7 @@ import numpy as np
 
 from jaxgrip import rigid
 from jaxgrip._files import LARGEST_DATA, check_readable
-from jaxgrip.joints import Ball, Fixed, Frame
+from jaxgrip.joints import Ball, Fixed, Frame, Gear
 from jaxgrip.mechanism.loops.model import Coupling, Loop, Mechanism
 from jaxgrip.mechanism.loops.urdf import Robot
 from jaxgrip.rigid import Import, Placement, from_placements
@@ -184,7 +184,7 @@ def _equalities(
                     f"the equality {name!r} of joint {_joint_name(model, one)!r} is not linear in "
                     "another joint."
                 )
-            couplings.append(Coupling(name, carried[two], carried[one], data[1], data[0]))
+            couplings.append(Coupling(name, Gear(data[1], data[0]), carried[two], carried[one]))
         elif kind in (kinds.mjEQ_CONNECT, kinds.mjEQ_WELD):
             weld = kind == kinds.mjEQ_WELD
             if mujoco.mjtObj(int(model.eq_objtype[k])) == mujoco.mjtObj.mjOBJ_SITE:

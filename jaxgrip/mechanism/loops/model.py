@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxgrip.checks import near, numbers, rotation_matrix
-from jaxgrip.joints import Frame, Joint, frame, relative
+from jaxgrip.joints import Frame, Gear, Joint, frame, relative
 from jaxgrip.joints.joint import attachment_points
 from jaxgrip.rigid import Poses, Tree, forward_kinematics
 from jaxgrip.spatial.quaternions import to_matrix
@@ -65,26 +65,23 @@ class Loop(eqx.Module):
 
 
 class Coupling(eqx.Module):
-    """Coordinate of the follower = ratio · coordinate of the leader + offset, a mimic joint.
+    """A gear between two joints of a tree, such as a mimic joint.
 
-    **Arguments:** `name`; `leader`, `follower`: names of the two bodies whose joints in the tree
-    are coupled; `ratio`; `offset` [rad or m].
+    **Arguments:** `name`; `gear`; `leader`, `follower`: names of two bodies, whose joints in the
+    tree have the first and the second coordinate of the gear.
 
-    **Raises:** `ValueError` when both are the same, or for a number that is not finite.
+    **Raises:** `ValueError` when both are the same.
     """
 
-    ratio: Float[Array, ""]
-    offset: Float[Array, ""]
+    gear: Gear
     name: str = eqx.field(static=True)
     leader: str = eqx.field(static=True)
     follower: str = eqx.field(static=True)
 
-    def __init__(self, name: str, leader: str, follower: str, ratio=1.0, offset=0.0):
+    def __init__(self, name: str, gear: Gear, leader: str, follower: str):
         if leader == follower:
             raise ValueError(f"Coupling {name!r} couples the joint of {leader!r} to itself.")
-        self.name, self.leader, self.follower = name, leader, follower
-        self.ratio = numbers(f"The ratio of coupling {name!r}", ratio, ())
-        self.offset = numbers(f"The offset of coupling {name!r}", offset, ())
+        self.name, self.gear, self.leader, self.follower = name, gear, leader, follower
 
 
 class Mechanism(eqx.Module):
@@ -260,10 +257,8 @@ def coupling_rows(mechanism: Mechanism) -> tuple[Float[Array, "rows n"], Float[A
     leaders = np.array([mechanism.coordinate(c.leader) for c in couplings])
     followers = np.array([mechanism.coordinate(c.follower) for c in couplings])
     k = np.arange(len(couplings))
-    rows = (
-        rows.at[k, followers].set(1.0).at[k, leaders].set(-jnp.stack([c.ratio for c in couplings]))
-    )
-    return rows, jnp.stack([c.offset for c in couplings])
+    gears = _stack([c.gear for c in couplings])
+    return rows.at[k, followers].set(1.0).at[k, leaders].set(-gears.ratio), gears.offset
 
 
 def kinds(mechanism: Mechanism) -> list[np.ndarray]:

@@ -13,10 +13,9 @@ from jax import lax
 from jaxtyping import Array, Float, Int
 
 from jaxgrip.checks import check_function, check_times, concrete, non_negative, numbers, positive
-from jaxgrip.mechanism.loops.closing import SINGULAR, MechanismError, mobility, worst
+from jaxgrip.mechanism.loops.closing import SINGULAR, MechanismError, worst
 from jaxgrip.mechanism.loops.dynamics import motion
 from jaxgrip.mechanism.loops.equations import (
-    RANK_TOLERANCE,
     Equations,
     closed,
     free,
@@ -26,6 +25,7 @@ from jaxgrip.mechanism.loops.equations import (
     weighted_jacobian,
 )
 from jaxgrip.mechanism.loops.kinematics import constraint_matrix, mass_matrix, state
+from jaxgrip.mechanism.loops.mobility import mobility
 from jaxgrip.mechanism.loops.model import Mechanism
 from jaxgrip.precision import require_x64
 from jaxgrip.solve import dense
@@ -264,7 +264,7 @@ def _passed(
     mechanism = lax.stop_gradient(setting.equations(t, x.turned).mechanism)
     now = state(mechanism.tree, q, jnp.zeros_like(q))
     left, size, right = dense.svd(constraint_matrix(mechanism, now))
-    rank = jnp.sum(size > RANK_TOLERANCE * size[0])
+    rank = jnp.sum(dense.independent(size))
     if last is not None:
         rank = jnp.maximum(rank, last.rank)
     k = jnp.maximum(rank - 1, 0)
@@ -340,7 +340,7 @@ def _conditioning(setting: Setting, times: Array, x: MotionState) -> Array:
         return dense.singular_values(weighted)
 
     size = lax.stop_gradient(jax.vmap(sizes)(times, lax.stop_gradient(x)))
-    rank = jnp.max(jnp.sum(size > RANK_TOLERANCE * size[:, :1], axis=1))
+    rank = jnp.max(jnp.sum(dense.independent(size), axis=1))
     return size[:, rank - 1] / size[:, 0]
 
 

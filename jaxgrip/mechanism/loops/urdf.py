@@ -10,7 +10,7 @@ from jaxtyping import ArrayLike
 
 from jaxgrip import config, joints, rigid
 from jaxgrip.checks import brief, near, numbers
-from jaxgrip.joints import Joint
+from jaxgrip.joints import Gear, Joint
 from jaxgrip.mechanism.loops.model import Coupling, Loop, Mechanism
 from jaxgrip.rigid.builders import GRAVITY
 
@@ -56,7 +56,7 @@ def read_urdf(
     file = rigid.read_urdf(path, gravity=gravity)
     carried = dict(zip(file.joints, (file.tree.names[i] for i in file.tree.moving), strict=True))
     couplings = [
-        Coupling(m.follower, carried[m.leader], carried[m.follower], m.ratio, m.offset)
+        Coupling(m.follower, Gear(m.ratio, m.offset), carried[m.leader], carried[m.follower])
         for m in file.mimics
     ]
     beside = path.with_suffix(".loops.toml")

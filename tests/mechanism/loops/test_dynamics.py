@@ -129,7 +129,7 @@ def test_mimic_joints_share_their_inertia():
         jg.rigid.Placement(name, None, (x, 0.0, 0.0), 1.0, (0.0, 0.0, 0.0), (inertia,) * 3)
         for name, x, inertia in (("drive", 0.0, 0.2), ("load", 0.5, 0.3))
     ]
-    coupling = me.Coupling("mimic", "drive", "load", -2.5, 0.1)
+    coupling = me.Coupling("mimic", jg.joints.Gear(-2.5, 0.1), "drive", "load")
     mechanism = me.Mechanism(jg.rigid.from_placements(rows), [], [coupling])
     q = me.assemble(mechanism, jnp.zeros(2), {"drive": 0.4}).q
     np.testing.assert_allclose(q, [0.4, -0.9], atol=1e-15)

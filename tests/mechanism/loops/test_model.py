@@ -45,7 +45,7 @@ def tangled():
         me.Loop("rod", joints.Distance(0.7), None, "b4", seat(), seat()),
         me.Loop("pin", joints.Hinge(), "b4", None, seat(), seat()),
     ]
-    return me.Mechanism(tree, loops, [me.Coupling("mimic", "b0", "b5", 0.3, 0.1)])
+    return me.Mechanism(tree, loops, [me.Coupling("mimic", joints.Gear(0.3, 0.1), "b0", "b5")])
 
 
 def test_matrices_agree_with_recursions_and_with_automatic_derivatives():
@@ -87,9 +87,9 @@ def test_programs_do_not_grow_with_the_number_of_loops():
             [jg.rigid.Placement(n, None, (k, 0.0, 0.0), 1.0, *at_rest) for k, n in enumerate(names)]
         )
         pairs = [*itertools.pairwise(names)]
-        point = np.zeros((1, 3))
+        point, gear = np.zeros((1, 3)), jg.joints.Gear(1.0)
         loops = [me.Loop(f"{a}{b}", jg.joints.Ball(), a, b, point, point) for a, b in pairs]
-        return me.Mechanism(tree, loops, [me.Coupling(f"{a}={b}", a, b) for a, b in pairs])
+        return me.Mechanism(tree, loops, [me.Coupling(f"{a}={b}", gear, a, b) for a, b in pairs])
 
     def size(mechanism):
         q = jnp.zeros(mechanism.n)
@@ -143,7 +143,8 @@ def test_a_flat_parallelogram_has_one_more_freedom():
 
 def test_sentences():
     tree = branched_tree()
-    hinge, axis = jg.joints.Hinge(), np.array([[0.0, 0.0, 0.0], [0.0, 0.0, 1.0]])
+    hinge, gear = jg.joints.Hinge(), jg.joints.Gear(1.0)
+    axis = np.array([[0.0, 0.0, 0.0], [0.0, 0.0, 1.0]])
 
     def loop(first="b0", second="b4", joint=hinge, points=axis):
         return me.Loop("pin", joint, first, second, points, axis)
@@ -164,9 +165,9 @@ def test_sentences():
         ),
         (lambda: me.Mechanism(tree, [loop(), loop()]), "Two loops or couplings are called 'pin'"),
         (lambda: me.Mechanism(tree, [loop(second="c4")]), "Loop 'pin': there is no body 'c4'"),
-        (lambda: me.Coupling("m", "b0", "b0"), "couples the joint of 'b0' to itself"),
+        (lambda: me.Coupling("m", gear, "b0", "b0"), "couples the joint of 'b0' to itself"),
         (
-            lambda: me.Mechanism(tree, [], [me.Coupling("m", "b0", "b2")]),
+            lambda: me.Mechanism(tree, [], [me.Coupling("m", gear, "b0", "b2")]),
             "no body 'b2' with a joint",
         ),
         (lambda: me.Mechanism(tree).coordinate("b9"), "no body 'b9' with a joint"),
