@@ -4,7 +4,8 @@ import os
 import resource
 import subprocess
 import sys
-import tempfile
+import time
+from pathlib import Path
 
 from jaxgrip import _process
 
@@ -12,11 +13,16 @@ from jaxgrip import _process
 # slowdown under load. It reads this once, when jax loads it.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-# Modules share programs through the disk, since the memory is cleared after each. The workers
-# inherit the directory from the process that starts them, which also removes it.
+# Modules share compiled programs through the disk, since the memory is cleared after each. The
+# process that starts the workers chooses the folder; those older than a month are removed.
 if "JAXGRIP_TEST_PROGRAMS" not in os.environ:
-    _programs = tempfile.TemporaryDirectory()
-    os.environ["JAXGRIP_TEST_PROGRAMS"] = _programs.name
+    _caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    _programs = _caches / "jaxgrip" / "tests"
+    _programs.mkdir(parents=True, exist_ok=True)
+    for _program in _programs.iterdir():
+        if _program.stat().st_mtime < time.time() - 30 * 86400:
+            _program.unlink(missing_ok=True)
+    os.environ["JAXGRIP_TEST_PROGRAMS"] = str(_programs)
     # Programs that run once spend their time in the compiler, which is nearly twice as fast with
     # XLA's plain emitters. A jaxlib that does not know the flag would end the process.
     _plain = {"XLA_FLAGS": "--xla_cpu_use_fusion_emitters=false"} | os.environ
@@ -38,7 +44,7 @@ jg.enable_x64()
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_compilation_cache_dir", os.environ["JAXGRIP_TEST_PROGRAMS"])
-jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+jax.config.update("jax_persistent_cache_min_compile_time_secs", float(os.environ.get("MINT", 0.5)))
 
 
 def _refuse_batched_lapack():
