@@ -309,9 +309,9 @@ def _lines(
 def _line(
     motion: Motion, loose: None, own: Array, more: Array | float, share: Array, data: Line
 ) -> Held:
-    relative = motion.way[1] - motion.way[0]
-    along = data.span + relative
-    stress = data.stiffness * corotational.stretch(relative, data.span)[None] + more
+    displacement = motion.way[1] - motion.way[0]
+    along = data.span + displacement
+    stress = data.stiffness * corotational.stretch(displacement, data.span)[None] + more
     stress = jnp.where(own, stress, 0.0)
     tension = stress * along / jnp.linalg.norm(along)
     forces = jnp.stack([-tension, tension])
