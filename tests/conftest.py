@@ -44,7 +44,7 @@ jg.enable_x64()
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_compilation_cache_dir", os.environ["JAXGRIP_TEST_PROGRAMS"])
-jax.config.update("jax_persistent_cache_min_compile_time_secs", float(os.environ.get("MINT", 0.5)))
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
 
 
 def _refuse_batched_lapack():
