@@ -321,13 +321,22 @@ for _name, _call in {
     plain(f"mechanism.loops.{_name}", _mechanism(_call), (), spread=0.1)
 
 
-def _set_in_motion(x: jax.Array) -> jax.Array:
+def _system(x: jax.Array) -> jg.mechanism.System:
     system = jg.mechanism.system_of(_four_bar().mechanism, _four_bar().start)
-    system = eqx.tree_at(lambda s: s.gravity, system, (1 + x) * system.gravity)
-    return jg.mechanism.simulate(system, jnp.array([0.0, 0.01])).energy
+    return eqx.tree_at(lambda s: s.gravity, system, (1 + x) * system.gravity)
+
+
+def _set_in_motion(x: jax.Array) -> jax.Array:
+    return jg.mechanism.simulate(_system(x), jnp.array([0.0, 0.01])).energy
 
 
 plain("mechanism.simulate", _set_in_motion, (), spread=0.1)
+plain(
+    "mechanism.inverse_dynamics",
+    lambda x: jg.mechanism.inverse_dynamics(_system(x)).reactions,
+    (),
+    spread=0.1,
+)
 
 # Elastic bodies: a bar of two elements, of which Young's modulus is batched.
 

@@ -19,7 +19,7 @@ class Angle(Joint):
     **Arguments:**
 
     - `angle` [rad].
-    - `form`: `"signed"`, the turn from the first x axis to the second about the common z axis,
+    - `form`: `"signed"`, the rotation from the first x axis to the second about the common z axis,
       which a hinge or sleeve between the same attachments provides. The others take the angle
       between the z axes, without sign: `"dot"` and `"cross"` by their scalar or vector product,
       `"auto"` by the one that is steeper at the angle asked for.
@@ -47,6 +47,11 @@ class Angle(Joint):
         self.angle = numbers("The angle", angle, ())
         self.form = form
 
+    @property
+    def is_signed(self) -> bool:
+        """Only in the signed form."""
+        return self.form == "signed"
+
     def residual(self, place: Frame) -> Float[Array, "1"]:
         """Sine of the angle that is missing; for other forms the difference of their products."""
         if self.form == "signed":
@@ -60,7 +65,7 @@ class Angle(Joint):
         return jnp.where(self._by_sine(), cross, dot)[None]
 
     def motions(self, place: Frame) -> Float[Array, "5 6"]:
-        """Slides along x, y and z; turns about the two axes across that of the angle."""
+        """Translations along x, y and z; rotations about the two axes normal to the angle's."""
         if self.form == "signed":
             return jnp.eye(6, dtype=place.origin.dtype)[:5]
         z = place.rotation[:, 2]
@@ -78,7 +83,7 @@ class Angle(Joint):
         return cosine * jnp.cos(self.angle) + sine * jnp.sin(self.angle)
 
     def coordinate(self, place: Frame) -> Float[Array, ""]:
-        """Turn from the first x axis to the second [rad]."""
+        """Rotation from the first x axis to the second [rad]."""
         return jnp.arctan2(*twist(place))
 
     def _by_sine(self) -> Bool[Array, ""]:

@@ -13,7 +13,7 @@ LEAST = 1e-6
 
 
 class Span(Joint):
-    """What a length between the two origins has in common."""
+    """Base of `Distance` and `Rope`: a length between the two origins."""
 
     length: Float[Array, ""]
 
@@ -28,7 +28,7 @@ class Span(Joint):
         self.length = length_between(length)
 
     def motions(self, place: Frame) -> Float[Array, "5 6"]:
-        """Of a taut one: two slides across it; turns about x, y and z."""
+        """While taut: two translations across the line; rotations about x, y and z."""
         return across(place)
 
     def coordinate(self, place: Frame) -> Float[Array, ""]:
@@ -62,7 +62,7 @@ def length_between(value) -> Float[Array, ""]:
     if concrete(length) and not np.asarray(length) >= LEAST:
         raise ValueError(
             f"The length of a distance is {float(length):g} m; it must be at least {LEAST:g} m. "
-            "Use a ball joint where the points shall coincide."
+            "Use a ball joint where the points coincide."
         )
     return length
 

@@ -12,8 +12,8 @@ from jaxgrip.spatial import quaternions
 class Fixed(Joint):
     """Rigid connection of two frames, no degree of freedom.
 
-    The turn between the frames enters by twice the vector of its quaternion, which is zero at
-    no turn only; the source's two scalar products and norm are zero at four.
+    The equations of the rotation are twice the vector part of its quaternion, which is zero for no
+    rotation only; the source's two scalar products and norm vanish for four rotations.
 
     Source: Webhofer 2005, eq. 5.60-5.63, pp. 66-69; own derivation of the form
     without further roots.
@@ -26,7 +26,7 @@ class Fixed(Joint):
     meets: ClassVar[bool] = True
 
     def residual(self, place: Frame) -> Float[Array, "6"]:
-        """Way between the origins, then twice the vector of the quaternion."""
+        """Distance vector of the origins, then twice the vector part of the quaternion."""
         turn = 2 * quaternions.from_matrix(place.rotation)[1:]
         return jnp.concatenate([place.origin, turn])
 

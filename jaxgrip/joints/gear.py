@@ -14,7 +14,8 @@ class Gear(eqx.Module):
     """Coordinate of the second joint = ratio · coordinate of the first + offset.
 
     Couples two joints, not two frames: gear wheels, a rack and its pinion, the mimic joint of a
-    hand. Coordinates are those of `Joint.coordinate`: angles [rad] of hinges, ways [m] of guides.
+    hand. Coordinates are those of `Joint.coordinate`: angles [rad] of hinges, displacements [m] of
+    guides.
 
     **Arguments:** `ratio`; `offset`, in the unit of the second coordinate.
 
@@ -36,10 +37,10 @@ class Gear(eqx.Module):
         return type(self)(self.ratio, value)
 
     def residual(self, first: Float[Array, ""], second: Float[Array, ""]) -> Float[Array, "1"]:
-        """Excess of the second coordinate, both counted over full turns."""
+        """Error of the second coordinate; both count full turns."""
         return (second - self.ratio * first - self.offset)[None]
 
 
 def nearest(angle: Float[Array, "*shape"], near: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
-    """Angles [rad] plus the full turns that bring them within half a turn of others."""
+    """Angles [rad] shifted by full turns to within half a turn of others."""
     return angle + 2 * np.pi * jnp.round((near - angle) / (2 * np.pi))

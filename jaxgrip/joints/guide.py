@@ -21,17 +21,17 @@ class Guide(Joint):
     steps: ClassVar[tuple[str, ...]] = ("z",)
 
     def residual(self, place: Frame) -> Float[Array, "5"]:
-        """Distance from the axis, tilt of the axes, turn between the x axes."""
+        """Distance from the axis, tilt of the axes, sine of the rotation between the x axes."""
         return jnp.concatenate([place.origin[:2], tilt(place), place.rotation[1:2, 0]])
 
     def motions(self, place: Frame) -> Float[Array, "1 6"]:
-        """Slide along z."""
+        """Translation along z."""
         return jnp.eye(6, dtype=place.origin.dtype)[2:3]
 
     def facing(self, place: Frame) -> Float[Array, ""]:
-        """The smaller cosine, of the z axes or of the turn about them."""
+        """The smaller cosine, of the z axes or of the rotation about them."""
         return jnp.minimum(place.rotation[2, 2], twist(place)[1])
 
     def coordinate(self, place: Frame) -> Float[Array, ""]:
-        """Way along z [m]."""
+        """Displacement along z [m]."""
         return place.origin[2]

@@ -22,11 +22,11 @@ class Hinge(Joint):
     meets: ClassVar[bool] = True
 
     def residual(self, place: Frame) -> Float[Array, "5"]:
-        """Way between the origins, tilt of the axes."""
+        """Distance vector of the origins, tilt of the axes."""
         return jnp.concatenate([place.origin, tilt(place)])
 
     def motions(self, place: Frame) -> Float[Array, "1 6"]:
-        """Turn about z."""
+        """Rotation about z."""
         return jnp.eye(6, dtype=place.origin.dtype)[5:]
 
     def facing(self, place: Frame) -> Float[Array, ""]:
@@ -34,5 +34,5 @@ class Hinge(Joint):
         return place.rotation[2, 2]
 
     def coordinate(self, place: Frame) -> Float[Array, ""]:
-        """Turn from the first x axis to the second [rad]."""
+        """Rotation from the first x axis to the second [rad]."""
         return jnp.arctan2(*twist(place))

@@ -28,11 +28,11 @@ def attachment_points(name: str, value: object) -> Float[Array, "k 3"]:
     points = numbers(name, value, (1, 3), (2, 3), (3, 3))
     if not concrete(points):
         return points
-    way = np.asarray(points)[1:] - np.asarray(points)[:1]
-    size = np.linalg.norm(way, axis=1)
-    if np.any(size == 0) or (len(way) == 2 and np.array_equal(way[0], way[1])):
-        raise ValueError(f"{name} has points that coincide; an axis needs two that differ.")
-    if len(way) == 2 and np.linalg.norm(np.cross(*way)) < 1e-9 * size.prod():
+    sides = np.asarray(points)[1:] - np.asarray(points)[:1]
+    size = np.linalg.norm(sides, axis=1)
+    if np.any(size == 0) or (len(sides) == 2 and np.array_equal(sides[0], sides[1])):
+        raise ValueError(f"{name} has points that coincide; an axis needs two different points.")
+    if len(sides) == 2 and np.linalg.norm(np.cross(*sides)) < 1e-9 * size.prod():
         raise ValueError(f"{name} has three points on a line; the third must be beside it.")
     return points
 
@@ -40,9 +40,9 @@ def attachment_points(name: str, value: object) -> Float[Array, "k 3"]:
 def frame(points: Float[Array, "k 3"]) -> Frame:
     """Frame of an attachment of one to three points, in the axes of the points.
 
-    Its origin is the first point; z runs from the first towards the second point, x is the part
-    of the way to the third point across z. What fewer points leave open is arbitrary but the
-    same for equal points.
+    Its origin is the first point; z runs from the first towards the second point, x points
+    to the third point, as far as that is normal to z. What fewer points leave open is arbitrary but
+    the same for equal points.
 
     **Arguments:** `points`: (k, 3) [m], k of 1, 2 or 3, not all on a line.
 
@@ -106,12 +106,12 @@ class Joint(eqx.Module):
     """A joint as equations between two frames, one on either body, in smooth signed form.
 
     Everything is a function of `place`, the second frame seen from the first. Equations are
-    lengths [m] first, then sines of angles; all are zero where the joint holds. Fields are the
-    numbers of the joint, traced; the one called `parameter` is what moves a mechanism.
+    lengths [m] first, then sines of angles; all are zero where the joint is satisfied. Fields are
+    the numbers of the joint, traced; the one called `parameter` is that of a drive.
 
     - `equations`: how many there are, independent of each other; `lengths`: of these, lengths.
     - `points`: the number of points that either attachment needs.
-    - `parameter`: name of the field that a user changes to move the mechanism, or None.
+    - `parameter`: name of the field by which the joint drives a mechanism, or None.
     - `measure`: what `coordinate` gives, or None for a joint without a single coordinate.
     - `steps`: elementary motions that lead from the first frame to the second, by which the joint
       carries a body of a tree: displacements "x", "y", "z" along and rotations "rx", "ry", "rz"
@@ -119,9 +119,10 @@ class Joint(eqx.Module):
       displacements may come before. None where the joint closes loops only. `leading` is the step
       that `coordinate` measures.
     - `to_ground`: whether it joins one part to the ground, where that part is at the start.
-    - `one_sided`: whether it may hang slack and then holds nothing.
+    - `one_sided`: whether it may hang slack, and then transmits nothing.
     - `meets`: whether all points of its two attachments should coincide.
     - `is_line`: whether it is a line between its two origins, to be drawn as such.
+    - `is_signed`: whether its equations tell one side of its coordinate from the other.
 
     A new kind of joint is a subclass that defines these and the methods below; nothing else in the
     package knows of kinds.
@@ -140,25 +141,26 @@ class Joint(eqx.Module):
     one_sided: ClassVar[bool] = False
     meets: ClassVar[bool] = False
     is_line: ClassVar[bool] = False
+    is_signed: ClassVar[bool] = True
 
     @property
     def freedoms(self) -> int:
-        """Relative motions that the joint leaves, of six."""
+        """Degrees of freedom that the joint leaves, of six."""
         return 6 - self.equations
 
     @abc.abstractmethod
     def residual(self, place: Frame) -> Float[Array, " equations"]:
-        """What the equations miss: lengths [m], then sines of angles."""
+        """Errors of the equations: lengths [m], then sines of angles."""
 
     @abc.abstractmethod
     def motions(self, place: Frame) -> Float[Array, "freedoms 6"]:
-        """Free motions of the second frame where the joint holds, in axes of the first.
+        """Free motions of the second frame where the joint is satisfied, in axes of the first.
 
         A row has the velocity of the second frame's origin, then the angular velocity.
         """
 
     def facing(self, place: Frame) -> Float[Array, ""]:
-        """Positive where the joint holds as meant, negative where it holds turned by 180°."""
+        """Positive on the meant branch of the equations, negative on that rotated by 180°."""
         return jnp.ones_like(place.origin[0])
 
     def coordinate(self, place: Frame) -> Float[Array, ""]:
@@ -166,7 +168,7 @@ class Joint(eqx.Module):
         raise ValueError(f"A {type(self).__name__} has no single coordinate to couple.")
 
     def values(self, place: Frame) -> Float[Array, " steps"]:
-        """Values of the steps at a place where the joint holds [m or rad], without a ball's."""
+        """Values of the steps where the joint is satisfied [m or rad], without those of a ball."""
         return self.coordinate(place)[None]
 
     def relations(self) -> tuple[Relation, ...]:
@@ -174,16 +176,16 @@ class Joint(eqx.Module):
         return ()
 
     def with_parameter(self, value: Float[Array, ""]) -> "Joint":
-        """The joint with another number of its drive, checked."""
+        """The joint with another value of its `parameter`, checked."""
         return eqx.tree_at(lambda joint: getattr(joint, self.parameter), self, value)
 
     def taut(self) -> "Joint":
-        """The joint while it holds: of a one-sided one that which holds both ways."""
+        """The joint while it acts: for a one-sided joint one that acts both ways."""
         return self
 
 
 def twist(place: Frame) -> tuple[Float[Array, ""], Float[Array, ""]]:
-    """Sine and cosine of the turn about the common z axis; (0, 0) only for opposite axes."""
+    """Sine and cosine of the rotation about the common z axis; (0, 0) only for opposite axes."""
     r = place.rotation
     sine, cosine = r[1, 0] - r[0, 1], r[0, 0] + r[1, 1]
     square = sine**2 + cosine**2

@@ -9,7 +9,7 @@ from jaxgrip.joints.joint import ANGLE, Frame, Joint, Measure, tilt, twist
 
 
 class Planar(Joint):
-    """The planes across both z axes coincide; free to slide and turn in them."""
+    """The planes across both z axes coincide; free to translate and rotate in them."""
 
     equations: ClassVar[int] = 3
     lengths: ClassVar[int] = 1
@@ -23,7 +23,7 @@ class Planar(Joint):
         return jnp.concatenate([place.origin[2:], tilt(place)])
 
     def motions(self, place: Frame) -> Float[Array, "3 6"]:
-        """Slides along x and y; turn about z."""
+        """Translations along x and y; rotation about z."""
         return jnp.eye(6, dtype=place.origin.dtype)[jnp.array([0, 1, 5])]
 
     def facing(self, place: Frame) -> Float[Array, ""]:
@@ -31,7 +31,7 @@ class Planar(Joint):
         return place.rotation[2, 2]
 
     def coordinate(self, place: Frame) -> Float[Array, ""]:
-        """Turn from the first x axis to the second [rad]."""
+        """Rotation from the first x axis to the second [rad]."""
         return jnp.arctan2(*twist(place))
 
     def values(self, place: Frame) -> Float[Array, "3"]:

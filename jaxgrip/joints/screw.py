@@ -11,16 +11,18 @@ from jaxgrip.joints.joint import TURNS, Frame, Joint, Measure, Relation, tilt, t
 
 
 class Screw(Joint):
-    """Slide along the common z axis in proportion to the turn about it, way = start + pitch · turn.
+    """Displacement along the common z axis in proportion to the rotation about it.
 
-    **Arguments:** `lead`, way in a full turn [m], right-handed when positive; `start`, way at no
-    turn [m].
+    Displacement = start + lead · rotation / 2π.
+
+    **Arguments:** `lead`, displacement in a full turn [m], right-handed when positive; `start`,
+    displacement at no rotation [m].
 
     **Raises:** `ValueError` for a lead of zero, or a number that is none or not finite.
 
-    Source: Webhofer 2005, eq. 5.72-5.79, pp. 73-75, corrected, for as printed it is wrong in three
-    quadrants of four: the sine of the turn missing from
-    the one the way asks for, whose full turns the way carries.
+    Source: Webhofer 2005, eq. 5.72-5.79, pp. 73-75, corrected: as printed it is wrong in three of
+    four quadrants. The equation here is the sine of the difference between the rotation and the one
+    that belongs to the displacement, which also counts full turns.
     """
 
     lead: Float[Array, ""]
@@ -40,25 +42,25 @@ class Screw(Joint):
             raise ValueError("The lead of a screw is 0; use a hinge, which does not advance.")
 
     def residual(self, place: Frame) -> Float[Array, "5"]:
-        """Distance from the axis, tilt of the axes, sine of the turn that is missing."""
+        """Distance from the axis, tilt of the axes, sine of the error of the rotation."""
         sine, cosine = twist(place)
         asked = self._asked(place)
         missing = sine * jnp.cos(asked) - cosine * jnp.sin(asked)
         return jnp.concatenate([place.origin[:2], tilt(place), missing[None]])
 
     def motions(self, place: Frame) -> Float[Array, "1 6"]:
-        """Turn about z with its slide."""
+        """Rotation about z with its translation."""
         unit = jnp.eye(6, dtype=place.origin.dtype)
         return unit[5:] + self.lead / (2 * np.pi) * unit[2:3]
 
     def facing(self, place: Frame) -> Float[Array, ""]:
-        """The smaller cosine, of the z axes or of the missing turn."""
+        """The smaller cosine, of the z axes or of the error of the rotation."""
         sine, cosine = twist(place)
         asked = self._asked(place)
         return jnp.minimum(place.rotation[2, 2], cosine * jnp.cos(asked) + sine * jnp.sin(asked))
 
     def coordinate(self, place: Frame) -> Float[Array, ""]:
-        """Turn [rad] that the way asks for, with all full turns."""
+        """Rotation [rad] that belongs to the displacement, with all full turns."""
         return self._asked(place)
 
     def values(self, place: Frame) -> Float[Array, "2"]:

@@ -26,7 +26,7 @@ class Sleeve(Joint):
         return jnp.concatenate([place.origin[:2], tilt(place)])
 
     def motions(self, place: Frame) -> Float[Array, "2 6"]:
-        """Slide along z; turn about z."""
+        """Translation along z; rotation about z."""
         return jnp.eye(6, dtype=place.origin.dtype)[jnp.array([2, 5])]
 
     def facing(self, place: Frame) -> Float[Array, ""]:
@@ -34,7 +34,7 @@ class Sleeve(Joint):
         return place.rotation[2, 2]
 
     def coordinate(self, place: Frame) -> Float[Array, ""]:
-        """Turn from the first x axis to the second [rad]."""
+        """Rotation from the first x axis to the second [rad]."""
         return jnp.arctan2(*twist(place))
 
     def values(self, place: Frame) -> Float[Array, "2"]:

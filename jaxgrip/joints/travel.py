@@ -1,4 +1,4 @@
-"""Way along an axis."""
+"""Displacement along an axis."""
 
 from typing import ClassVar
 
@@ -10,7 +10,7 @@ from jaxgrip.joints.joint import LENGTH, Frame, Joint, Measure
 
 
 class Travel(Joint):
-    """Signed way of the second origin along the z axis of the first, as a drive of a guide.
+    """Signed displacement of the second origin along the first z axis, as a drive of a guide.
 
     **Arguments:** `way` [m].
 
@@ -31,13 +31,13 @@ class Travel(Joint):
         self.way = numbers("The way of a travel", way, ())
 
     def residual(self, place: Frame) -> Float[Array, "1"]:
-        """Excess of the way."""
+        """Error of the displacement."""
         return place.origin[2:] - self.way
 
     def motions(self, place: Frame) -> Float[Array, "5 6"]:
-        """Slides along x and y; turns about x, y and z."""
+        """Translations along x and y; rotations about x, y and z."""
         return jnp.eye(6, dtype=place.origin.dtype)[jnp.array([0, 1, 3, 4, 5])]
 
     def coordinate(self, place: Frame) -> Float[Array, ""]:
-        """The way [m]."""
+        """The displacement [m]."""
         return place.origin[2]

@@ -9,7 +9,7 @@ from jaxgrip.joints.joint import Frame, Joint
 
 
 class Universal(Joint):
-    """Common origin; turns about the z axis of the first and the x axis of the second frame.
+    """Common origin; free to rotate about the first z axis and the second x axis.
 
     Source: own derivation from a cross of two perpendicular pins, one in either body.
     """
@@ -20,11 +20,11 @@ class Universal(Joint):
     steps: ClassVar[tuple[str, ...]] = ("rz", "rx")
 
     def residual(self, place: Frame) -> Float[Array, "4"]:
-        """Way between the origins, cosine between the pins."""
+        """Distance vector of the origins, cosine between the pins."""
         return jnp.concatenate([place.origin, place.rotation[2:3, 0]])
 
     def motions(self, place: Frame) -> Float[Array, "2 6"]:
-        """Turn about the pin of the first, then of the second body."""
+        """Rotation about the pin of the first, then of the second body."""
         still = jnp.zeros(3, place.origin.dtype)
         pins = (jnp.array([0.0, 0.0, 1.0], place.origin.dtype), place.rotation[:, 0])
         return jnp.stack([jnp.concatenate([still, pin]) for pin in pins])

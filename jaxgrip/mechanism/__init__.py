@@ -19,6 +19,7 @@ from jaxgrip.mechanism.forces import Spring as Spring
 from jaxgrip.mechanism.mobility import Mobility as Mobility
 from jaxgrip.mechanism.mobility import mobility as mobility
 from jaxgrip.mechanism.motion import Motion as Motion
+from jaxgrip.mechanism.motion import inverse_dynamics as inverse_dynamics
 from jaxgrip.mechanism.motion import simulate as simulate
 from jaxgrip.mechanism.nested import NestedAssembly as NestedAssembly
 from jaxgrip.mechanism.nested import assemble_nested as assemble_nested

@@ -15,10 +15,11 @@ from jaxtyping import Array, Float
 
 from jaxgrip.checks import concrete, near
 from jaxgrip.joints import Frame, relative
-from jaxgrip.mechanism import Assembly, Connection, System
+from jaxgrip.mechanism.assemble import Assembly
 from jaxgrip.mechanism.equations import frames, gears, joined, pairs
 from jaxgrip.mechanism.loops.model import ALONG_X, ALONG_Y, Coupling, Loop, Mechanism
 from jaxgrip.mechanism.poses import placed
+from jaxgrip.mechanism.system import Connection, System
 from jaxgrip.rigid import Tree
 from jaxgrip.rigid.builders import check_carried
 from jaxgrip.solve.fusion import jit_plainly

@@ -20,8 +20,8 @@ from jaxgrip.checks import (
     positive,
 )
 from jaxgrip.joints import Frame, Joint, relative
-from jaxgrip.mechanism import Assembly, Poses, System, assemble
 from jaxgrip.mechanism.acting import Seats, acting, scattered, seats_of
+from jaxgrip.mechanism.assemble import Assembly, assemble
 from jaxgrip.mechanism.compiled import Compiled, compiled
 from jaxgrip.mechanism.forces import gradient
 from jaxgrip.mechanism.loops import MechanismError
@@ -29,7 +29,9 @@ from jaxgrip.mechanism.loops.dynamics import reactions_at
 from jaxgrip.mechanism.loops.equations import Equations, inverse_of, missed_rate
 from jaxgrip.mechanism.loops.kinematics import State, state
 from jaxgrip.mechanism.loops.model import multiplier_rows, seats
-from jaxgrip.mechanism.loops.simulation import SLACK, Setting, run, singular
+from jaxgrip.mechanism.loops.simulation import SLACK, MotionState, Setting, at_once, run, singular
+from jaxgrip.mechanism.poses import Poses
+from jaxgrip.mechanism.system import System
 from jaxgrip.rigid import kinetic_energy, potential_energy
 from jaxgrip.solve.fusion import jit_plainly
 from jaxgrip.spatial import quaternions
@@ -83,9 +85,9 @@ class Motion(eqx.Module):
         said = list(singular(self.t, self.conditioning, self.passages, self.passed_at))
         said += [f"Rope {name!r} is slack at the start and left out." for name in self.slack]
         for name in self.taut:
-            push = np.asarray(self.efforts[name])
+            push = np.atleast_1d(self.efforts[name])
             if np.any(push > 0):
-                first = float(self.t[np.argmax(push > 0)])
+                first = np.atleast_1d(self.t)[np.argmax(push > 0)]
                 said.append(
                     f"Rope {name!r} would have to push from t = {first:g} s on, by "
                     f"{push.max():.3g} N at most: it would be slack there."
@@ -131,19 +133,60 @@ def simulate(
     Source: index-1 equations of the spanning tree with its loops, by Dopri8 with error control,
     projected after every step (Hairer 1996, section VII.2).
     """
+    times = check_times(times)
+    found, setting, qd = _moved(assembly, times[0], drives, rates, efforts)
+    tolerances = positive("rtol", rtol, ()), non_negative("atol", atol, ())
+    motion = run(setting, found.start, qd, times, *tolerances, max_steps, adjoint)
+    return _seen(found, setting, motion)
+
+
+def inverse_dynamics(
+    assembly: Assembly | System,
+    *,
+    drives: Mapping[str, Callable[..., Any] | None] | None = None,
+    rates: Mapping[str, Any] | None = None,
+    efforts: Mapping[str, Callable[..., Any]] | None = None,
+    t: Float[Array, ""] | float = 0.0,
+) -> Motion:
+    """Efforts of the drives and reactions of all joints where a system is assembled.
+
+    Drives move as their functions say, by rate and acceleration; others are at rest, and what no
+    drive moves accelerates as it must. Where nothing moves this is statics.
+
+    **Arguments:** as for `simulate`; `t`, the time [s] for the functions.
+
+    **Returns:** `Motion` at that time alone, its arrays without the axis of times.
+
+    **Raises:** as `simulate`.
+
+    Source: as `simulate`.
+    """
+    t = numbers("t", t, ())
+    found, setting, qd = _moved(assembly, t, drives, rates, efforts)
+    motion = at_once(setting, MotionState(found.start, qd, found.mechanism.unturned), t)
+    return jax.tree.map(lambda x: x[0] if x.ndim else x, _seen(found, setting, motion))
+
+
+def _moved(
+    assembly: Assembly | System,
+    t: Array,
+    drives: Mapping[str, Callable[..., Any] | None] | None,
+    rates: Mapping[str, Any] | None,
+    efforts: Mapping[str, Callable[..., Any]] | None,
+) -> tuple[Compiled, Setting, Array]:
+    """The tree of a system, what moves it, and the rates (n,) of the tree at a time."""
     if isinstance(assembly, System):
         assembly = assemble(assembly)
     if not isinstance(assembly, Assembly):
         raise ValueError(f"What is set in motion is {brief(assembly)}; give an Assembly.")
-    times = check_times(times)
     functions = dict(drives or {})
     released = [name for name, function in functions.items() if function is None]
     for name in functions:
         assembly.system.drive(name)
     moving = {name: f for name, f in functions.items() if f is not None}
     for name, function in moving.items():
-        check_function(f"drive {name!r}", function, (), t=times[0])
-        begin, now = function(times[0]), assembly.system.parameters[name]
+        check_function(f"drive {name!r}", function, (), t=t)
+        begin, now = function(t), assembly.system.parameters[name]
         if concrete(begin) and concrete(now) and abs(float(begin) - float(now)) > SLACK:
             raise MechanismError(
                 f"Drive {name!r} starts at {float(begin):g} and the system is assembled at "
@@ -154,11 +197,11 @@ def simulate(
     mechanism = found.mechanism
     driven = tuple(mechanism.loop(name) for name in moving)
     setting = Setting(mechanism, acts, tuple(moving.values()), driven)
-    equations = setting.equations(times[0], mechanism.unturned)
-    qd = _start(found, equations, dict(rates or {}))
-    tolerances = positive("rtol", rtol, ()), non_negative("atol", atol, ())
-    motion = run(setting, found.start, qd, times, *tolerances, max_steps, adjoint)
-    return _seen(found, setting, motion)
+    return (
+        found,
+        setting,
+        _start(found, setting.equations(t, mechanism.unturned), dict(rates or {})),
+    )
 
 
 def _start(found: Compiled, equations: Equations, rates: Mapping[str, Any]) -> Array:

@@ -9,9 +9,9 @@ from jaxtyping import Array, Float
 
 from jaxgrip.checks import check_shape
 from jaxgrip.joints import Fixed, Frame, Gear, Guide, Hinge
-from jaxgrip.mechanism import Connection, Part, System, read
+from jaxgrip.mechanism.files import read
 from jaxgrip.mechanism.loops import Mechanism, Robot, read_mjcf, read_urdf
-from jaxgrip.mechanism.system import GROUND
+from jaxgrip.mechanism.system import GROUND, Connection, Part, System
 from jaxgrip.rigid import Tree, forward_kinematics
 from jaxgrip.spatial import quaternions
 

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxgrip.fem import element_sum
-from jaxgrip.joints import Distance, Frame, Joint, Rope, frame, relative
+from jaxgrip.joints import Frame, Joint, frame, relative
 from jaxgrip.mechanism import Poses
 from jaxgrip.spatial.rotations import skew
 from jaxgrip.structures.model import Bar, arms
@@ -171,8 +171,7 @@ def _entries(structure: Structure, poses: Poses) -> list[tuple[Array, np.ndarray
 
 def joint_of(structure: Structure, block: Block) -> Joint:
     """The joint of a block; a rope that is locked holds its length both ways."""
-    joint = structure.system.connections[block.connection].joint
-    return Distance(joint.length) if isinstance(joint, Rope) else joint
+    return structure.system.connections[block.connection].joint.taut()
 
 
 def entries(block: Block) -> tuple[np.ndarray, np.ndarray]:

@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 
 from jaxgrip.fem.element_sum import of
 from jaxgrip.fem.section import BeamSection
-from jaxgrip.joints import Angle, Frame, Joint, frame, relative
+from jaxgrip.joints import Frame, Joint, frame, relative
 from jaxgrip.mechanism import Poses
 from jaxgrip.solve import dense
 from jaxgrip.spatial import quaternions
@@ -415,7 +415,7 @@ def _joined(structure: Structure, poses: Poses, places: Array, blocks: list[Bloc
     stiffness = None
     if blocks[0].spring:
         stiffness = jnp.stack([structure.transfer[block.name].k for block in blocks])
-        missed = _turned if isinstance(joint, Angle) else missed
+        missed = _turned if blocks[0].kind == "carried" else missed
     data = Joined(joint, at, jnp.zeros(()), stiffness)
     way = jnp.zeros((stations.shape[1], 3))
     turn = jnp.broadcast_to(jnp.eye(3), (len(way), 3, 3))

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxgrip.checks import brief, concrete
-from jaxgrip.joints import Angle, Ball, Clamp, Distance, Fixed, Gear, Hinge, Rope, Travel
+from jaxgrip.joints import Gear, Joint
 from jaxgrip.mechanism import Connection, Poses, System
 from jaxgrip.mechanism.assemble import MERGE_TOLERANCE
 from jaxgrip.mechanism.poses import check as check_poses
@@ -31,7 +31,6 @@ from jaxgrip.structures.frame_part import FramePart
 
 FREEDOMS = ("x", "y", "z", "rx", "ry", "rz")
 Place = str | tuple[str, int]
-DRIVES = (Distance, Angle, Travel, Rope, Gear)
 
 
 class Tie(eqx.Module):
@@ -312,7 +311,7 @@ class _Builder:
         self.attached = _all_attached(system, frames, self.offsets)
         self.grounds: list[tuple[str, int]] = []
         self.body = list(np.repeat([system.part(name) for name in frames], counts))
-        self.clamped = {c.first for c in system.connections if isinstance(c.joint, Clamp)}
+        self.clamped = {c.first for c in system.connections if c.joint.to_ground}
         missing = [n for n in system.names if n not in frames and n not in self.clamped]
         if missing:
             raise ValueError(
@@ -377,26 +376,18 @@ class _Builder:
 
     def connect(self, number: int, connection: Connection) -> None:
         joint, how = connection.joint, self.transfer.get(connection.name)
-        drive = isinstance(joint, DRIVES)
-        allowed = ["free", "lock"] if drive else ["floating"] if isinstance(joint, Hinge) else []
-        if isinstance(joint, Gear):
-            allowed = ["free"]
-        axial = isinstance(how, Axial) and isinstance(joint, Distance | Rope)
-        spring = isinstance(how, Spring) and isinstance(joint, Angle | Travel)
-        if how is not None and how not in allowed and not (axial or spring):
-            names = [repr(a) for a in allowed] + ["a Bar, Rope or Spring"] * (
-                isinstance(joint, Distance | Rope)
-            )
-            names += ["a Spring"] * isinstance(joint, Angle | Travel)
+        allowed, elements, in_words = _transfers(joint)
+        if how is not None and how not in allowed and not isinstance(how, elements):
+            names = [*map(repr, allowed), *in_words]
             raise ValueError(
                 f"the transfer of a {type(joint).__name__.lower()} is {brief(how)}; it may be "
                 f"{' or '.join(names) or 'left out only'}."
             )
-        if isinstance(joint, Clamp):
-            self.clamp(connection.first)
-        elif drive and how in (None, "free"):
+        if isinstance(joint, Gear) or (joint.parameter is not None and how in (None, "free")):
             return
-        elif axial:
+        if joint.to_ground:
+            self.clamp(connection.first)
+        elif joint.is_line and isinstance(how, Axial):
             ends = (self.stations(connection.first, 1)[0], self.stations(connection.second, 1)[0])
             self.spans.append(Span(connection.name, ends, how.tension_only, True))
         else:
@@ -404,20 +395,22 @@ class _Builder:
 
     def couple(self, number: int, connection: Connection, how: object) -> None:
         joint, name = connection.joint, connection.name
-        points = 1 if isinstance(joint, Angle) else joint.points
+        # What measures rotations alone is carried by one node on either side.
+        carried = not joint.lengths
+        points = 1 if carried else joint.points
         sides = tuple(
             self.stations(place, points) for place in (connection.first, connection.second)
         )
-        if isinstance(joint, Fixed | Ball) or (isinstance(joint, Hinge) and how != "floating"):
+        if joint.meets and how != "floating":
             turns = tuple(
-                isinstance(joint, Fixed) and self.turns(a) and self.turns(b)
+                not joint.freedoms and self.turns(a) and self.turns(b)
                 for a, b in zip(*sides, strict=True)
             )
             count = 3 * points + 3 * sum(turns)
             self.add(Block(name, "merge", sides, self.take(count), turns))
             return
-        kind = "carried" if isinstance(joint, Angle) else "equations"
-        if kind == "carried":
+        kind = "carried" if carried else "equations"
+        if carried:
             for station in (sides[0][0], sides[1][0]):
                 if not self.turns(station):
                     raise ValueError(
@@ -425,7 +418,7 @@ class _Builder:
                         "links."
                     )
         if isinstance(how, Spring):
-            if isinstance(joint, Angle) and joint.form != "signed":
+            if not joint.is_signed:
                 raise ValueError(
                     f"a spring turns with an angle of the form 'signed', not {joint.form!r}."
                 )
@@ -498,6 +491,18 @@ class _Builder:
                 self.body.append(k if k >= 0 else len(self.system.parts))
             found.append(self.count + self.grounds.index((place, number)))
         return tuple(found)
+
+
+def _transfers(joint: Joint | Gear) -> tuple[tuple[str, ...], type | tuple[()], list[str]]:
+    """How a joint may act: words that say so, or a kind of element, and that kind in words."""
+    if isinstance(joint, Gear):
+        return ("free",), (), []
+    if joint.parameter is None:
+        # With two pairs of points that meet, one pair may slide along the axis.
+        return ("floating",) * (joint.meets and joint.points == 2), (), []
+    if joint.is_line:
+        return ("free", "lock"), Axial, ["a Bar, Rope or Spring"]
+    return ("free", "lock"), Spring, ["a Spring"]
 
 
 def _numbered(frames: Mapping[str, FramePart], offsets: tuple, name: str, number: int) -> int:

@@ -48,7 +48,7 @@ class SteppedPinInSlot(PinInSlot):
 RADIUS = 0.3
 
 
-def scotch_yoke(joint, angle=0.4):
+def scotch_yoke(joint, angle=0.4, gravity=(0.0, 0.0, -9.81), drive=()):
     """A crank with a pin in the slot of a yoke that slides along x of the ground."""
     pin = [[RADIUS, 0, 0], [RADIUS, 0, 1], [RADIUS + 1, 0, 0]]
     origin = [[0, 0, 0], [0, 0, 1], [1, 0, 0]]
@@ -76,9 +76,10 @@ def scotch_yoke(joint, angle=0.4):
         jg.mechanism.Connection("foot", Hinge(), "ground.foot", "crank.foot"),
         jg.mechanism.Connection("rail", Guide(), "ground.rail", "yoke.rail"),
         jg.mechanism.Connection("pin", joint, "yoke.slot", "crank.pin"),
+        *drive,
     ]
     ground = {"foot": origin, "rail": rail}
-    return jg.mechanism.System(parts, joined, ground, gravity=(0.0, 0.0, -9.81))
+    return jg.mechanism.System(parts, joined, ground, gravity=gravity)
 
 
 @pytest.mark.parametrize("joint", [PinInSlot(), SteppedPinInSlot()])
@@ -106,6 +107,30 @@ def test_it_assembles_and_moves(joint):
     pull = -1.5 * np.asarray(motion.acceleration[:, 1, 0])
     np.testing.assert_allclose(force[:, 0], pull, atol=1e-8)
     np.testing.assert_allclose(force[:, 1], 0.0, atol=1e-8)
+
+
+@pytest.mark.parametrize(("rate", "acceleration"), [(0.0, 0.0), (3.0, -5.0)])
+def test_statics_and_inverse_dynamics(rate, acceleration):
+    """Torque of the crank by Lagrange's equation; the yoke weighs along x."""
+    angle, weight = 0.7, 1.5 * 9.81
+    drive = jg.mechanism.Connection("motor", jg.joints.Angle(angle), "ground.foot", "crank.foot")
+    system = scotch_yoke(PinInSlot(), angle, (-9.81, 0.0, 0.0), [drive])
+
+    def turned(t):
+        return angle + rate * t + acceleration * t**2 / 2
+
+    at = jg.mechanism.inverse_dynamics(system, drives={"motor": turned})
+    sine, cosine = np.sin(angle), np.cos(angle)
+    inertia = 0.025 + 1.5 * RADIUS**2 * sine**2
+    bend = 1.5 * RADIUS**2 * sine * cosine * rate**2
+    torque = inertia * acceleration + bend - weight * RADIUS * sine
+    assert float(at.efforts["motor"]) == pytest.approx(torque, abs=1e-9)
+    # The bearing and the motor together carry the crank, whose centre of mass is in the bearing.
+    moment = at.reactions["foot"] + at.reactions["motor"]
+    pin = at.reactions["pin"][:3]
+    np.testing.assert_allclose(moment[:3] + pin, [2.0 * 9.81, 0.0, 0.0], atol=1e-9)
+    assert at.poses.position.shape == (2, 3)
+    assert at.warnings() == ()
 
 
 def test_it_holds_parts_of_a_structure():

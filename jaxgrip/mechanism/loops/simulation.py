@@ -77,10 +77,11 @@ def singular(
             f"{float(passed_at):g} s, where it could have gone on in another way too. It "
             "went on as it came."
         )
+    times, conditioning = map(np.atleast_1d, (times, conditioning))
     k = int(np.argmin(conditioning))
     if conditioning[k] < SINGULAR:
         said.append(
-            f"At t = {float(times[k]):g} s the mechanism is near a singular position: its "
+            f"At t = {times[k]:g} s the mechanism is near a singular position: its "
             f"constraints are independent to {float(conditioning[k]):.1g} only. There it may "
             "go on in more than one way, and which it takes is left to rounding."
         )
@@ -298,7 +299,23 @@ def _simulate(setting, x0, times, rtol, atol, max_steps, adjoint) -> tuple:
         throw=False,
     )
 
-    def look(t, x):
+    passed = solution.solver_state[1]
+    return _looked(setting, times, solution.ys, passed.count, passed.time), solution
+
+
+@jit_plainly
+def at_once(setting: Setting, x0: MotionState, t: Array) -> Motion:
+    """The motion at its start alone, k = 1."""
+    start = jax.tree.map(lambda x: x[None], x0)
+    return _looked(setting, t[None], start, jnp.zeros((), int), jnp.full_like(t, jnp.nan))
+
+
+def _looked(
+    setting: Setting, times: Array, x: MotionState, passages: Array, passed_at: Array
+) -> Motion:
+    """Accelerations, multipliers and gaps at states (k, ...), which are closed first."""
+
+    def look(t: Array, x: MotionState) -> tuple:
         equations = setting.equations(t, x.turned)
         nearest = closed(equations, x.q, x.qd)
         q, qd, turned = recentred(setting.mechanism, MotionState(*nearest, x.turned))
@@ -306,10 +323,9 @@ def _simulate(setting, x0, times, rtol, atol, max_steps, adjoint) -> tuple:
         qdd, multipliers = setting.motion(t, equations, q, qd)
         return q, qd, turned, qdd, multipliers, equations(q), missed_rate(equations, q, qd)
 
-    q, qd, turned, *seen = jax.vmap(look)(times, solution.ys)
-    passed = solution.solver_state[1]
+    q, qd, turned, *seen = jax.vmap(look)(times, x)
     sharp = _conditioning(setting, times, MotionState(q, qd, turned))
-    return Motion(times, q, qd, *seen, sharp, passed.count, passed.time, turned), solution
+    return Motion(times, q, qd, *seen, sharp, passages, passed_at, turned)
 
 
 def _conditioning(setting: Setting, times: Array, x: MotionState) -> Array:
