@@ -114,7 +114,8 @@ def _of_sparse(
     n, indices = mass.size, [index.array for index in scaled.indices]
     result = jax.ShapeDtypeStruct((count, n), float)
     numbers = factor.values, *scaled.matrices
-    shape = jax.pure_callback(host, result, *numbers, vmap_method="sequential") * factor.scale
+    shape = jax.pure_callback(host, result, *numbers, vmap_method="sequential")
+    shape = shape * factor.scale[None, :]
     for _ in range(CORRECTIONS):
         heavy = jax.vmap(mass.__matmul__)(shape)
         shape, multiplier = jax.vmap(lambda f: linear.solve(k, b, factor, f, none))(heavy)

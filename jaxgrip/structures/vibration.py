@@ -118,7 +118,9 @@ def _modes(
     found = eigenpairs.lowest((stiffness + shift * mass, -1.0 * mass, equations), k)
     frozen, elastic = jax.lax.stop_gradient((found.shape, stiffness))
     energy = jnp.sum(frozen * jax.vmap(elastic.__matmul__)(frozen), axis=1)
-    is_rigid = found.exists & (jnp.abs(energy) < RIGID * jnp.sum((frozen / scale) ** 2, axis=1))
+    is_rigid = found.exists & (
+        jnp.abs(energy) < RIGID * jnp.sum((frozen / scale[None, :]) ** 2, axis=1)
+    )
     squared = found.value - shift
     is_moving = found.exists & ~is_rigid
     frequency = jnp.sqrt(jnp.where(is_moving & (squared > 0), squared, 1.0))

@@ -22,10 +22,10 @@ def beam():
 
 
 @pytest.mark.parametrize(
-    ("method", "tolerance"), [(jg.fem.Newmark(), 1e-5), (jg.fem.GeneralizedAlpha(0.9), 1e-3)]
+    ("method", "tolerance"), [(jg.fem.Newmark(), 1e-4), (jg.fem.GeneralizedAlpha(0.9), 1e-2)]
 )
 def test_a_mode_that_is_let_go(beam, method, tolerance):
-    """Newmark's method turns by h ω' a step, tan(h ω' / 2) = h ω / 2; damping is Rayleigh's."""
+    """Newmark's method is the trapezoidal rule: (1 + h s / 2) / (1 - h s / 2) in place of exp(h s)."""
     structure, poses, omega, shape = beam
     h = 2 * np.pi / omega / 40
     for damping in ((0.0, 0.0), (0.02 * omega, 0.03 / omega)):
@@ -35,11 +35,11 @@ def test_a_mode_that_is_let_go(beam, method, tolerance):
         )  # fmt: skip
         assert found.displacements.shape == (STEPS + 1, 7, 6)
         decay = (damping[0] + damping[1] * omega**2) / 2
-        turned = 2 * np.arctan(h * omega / 2) / h * np.sqrt(1 - (decay / omega) ** 2)
-        t = np.asarray(found.t)
-        expected = np.exp(-decay * t) * (np.cos(turned * t) + decay / turned * np.sin(turned * t))
+        s = complex(-decay, np.sqrt(omega**2 - decay**2))
+        growth = (1 + h * s / 2) / (1 - h * s / 2)
+        expected = (complex(1, -decay / s.imag) * growth ** np.arange(STEPS + 1)).real
         moved = found.displacements[:, 3, 1] / shape[3, 1]
-        np.testing.assert_allclose(moved, expected, atol=max(tolerance, decay / omega / 20))
+        np.testing.assert_allclose(moved, expected, atol=tolerance)
 
 
 def test_loads(beam, monkeypatch):
@@ -67,7 +67,9 @@ def test_loads(beam, monkeypatch):
 def test_a_free_structure_falls():
     structure, poses = straight(2, {})
     loads = js.Inertia((0, 0.0, -9.81))
-    found = js.simulate(structure, poses, loads, 0.01, t1=0.1, v0=jnp.eye(6)[0] * jnp.ones((3, 1)))
+    found = js.simulate(
+        structure, poses, loads, 0.01, t1=0.1, v0=jnp.zeros((3, 6)).at[:, 0].set(1.0)
+    )
     fall = np.asarray(found.displacements)
     np.testing.assert_allclose(fall[-1, :, 2], -9.81 * 0.1**2 / 2, rtol=1e-9)
     np.testing.assert_allclose(fall[-1, :, 0], 0.1, rtol=1e-9)
