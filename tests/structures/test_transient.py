@@ -25,7 +25,7 @@ def beam():
     ("method", "tolerance"), [(jg.fem.Newmark(), 1e-4), (jg.fem.GeneralizedAlpha(0.9), 1e-2)]
 )
 def test_a_mode_that_is_let_go(beam, method, tolerance):
-    """Newmark's method is the trapezoidal rule: (1 + h s / 2) / (1 - h s / 2) in place of exp(h s)."""
+    """The trapezoidal rule, Newmark's, has (1 + h s / 2) / (1 - h s / 2) in place of exp(h s)."""
     structure, poses, omega, shape = beam
     h = 2 * np.pi / omega / 40
     for damping in ((0.0, 0.0), (0.02 * omega, 0.03 / omega)):
