@@ -24,8 +24,6 @@ from jaxgrip.structures.stability import Buckling as Buckling
 from jaxgrip.structures.stability import buckling as buckling
 from jaxgrip.structures.structure import Structure as Structure
 from jaxgrip.structures.structure import Tie as Tie
-from jaxgrip.structures.transient import Response as Response
-from jaxgrip.structures.transient import simulate as simulate
 from jaxgrip.structures.vibration import frequencies as frequencies
 from jaxgrip.structures.vibration import modes as modes
 from jaxgrip.structures.zero_modes import ZeroModes as ZeroModes

@@ -146,7 +146,10 @@ def _solve_linear(
         part = whole.layout.part_of_freedom
     rotations = whole.rotations(poses)
     tied = coupling(whole, poses, elements.bars)
-    force, amounts, on_ties = applied(whole, poses, loads, own, inertia, part)
+    amounts = inertia_amounts(whole, poses, loads)
+    on_ties = tie_loads(whole, poses, loads)
+    force = nodal_forces(whole, poses, loads, on_ties, own)
+    force -= jnp.sum(inertia * amounts[part], axis=1)
     rows = rows_of if sparse else matrix
     found = equilibrium(
         stiffness,
@@ -228,29 +231,6 @@ def equilibrium(
         equations,
         factor,
     )
-
-
-class Applied(NamedTuple):
-    """Loads as forces on the degrees of freedom, accelerations of the parts, forces on ties."""
-
-    force: Float[Array, " n"]
-    amounts: Float[Array, "p 12"]
-    on_ties: Float[Array, "t 2 3"]
-
-
-def applied(
-    structure: Structure,
-    poses: Poses,
-    loads: tuple[Load, ...],
-    numbering: Numbering,
-    inertia: Float[Array, "n 12"],
-    part: np.ndarray,
-) -> Applied:
-    """What loads do; `inertia` of the degrees of freedom as `model` has it, `part` of each."""
-    amounts = inertia_amounts(structure, poses, loads)
-    on_ties = tie_loads(structure, poses, loads)
-    force = nodal_forces(structure, poses, loads, on_ties, numbering)
-    return Applied(force - jnp.sum(inertia * amounts[part], axis=1), amounts, on_ties)
 
 
 def inertia_amounts(

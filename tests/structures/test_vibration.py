@@ -302,6 +302,7 @@ def test_against_scipy():
     assert vibration._modes._cached._cache_size() == again
 
 
+@pytest.mark.long
 def test_derivatives(sparse):
     load = js.NodalForce("f.tip", (0.0, 0.0, -2e4))
     results = []
