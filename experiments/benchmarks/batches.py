@@ -423,6 +423,8 @@ for _name, _call in {
     "centre_of_gravity": lambda s, poses, loads: jg.structures.centre_of_gravity(s, poses),
     "condense": lambda s, poses, loads: jg.structures.condense(s, loads),
     "equilibrium_path": functools.partial(jg.structures.equilibrium_path, points=5, throw=False),
+    "frequencies": lambda s, poses, loads: jg.structures.frequencies(s, poses, 3, loads),
+    "modes": lambda s, poses, loads: jg.structures.modes(s, poses, 3),
     "second_order": functools.partial(jg.structures.second_order, throw=False),
     "solve": functools.partial(jg.structures.solve, throw=False),
     "solve, condensed": lambda s, poses, loads: jg.structures.solve(

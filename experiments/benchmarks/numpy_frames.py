@@ -33,12 +33,7 @@ def beams(
     nodes: np.ndarray, ends: np.ndarray, section: dict[str, float], across: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Stiffness (m, 12, 12) and load by free fall (m, 12, 3) of beams of one section."""
-    way = nodes[ends[:, 1]] - nodes[ends[:, 0]]
-    length = np.linalg.norm(way, axis=1)
-    x = way / length[:, None]
-    z = np.cross(x, across)
-    z /= np.linalg.norm(z, axis=1)[:, None]
-    turn = np.stack([x, np.cross(z, x), z], axis=1)
+    turn, length = _axes(nodes, ends, across)
     k = np.zeros((len(ends), 12, 12))
     stretch, twist = section["E"] * section["A"] / length, section["G"] * section["J"] / length
     for first, value in ((0, stretch), (3, twist)):
@@ -62,11 +57,60 @@ def beams(
         load[:, axis, axis] = load[:, 6 + axis, axis] = half
     load[:, 5, 1], load[:, 11, 1] = half * length / 6, -half * length / 6
     load[:, 4, 2], load[:, 10, 2] = -half * length / 6, half * length / 6
+    k, back = _turned(k, turn)
+    return k, back @ load @ turn
+
+
+def masses(
+    nodes: np.ndarray, ends: np.ndarray, section: dict[str, float], across: np.ndarray
+) -> np.ndarray:
+    """Consistent mass (m, 12, 12) of beams of one section, with rotary inertia.
+
+    Source: Przemieniecki 1968, chapter 11.
+    """
+    turn, length = _axes(nodes, ends, across)
+    m = np.zeros((len(ends), 12, 12))
+    heavy = section["rho"] * section["A"] * length
+    polar = section["rho"] * (section["Iy"] + section["Iz"]) * length
+    for first, value in ((0, heavy), (3, polar)):
+        m[:, first, first] = m[:, first + 6, first + 6] = value / 3
+        m[:, first, first + 6] = m[:, first + 6, first] = value / 6
+    for places, second, sign in (((1, 5, 7, 11), "Iz", 1.0), ((2, 4, 8, 10), "Iy", -1.0)):
+        n, one = sign * length, np.ones_like(length)
+        moved = [
+            [156 * one, 22 * n, 54 * one, -13 * n],
+            [22 * n, 4 * n * n, 13 * n, -3 * n * n],
+            [54 * one, 13 * n, 156 * one, -22 * n],
+            [-13 * n, -3 * n * n, -22 * n, 4 * n * n],
+        ]
+        turned = [
+            [36 * one, 3 * n, -36 * one, 3 * n],
+            [3 * n, 4 * n * n, -3 * n, -n * n],
+            [-36 * one, -3 * n, 36 * one, -3 * n],
+            [3 * n, -n * n, -3 * n, 4 * n * n],
+        ]
+        rotary = section["rho"] * section[second] / 30 / length
+        block = heavy / 420 * np.array(moved) + rotary * np.array(turned)
+        m[np.ix_(range(len(ends)), places, places)] += np.moveaxis(block, 2, 0)
+    return _turned(m, turn)[0]
+
+
+def _axes(nodes: np.ndarray, ends: np.ndarray, across: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Axes (m, 3, 3) of sections as rows, and lengths (m,)."""
+    way = nodes[ends[:, 1]] - nodes[ends[:, 0]]
+    length = np.linalg.norm(way, axis=1)
+    x = way / length[:, None]
+    z = np.cross(x, across)
+    z /= np.linalg.norm(z, axis=1)[:, None]
+    return np.stack([x, np.cross(z, x), z], axis=1), length
+
+
+def _turned(k: np.ndarray, turn: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Matrices (m, 12, 12) in the axes of the parts, and what turns displacements."""
     big = np.zeros_like(k)
     for block in range(4):
         big[:, 3 * block : 3 * block + 3, 3 * block : 3 * block + 3] = turn
-    k = np.swapaxes(big, 1, 2) @ k @ big
-    return k, np.swapaxes(big, 1, 2) @ load @ turn
+    return np.swapaxes(big, 1, 2) @ k @ big, np.swapaxes(big, 1, 2)
 
 
 def solve(

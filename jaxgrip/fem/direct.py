@@ -158,6 +158,17 @@ def host_solve(
     return found
 
 
+def csr(
+    size: int, squares: Sequence[np.ndarray], matrices: Sequence[Float[np.ndarray, "_ _ _"]]
+) -> scipy.sparse.csr_matrix:
+    """Sum of small matrices (m, v, v) of the unknowns (m, v); from `size` on they are none."""
+    rows = [np.repeat(index, index.shape[1], axis=1).ravel() for index in squares]
+    columns = [np.tile(index, (1, index.shape[1])).ravel() for index in squares]
+    places = np.concatenate(rows), np.concatenate(columns)
+    values = np.concatenate([x.ravel() for x in matrices])
+    return scipy.sparse.csr_matrix((values, places), shape=(size + 1, size + 1))[:size, :size]
+
+
 def factorise(matrix: scipy.sparse.csc_matrix) -> scipy.sparse.linalg.SuperLU:
     """Factors of a matrix in its given order, without pivoting."""
     return scipy.sparse.linalg.splu(

@@ -11,7 +11,7 @@ from jaxgrip.fem.topology import Constant
 
 
 class ElementSum(eqx.Module):
-    """Symmetric matrix (size, size): the sum of matrices (m, v, v) of groups of elements.
+    """Matrix (size, size): the sum of matrices (m, v, v) of groups of elements.
 
     **Arguments:** `size`; groups `(index, matrices)`, where `index` (m, v) gives the degrees of
     freedom of each element; indices from `size` on are ignored.
@@ -36,7 +36,11 @@ class ElementSum(eqx.Module):
         ]
 
     def __add__(self, other: "ElementSum") -> "ElementSum":
-        return ElementSum(self.size, [*self.groups, *other.groups])
+        groups: dict[Constant, Array] = {}
+        for part in (self, other):
+            for index, own in zip(part.indices, part.matrices, strict=True):
+                groups[index] = groups[index] + own if index in groups else own
+        return ElementSum(self.size, [(index.array, own) for index, own in groups.items()])
 
     def __mul__(self, factor: Float[Array, ""] | float) -> "ElementSum":
         return ElementSum(self.size, [(index, factor * own) for index, own in self.groups])

@@ -24,5 +24,7 @@ from jaxgrip.structures.stability import Buckling as Buckling
 from jaxgrip.structures.stability import buckling as buckling
 from jaxgrip.structures.structure import Structure as Structure
 from jaxgrip.structures.structure import Tie as Tie
+from jaxgrip.structures.vibration import frequencies as frequencies
+from jaxgrip.structures.vibration import modes as modes
 from jaxgrip.structures.zero_modes import ZeroModes as ZeroModes
 from jaxgrip.structures.zero_modes import zero_modes as zero_modes

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, PyTree
 
-from jaxgrip.fem.element_sum import of
+from jaxgrip.fem.element_sum import ElementSum, Rows, of
 from jaxgrip.spatial import quaternions
 from jaxgrip.spatial.rotations import skew
 from jaxgrip.structures import corotational
@@ -157,8 +157,8 @@ class Balance(NamedTuple):
 
     residual: Float[Array, " n"]
     missed: Float[Array, " e"]
-    stiffness: Float[Array, "n n"]
-    slope: Float[Array, "e n"]
+    stiffness: Float[Array, "n n"] | ElementSum
+    slope: Float[Array, "e n"] | Rows
     push: Float[Array, " n"]
     stresses: tuple["Stresses", ...]
 
@@ -189,10 +189,20 @@ def balance(
 
     Source: Magisano 2017.
     """
+    found = element_wise(problem, at, acting, stresses)
+    return found._replace(stiffness=found.stiffness.dense(), slope=found.slope.dense())
+
+
+def element_wise(
+    problem: Problem,
+    at: Place,
+    acting: Bool[Array, " l"],
+    stresses: tuple[Array, ...] | None = None,
+) -> Balance:
+    """The same as `balance`, with matrices that are not summed up."""
     n, rows = problem.freedoms + problem.loose, problem.rows
-    total, missed = jnp.zeros(n), jnp.zeros(rows)
-    stiffness, slope, push = jnp.zeros((n, n)), jnp.zeros((rows, n)), jnp.zeros(n)
-    found_stresses = []
+    total, missed, push = jnp.zeros(n), jnp.zeros(rows), jnp.zeros(n)
+    stiffness, slope, found_stresses = [], [], []
     for group in problem.groups:
         index, zero = group.index, jnp.zeros(group.index.shape[1] + 1)
         given = None
@@ -208,15 +218,18 @@ def balance(
         by, found = jax.vmap(one)(given, *_inputs(problem, at, group, acting))
         total = total.at[index].add(found.pull, mode="drop")
         push = push.at[index].add(by.pull[..., -1], mode="drop")
-        here = index[:, :, None], index[:, None, :]
-        stiffness = stiffness.at[here].add(by.pull[..., :-1], mode="drop")
+        stiffness.append((index, by.pull[..., :-1]))
         if problem.holds(group):
             missed = missed.at[group.rows].add(found.missed, mode="drop")
-            here = group.rows[:, :, None], index[:, None, :]
-            slope = slope.at[here].add(by.missed[..., :-1], mode="drop")
+            own = group.rows.reshape(-1)
+            some = np.flatnonzero(own < rows)
+            every = np.repeat(index, group.rows.shape[1], axis=0)[some]
+            values = by.missed[..., :-1].reshape(len(own), -1)[some]
+            slope.append((own[some], every, values))
         if group.soft is not None:
             found_stresses.append(Stresses(found.stress, by.stress[..., :-1], index))
-    return Balance(total, missed, stiffness, slope, push, tuple(found_stresses))
+    tangent = ElementSum(n, stiffness), Rows(rows, n, slope)
+    return Balance(total, missed, *tangent, push, tuple(found_stresses))
 
 
 def residual(

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxgrip.fem.element_sum import Rows
+from jaxgrip.fem.element_sum import ElementSum, Rows
 from jaxgrip.fem.topology import Constant
 from jaxgrip.solve import dense
 from jaxgrip.structures import linear, model
@@ -56,6 +56,14 @@ class Condensed(eqx.Module):
     def on_kept(self, force: Float[Array, " n"]) -> Float[Array, " b"]:
         """Forces on all freedoms as forces on those kept."""
         return force[self.kept] + self.follow.T @ force[~self.kept]
+
+    def projected(self, matrix: ElementSum) -> Float[Array, "b b"]:
+        """Quadratic form of all freedoms on those kept, which the others follow."""
+        kept, others = np.flatnonzero(self.kept), np.flatnonzero(~self.kept)
+        every = jnp.zeros((len(self.kept), len(kept))).at[kept].set(jnp.eye(len(kept)))
+        every = every.at[others].set(self.follow)
+        product = every.T @ jax.vmap(lambda u: matrix @ u, in_axes=1, out_axes=1)(every)
+        return (product + product.T) / 2
 
 
 def condense(structure: Structure, loads: Load | Iterable[Load] = ()) -> Condensed:

@@ -253,6 +253,41 @@ def stiffness(structure: Structure, own: Elements) -> ElementSum:
     return ElementSum(structure.freedoms, groups)
 
 
+def mass(structure: Structure, poses: Poses, own: Elements) -> ElementSum:
+    """Consistent mass of all parts and ties, those of beams with rotary inertia."""
+    groups = []
+    for group, matrices in zip(own.groups, own.matrices, strict=True):
+
+        def inertia(x: Array, section: BeamSection, element=group.element) -> Array:
+            return element.inertia(x, section, jnp.eye(3))
+
+        m = over_elements(inertia, group.x, group.section).reshape(-1, 12, 12)
+        if matrices.end is not None:
+            m = jnp.einsum("mai,mab,mbj->mij", matrices.end, m, matrices.end)
+        groups.append(by_freedoms(structure, group.ends, m))
+    bar = own.bars
+    straight = jnp.broadcast_to(jnp.eye(3), (len(bar.ends), 2, 3, 3))
+    groups.append(by_freedoms(structure, bar.ends, _of_lines(bar.mass, straight)))
+    heavy, _ = tie_masses(structure, poses)
+    ends = np.array([span.ends for span in structure.layout.spans], dtype=int).reshape(-1, 2)
+    turn = structure.rotations(poses)[ends]
+    groups.append(by_freedoms(structure, ends, _of_lines(heavy, turn)))
+    # A point is a line of which only the first end has mass.
+    nodes, points = point_masses(structure)
+    first = jnp.zeros((12, 12)).at[np.arange(3), np.arange(3)].set(1.0)
+    m = points[:, None, None] * first[None]
+    groups.append(by_freedoms(structure, np.stack([nodes, nodes], axis=1), m))
+    return ElementSum(structure.freedoms, groups)
+
+
+def _of_lines(mass: Float[Array, " m"], turn: Float[Array, "m 2 3 3"]) -> Float[Array, "m 12 12"]:
+    """Mass matrices of lines, whose ends move in axes (3, 3) of their own."""
+    share = jnp.array([[2.0, 1.0], [1.0, 2.0]]) / 6
+    blocks = jnp.einsum("m,ij,miba,mjbc->miajc", mass, share, turn, turn)
+    whole = jnp.zeros((len(mass), 2, 6, 2, 6)).at[:, :, :3, :, :3].set(blocks)
+    return whole.reshape(-1, 12, 12)
+
+
 def stretch(direction: Float[Array, "m 3"]) -> Float[Array, "m 12"]:
     """Stretch by the displacements of two nodes."""
     still = jnp.zeros_like(direction)

@@ -6,25 +6,21 @@ from numbers import Integral
 from typing import NamedTuple
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from jaxgrip.checks import brief, concrete
+from jaxgrip.fem.element_sum import ElementSum, Rows
 from jaxgrip.mechanism import Poses
 from jaxgrip.solve import dense
-from jaxgrip.structures import balance, deflected, linear, members
+from jaxgrip.structures import balance, deflected, eigenpairs, linear, members
 from jaxgrip.structures.analysis import raised, solve_linear
 from jaxgrip.structures.balance import Problem
 from jaxgrip.structures.loads import Load
 from jaxgrip.structures.results import RESULTS, Solution, StructureError
 from jaxgrip.structures.structure import Structure, check_whole
 
-# Of the largest reciprocal factor; what is smaller is rounding.
-NO_BUCKLING = 1e-12
-# Distance of reciprocal factors, by their size, up to which they are equal but for rounding.
-EQUAL = 1e-8
 # Share of the lowest factor that the structure must carry with its deflections.
 CARRIED = 0.9
 
@@ -117,94 +113,79 @@ def _buckling(
     structure: Structure, poses: Poses, loads: tuple[Load, ...], first: Solution, count: int
 ) -> Buckling:
     problem = members.problem(structure, poses, loads)
-    springs = len(first.taut) - structure.layout.row_springs
-    stiff = len(problem.tension_only) - springs
-    acting = jnp.concatenate([jnp.ones(stiff, dtype=bool), first.taut[:springs]])
-    matrices = _linear_stress(problem, acting)
-    k, g, b = jax.lax.stop_gradient(matrices)
-    factor = linear.factorise(k, b)
-    half = dense.solve_triangular(factor.lower, jnp.diag(factor.scale), lower=True)
-    basis, size, _ = dense.svd(factor.across)
-    basis = jnp.where(size[None, :] > 1e-6, basis, 0.0)
-
-    def free(x: Array) -> Array:
-        """Without what the equations forbid."""
-        return x - basis @ (basis.T @ x)
-
-    stress = free(free(-half @ g @ half.T).T)
-    values, vectors = dense.eigh(stress)
-    largest = jnp.max(jnp.abs(values))
-    there = values > NO_BUCKLING * largest
-    apart = jnp.diff(values, prepend=-jnp.inf, append=jnp.inf)
-    single = jnp.minimum(apart[1:], apart[:-1]) > EQUAL * jnp.abs(values)
-    there, single, values, vectors = (
-        x[..., ::-1][..., :count] for x in (there, single, values, vectors)
-    )
-    ways = half.T @ vectors
-
-    def pair(there: Array, single: Array, value: Array, way: Array) -> _Pair:
-        safe = jnp.where(there, 1 / jnp.where(there, value, 1.0), 0.0)
-        pull = k @ way + safe * (g @ way)
-        row = factor.weight[:, None] * b
-        held = -factor.weight * (dense.pinv(row.T, 1e-9) @ pull)
-        return _eigenpair(matrices, _Pair(safe, way, held), factor.scale, there, single)
-
-    found = jax.vmap(pair)(there, single, values, ways.T)
-    modes = balance.shapes(problem, problem.start(), found.way.T)
+    acting = _acting(structure, problem, first)
+    sums = _linear_stress(problem, acting, large=False)
+    whole, stress, equations = (matrix.dense() for matrix in sums)
+    matrices = whole, (stress + stress.T) / 2, equations
+    found = eigenpairs.lowest(matrices, count)
+    modes = balance.shapes(problem, problem.start(), found.shape.T)
     modes = modes[:, : len(structure.layout.root)]
     largest = jnp.max(jnp.abs(modes[..., :3]), axis=(1, 2))
     # Else the rounding of a mode without displacements would be blown up.
-    seen = there & (largest > 1e-9 * jnp.max(jnp.abs(found.way), axis=1))
+    seen = found.exists & (largest > 1e-9 * jnp.max(jnp.abs(found.shape), axis=1))
     modes = jnp.where(
         seen[:, None, None], modes / jnp.where(seen, largest, 1.0)[:, None, None], 0.0
     )
-    known = jnp.where(first.succeeded & jnp.all(jnp.isfinite(stress)), 1.0, jnp.nan)
-    return Buckling(known * jnp.where(there, found.factor, jnp.inf), known * modes)
+    known = jnp.where(first.succeeded & jnp.all(jnp.isfinite(found.value)), 1.0, jnp.nan)
+    return Buckling(known * jnp.where(found.exists, found.value, jnp.inf), known * modes)
 
 
-class _Pair(NamedTuple):
-    """(K + `factor` G) `way` + Bᵀ `held` = 0 and B `way` = 0, where `way` has the energy 1/2."""
+def geometric_stiffness(
+    structure: Structure, poses: Poses, loads: tuple[Load, ...], first: Solution
+) -> ElementSum:
+    """Stiffness of the whole structure by the linear stress of the loads, in the axes of the parts.
 
-    factor: Float[Array, ""]
-    way: Float[Array, " n"]
-    held: Float[Array, " m"]
+    **Arguments:** as `solve`; `first`: what it has found. Ends that are released follow the nodes
+    as they do without this stiffness.
+    """
+    problem = members.problem(structure, poses, loads)
+    elastic, stress, _ = _linear_stress(
+        problem, _acting(structure, problem, first), linear.is_large(structure.freedoms)
+    )
+    turn = jnp.concatenate([structure.rotations(poses), jnp.eye(3)[None]])
+    groups = []
+    for group, (index, k), (_, g) in zip(
+        problem.groups, elastic.groups, stress.groups, strict=True
+    ):
+        count = 6 * group.stations.shape[1]
+        if group.loose is not None:
+            mask = jnp.asarray(group.loose < problem.loose)
+            both = mask[:, :, None] & mask[:, None, :]
+            inner = jnp.where(both, k[:, count:, count:], 0.0)
+            inner += jnp.where(mask[:, :, None], 0.0, jnp.eye(12)[None])
+            across = jnp.where(mask[:, :, None], k[:, count:, :count], 0.0)
+            follow = -dense.solve(inner, across, positive=True)
+            nodes = jnp.broadcast_to(jnp.eye(count), (len(k), count, count))
+            every = jnp.concatenate([nodes, follow], axis=1)
+            g = jnp.einsum("mia,mij,mjb->mab", every, g, every)
+        axes = jnp.repeat(turn[group.stations], 2, axis=1)
+        size = len(g), count // 3, 3, count // 3, 3
+        g = jnp.einsum("miba,mibjc,mjcd->miajd", axes, g.reshape(size), axes)
+        g = g.reshape(-1, count, count)
+        groups.append((index[:, :count], (g + jnp.swapaxes(g, 1, 2)) / 2))
+    return ElementSum(structure.freedoms, groups)
 
 
-@jax.custom_jvp
-def _eigenpair(
-    matrices: tuple[Array, Array, Array], found: _Pair, scale: Array, there: Array, single: Array
-) -> _Pair:
-    """What was found, as a function of K, G and B."""
-    return found
+def _acting(structure: Structure, problem: Problem, first: Solution) -> Bool[Array, " l"]:
+    """Which lines carry force by a linear solution."""
+    springs = len(first.taut) - structure.layout.row_springs
+    stiff = len(problem.tension_only) - springs
+    return jnp.concatenate([jnp.ones(stiff, dtype=bool), first.taut[:springs]])
 
 
-@_eigenpair.defjvp
-def _(primals: tuple, tangents: tuple) -> tuple[_Pair, _Pair]:
-    (k, g, b), _, scale, there, single = primals
-    dk, dg, db = tangents[0]
-    pair = _eigenpair(*primals)
-    factor, way, held = pair
-    stiff, stress = k @ way, g @ way
-    out = dk @ way + factor * (dg @ way) + db.T @ held
-    missed = db @ way
-    amount = jnp.where(there, -way @ stress, 1.0)
-    change = jnp.where(there, (way @ out + held @ missed) / amount, 0.0)
-    # A push along the way makes definite what is singular, and keeps the energy.
-    right = -out - change * stress - stiff * (way @ (dk @ way)) / 2
-    whole = k + factor * g + jnp.outer(stiff, stiff)
-    step = linear.solve_any(whole, b, scale, jnp.concatenate([right, -missed]))
-    step = jnp.where(single | ~there, 1.0, jnp.nan) * step
-    return pair, _Pair(change, step[: len(way)], step[len(way) :])
-
-
-def _linear_stress(problem: Problem, acting: Array) -> tuple[Array, Array, Array]:
+def _linear_stress(
+    problem: Problem, acting: Array, large: bool
+) -> tuple[ElementSum, ElementSum, Rows]:
     """Stiffness, geometric stiffness by the linear solution, equations."""
     start = problem.start()
-    here = balance.balance(problem, start, acting)
-    factor = linear.factorise(here.stiffness, here.slope)
+    here = balance.element_wise(problem, start, acting)
+    stiffness, slope = here.stiffness, here.slope
+    if not large:
+        stiffness, slope = stiffness.dense(), slope.dense()
+    factor = linear.factorise(stiffness, slope)
     gap = jnp.zeros(problem.rows)
-    q, multipliers = linear.solve(here.stiffness, here.slope, factor, -here.push, gap)
+    q, multipliers = linear.solve(stiffness, slope, factor, -here.push, gap)
     stresses = tuple(stress.rate(q) for stress in here.stresses)
     loaded = start._replace(multipliers=multipliers, share=jnp.ones(()))
-    stressed = balance.balance(members.stressed(problem, stresses), loaded, acting, stresses)
-    return here.stiffness, (stressed.stiffness + stressed.stiffness.T) / 2, here.slope
+    stressed = balance.element_wise(members.stressed(problem, stresses), loaded, acting, stresses)
+    return here.stiffness, stressed.stiffness, here.slope
