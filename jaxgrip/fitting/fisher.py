@@ -155,7 +155,7 @@ def from_jacobian(
 def from_information(parameters: PyTree, matrix: np.ndarray, unit: np.ndarray) -> Uncertainty:
     """Uncertainty from an observed information matrix (n, n)."""
     values, vectors = np.linalg.eigh(matrix * np.outer(unit, unit))
-    # The information is a square: rounding limits it to _NOTHING squared.
+    # The information is a square of the influences: rounding hides what is smaller.
     kept = values > 1e-11 * np.max(np.abs(values))
     basis = vectors[:, kept]
     covariance = (basis / values[kept]) @ basis.T

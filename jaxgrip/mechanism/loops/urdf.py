@@ -19,7 +19,8 @@ JOINTS = {
     for name, kind in vars(joints).items()
     if isinstance(kind, type)
     and issubclass(kind, Joint)
-    and kind not in (Joint, joints.Rope, joints.Clamp)
+    and kind is not Joint
+    and not (kind.one_sided or kind.to_ground)
 }
 KEYS = ("name", "joint", "first", "second", "first_points", "second_points")
 
