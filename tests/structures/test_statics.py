@@ -402,7 +402,7 @@ def test_sentences():
     apart = poses._replace(position=poses.position + jnp.array([[0.0, 0, 0], [0.01, 0, 0]]))
     with pytest.raises(ValueError, match=r"'joint' joins node 0 of part 'lower'.*0.01 m apart"):
         js.solve(structure, apart, js.Inertia())
-    with pytest.raises(ValueError, match="'upper' is none: its quaternion has the length 2"):
+    with pytest.raises(ValueError, match="'upper': quaternion has norm 2, expected 1"):
         js.solve(structure, poses._replace(quaternion=poses.quaternion.at[1].mul(2.0)), [])
     with pytest.raises(ValueError, match=r"position of the poses .*\(2, 3\)"):
         js.solve(structure, jax.tree.map(lambda x: x[:1], poses), [])
@@ -474,7 +474,7 @@ WRONG_TYPES = {
     "js.Structure(system, {'mast': part}, supports={('mast', 0): 'all'})": "The supports are {",
     "js.Structure(system, {'mast': part}, ties=[js.Rope(1.0)])": "The ties are [Rope",
     "js.Structure(system, {'mast': part}, transfer=['a'])": "The transfer is ['a']",
-    "structure.node(3)": "A node is called 3",
+    "structure.node(3)": "The node is 3",
     "js.solve('crane', poses, [])": "The structure is a str",
     "js.solve(structure, None, [])": "Poses are a NoneType",
     "js.solve(structure, poses, 'weight')": "A load is 'weight'",
@@ -487,8 +487,8 @@ WRONG_TYPES = {
     "js.zero_modes(structure, poses, np.ones(7, bool))": "taut has the shape (7,)",
     "js.centre_of_gravity(structure, None)": "Poses are a NoneType",
     "js.buckling(structure, poses, [], count=True)": "buckling factors is True",
-    "js.equilibrium_path(structure, poses, [], points=1)": "points of a path are 1",
-    "js.equilibrium_path(structure, poses, [], points=2.5)": "points of a path are 2.5",
+    "js.equilibrium_path(structure, poses, [], points=1)": "The number of points is 1",
+    "js.equilibrium_path(structure, poses, [], points=2.5)": "The number of points is 2.5",
     "js.equilibrium_path(structure, poses, [], step=0.0)": "step of a path is 0",
 }
 STRANGER = """
