@@ -32,7 +32,7 @@ def test_no_call_waits_for_others(name):
     assert not [x for x in lapack_calls.of_case(name, 4096) if x.is_divided]
 
 
-@pytest.mark.long
+@pytest.mark.soak
 @pytest.mark.parametrize("name", EVERYTHING)
 def test_no_call_of_any_function_waits_for_others(name):
     for size in (64, 4096, 16384):

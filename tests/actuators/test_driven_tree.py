@@ -82,6 +82,7 @@ def motion(gripper, six, start):
     return simulate(driven(gripper), six, command, times, q0=start, supply=supply)
 
 
+@pytest.mark.long
 def test_a_tree_of_one_pendulum():
     """The tree of the default arm moves as the default arm does."""
     arm = jg.models.servo_ax12_arm()
@@ -111,6 +112,7 @@ def test_a_tree_of_one_pendulum():
     np.testing.assert_allclose(q, published, rtol=0, atol=2e-8)
 
 
+@pytest.mark.long
 def test_energy_of_a_gripper_driven_by_six(gripper, six, motion):
     """Growth of all energy is the work of the motors less the losses, which are no gain."""
 

@@ -50,6 +50,7 @@ def test_stick_slip_of_a_pulled_body():
     np.testing.assert_allclose(body.speed.max(), 0.370, rtol=0, atol=5e-4)
 
 
+@pytest.mark.long
 def test_stick_slip_of_a_turned_servo(servo):
     """Independent values (SciPy): ranges of the flywheel's speed."""
     published = {
@@ -66,6 +67,7 @@ def test_stick_slip_of_a_turned_servo(servo):
         )
 
 
+@pytest.mark.long
 def test_run_up(servo, bare):
     """Independent values (SciPy); the steady speed is (M_max - F_C)/F_v."""
     np.testing.assert_allclose(bare.servo.speed[-1, 0], 6.0302, rtol=0, atol=5e-5)

@@ -129,6 +129,7 @@ def test_numbers_of_the_default_rig(servo, arm):
     np.testing.assert_allclose(servo.friction.damping, 1.3102688, rtol=1e-7)
 
 
+@pytest.mark.long
 def test_motion_under_a_sine(sine):
     at = np.rint(TIMES * 100).astype(int)
     np.testing.assert_allclose(sine.q[at, 0], SINE[0], rtol=0, atol=6e-9)
@@ -250,6 +251,7 @@ def test_substeps(servo, gear):
         np.testing.assert_allclose(a, b[::4], rtol=0, atol=1e-13)
 
 
+@pytest.mark.long
 def test_gradients_against_differences(arm, compiled, gradient):
     """Relative step 1e-3, rtol 1e-9: differences of the adaptive solver are no better."""
     task = Task(amplitude=1.0, span=4.0)
@@ -272,6 +274,7 @@ def test_gradients_against_differences(arm, compiled, gradient):
     assert all(bool(jnp.isfinite(x)) for x in still.values())
 
 
+@pytest.mark.long
 def test_forward_derivatives_of_the_steps(servo, arm):
     """Both modes agree, and with differences."""
     duties = 0.6 * jnp.sin(jnp.pi * 0.01 * jnp.arange(200.0))[:, None]
@@ -286,6 +289,7 @@ def test_forward_derivatives_of_the_steps(servo, arm):
     np.testing.assert_allclose(reverse, (last(at + 1e-5) - last(at - 1e-5)) / 2e-5, rtol=1e-6)
 
 
+@pytest.mark.long
 def test_derivatives_at_full_duty(servo, arm):
     """One at the limits of the duty, not the half of a clip; none beyond, where nothing is got."""
 
@@ -304,6 +308,7 @@ def test_duties_of_a_compiled_run_are_those_got(servo, arm, compiled):
     np.testing.assert_array_equal(more.duty, 1.0)
 
 
+@pytest.mark.long
 def test_batches_of_parameters(servo, arm):
     """Parameters and commands in one batch each: the same as one by one."""
     numbers = jnp.array([[0.08, 0.02], [0.2, 0.03], [0.4, 0.01]])
@@ -319,6 +324,7 @@ def test_batches_of_parameters(servo, arm):
             np.testing.assert_allclose(batch[k, j], last(numbers[k], duties[j]), rtol=1e-12)
 
 
+@pytest.mark.long
 def test_batch_with_error_control(arm, compiled):
     """Every member has its own steps; forward derivatives against differences."""
     task = Task(amplitude=0.8, span=0.5)

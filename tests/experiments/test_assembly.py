@@ -77,6 +77,7 @@ def test_bad_settings_get_a_sentence(tmp_path):
             _config(tmp_path, **given)
 
 
+@pytest.mark.long
 def test_a_way_that_ends_early_is_a_failure_with_all_its_pictures(tmp_path):
     """The rod is at most 1.5 m long, where crank and rod lie in line."""
     (tmp_path / "bars.toml").write_text(BARS)

@@ -13,7 +13,7 @@ SOLVER = jg.ocp.Solver(starts=1)
 PUBLISHED = (0.083592, 0.096625, 0.231661, 0.559569, 0.678124, 0.679408, 0.693571, 0.866703)
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_search_by_both_formulations_least_time():
     """x'' = u1 + u2 over the distance one; u2 = 1, falls by 4 a second, -1 (1.42886902 s)."""
     problem = ocp_problems.redundant_actuators_time()
@@ -28,6 +28,7 @@ def test_search_by_both_formulations_least_time():
     np.testing.assert_allclose(other.x[:, 2], variable.u[:, 1], atol=1e-10)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("rate", "least"), [(4.0, 10.0 / 3.0), (8.0, 3.0)])
 @pytest.mark.parametrize("always", [(), (1,), (0, 1)])
 def test_imposed_structure_has_the_closed_form(rate, least, always):
@@ -42,7 +43,7 @@ def test_imposed_structure_has_the_closed_form(rate, least, always):
     assert task.dimension.tolist() == [4 + 2 * len(set(always) | ({1} if moving else set()))]
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_imposed_structure_of_the_finger_has_the_published_times():
     """The variable formulation and the one with every drive a state meet in the same motion."""
     problem = competing_drives(

@@ -51,6 +51,7 @@ def motion(solved):
     return elastic._motion(settings, None, jg.models.gripper_finger("A"))
 
 
+@pytest.mark.long
 def test_loads_of_link_2(motion):
     """At the start and in the middle, where angles are given too."""
     link = LinkMotion(jg.models.gripper_finger("A").tree, "link2", motion.joints.evaluate)
@@ -66,6 +67,7 @@ def test_loads_of_link_2(motion):
     np.testing.assert_allclose(middle[3:], [-0.071132, 0.030168, -0.207816], atol=2e-4)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("link", "density", "atol"), [(2, "material", 5e-9), (3, "match_mass", 1e-9)]
 )
@@ -80,6 +82,7 @@ def test_displacement_of_the_free_end(motion, link, density, atol):
     np.testing.assert_allclose(found, expected, rtol=0.005, atol=atol)
 
 
+@pytest.mark.long
 def test_a_run_has_numbers_pictures_and_fields(solved, tmp_path):
     settings = _config(
         motion_from=str(solved),

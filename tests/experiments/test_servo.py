@@ -23,6 +23,7 @@ def clean(duties):
     return jax.jit(twin.fixed_steps)(jax.tree.map(jnp.asarray, twin.TRUTH), duties)
 
 
+@pytest.mark.long
 def test_clean_twin_is_found(duties, clean):
     found = fitting.fit(twin._fixed_residuals, twin.BOUNDS, duties, clean)
     assert found.rms < 1e-5
@@ -57,6 +58,7 @@ def test_noise_is_reflected_in_the_deviations(duties, clean):
     assert str(known.worst_direction).startswith("0.81 stiction - 0.56 stiffness")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("stage", [rigs.gear, rigs.run_up])
 def test_stages_of_the_study_agree_with_what_is_known(tmp_path, stage):
     run = report.Run(tmp_path, study.Config(experiment="servo/study"))
@@ -78,7 +80,7 @@ def csv(tmp_path, text):
     return f"data={path}"
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_the_example_gives_back_the_servo(tmp_path):
     """Fitted from the truth with few motions; the search is tested above."""
     given = settings(tmp_path, "starts=2", "step=5e-3", "holdout=0.5")
@@ -123,7 +125,7 @@ def test_steps_are_halved_until_they_bias_nothing(monkeypatch, noise, reached):
         assert float(model.h) == 0.5 / 2**fit.HALVINGS
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_steps_are_refined_until_they_bias_nothing(tmp_path):
     """Two parameters from a motion with error control and noise of a fiftieth of a degree."""
     time = 0.01 * np.arange(301)

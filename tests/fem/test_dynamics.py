@@ -170,7 +170,7 @@ def test_gravity_in_the_frame_or_as_a_load():
     np.testing.assert_allclose(one.u, other.u, atol=1e-12 * np.abs(other.u).max())
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_reduced_bodies_against_whole_ones_and_against_kvaerno():
     body = beam(fem.Rayleigh(1.0, 8e-5), cells=(6, 2, 2))
     load, dt, t1 = tip_load(body), 2.5e-5, 5e-3
@@ -191,7 +191,7 @@ def test_reduced_bodies_against_whole_ones_and_against_kvaerno():
     np.testing.assert_allclose(errors[0] / errors[1], 16, rtol=0.1)
 
 
-@pytest.mark.parametrize("reduced", [pytest.param(False, marks=pytest.mark.long), True])
+@pytest.mark.parametrize("reduced", [pytest.param(False, marks=pytest.mark.soak), True])
 def test_derivatives_of_the_tip_and_of_the_peak(reduced):
     """With respect to material, dimensions, damping and the motion, forwards and backwards."""
 
@@ -235,7 +235,7 @@ def test_other_numbers_do_not_compile_again():
     assert _simulate._cached._cache_size() == before
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_many_variants_at_once():
     body = beam(fem.Rayleigh(1.0, 8e-5))
 
@@ -321,7 +321,7 @@ def test_rates_of_a_structure_for_any_solver():
     np.testing.assert_allclose(acceleration, -(w**2) * q, atol=1e-7 * np.abs(acceleration).max())
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_forward_derivatives_of_a_load_that_comes_later():
     """Nothing moves in their direction for a while, which must not leave a trace."""
     body = beam(fem.Rayleigh(1.0, 8e-5))
@@ -351,7 +351,7 @@ def test_motions_of_closures_under_vmap():
     np.testing.assert_allclose(many[1], 4 * many[0], rtol=1e-3)
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_a_reduced_body_starts_at_rest_while_its_load_changes():
     body = beam(fem.Rayleigh(1.0, 8e-5))
 

@@ -57,6 +57,7 @@ def test_uncertainty_is_that_of_the_fit(swing_residuals, bounds, duty, angle, ke
     np.testing.assert_allclose(found.worst_direction.deviation, np.sqrt(largest), rtol=1e-7)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("sensor", ["white noise", "coarse", "drifting"])
 def test_the_truth_is_within_three_standard_deviations(sensor, swing_residuals, bounds, duty, true):
     fits, truths = [], []

@@ -8,6 +8,7 @@ import jaxgrip as jg
 from .conftest import elastic_body, elastic_link, random_state
 
 
+@pytest.mark.long
 def test_lagrange(branched):
     """Inverse dynamics is what automatic differentiation makes of the two energies."""
     model, n = branched, branched.n
@@ -71,6 +72,7 @@ def test_rigid_functions_when_undeformed(branched):
     np.testing.assert_allclose(found.translation, wanted.translation, atol=1e-14)
 
 
+@pytest.mark.long
 def test_derivatives(gripper):
     """The implicit derivative against central differences, in the state and in the numbers."""
     q, eta, qd, etad, _, _, tau = random_state(gripper, bend=1e-4)
@@ -165,6 +167,7 @@ def hub_and_beam(ratio, count):
     return np.array([brentq(determinant, grid[i], grid[i + 1]) for i in cross[:count]])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("ratio", [0.02, 0.5])
 def test_frequencies_of_hub_and_beam(ratio):
     """Linearised at rest; the scale is the beam's own clamped frequency, which cancels locking."""

@@ -23,6 +23,7 @@ def test_moments_of_a_box():
     assert float(jnp.abs(off).max()) < 1e-8 * float(link.stiffness.max())
 
 
+@pytest.mark.long
 def test_published_frequencies():
     """Link 2 of the gripper on the mesh of Schanzer 2007, section 7.3."""
     link = elastic_link(elastic_body(0.06, cells=(13, 6, 6)), 6)
@@ -52,6 +53,7 @@ def test_rigid_shapes_carry_rigid_inertia():
     np.testing.assert_allclose(face.translation[0], np.hstack([unit, arm]), atol=1e-12)
 
 
+@pytest.mark.long
 def test_attachment_modes_make_static_tip_loads_exact():
     body = elastic_body(0.06)
     link = elastic_link(body, 4, ("x1",))
@@ -66,6 +68,7 @@ def test_attachment_modes_make_static_tip_loads_exact():
     np.testing.assert_allclose(found, wanted, rtol=1e-8, atol=1e-12)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("element", ["Hex8", "EulerBernoulli", "Timoshenko"])
 def test_stiffening_of_a_rotating_beam(element):
     """Southwell's coefficients of the first mode: 1.193 across the plane, 0.193 in it."""
@@ -98,6 +101,7 @@ def test_stiffening_of_a_rotating_beam(element):
     np.testing.assert_allclose(coefficients(), [0.193, 1.193], atol=0.01)
 
 
+@pytest.mark.long
 def test_foreshortening_of_a_bent_beam():
     """The end of a beam of constant length comes nearer by half the integral of slope²."""
     body = elastic_body(1.0, (0.02, 0.03), (40, 2, 2), nu=0.0)
@@ -110,6 +114,7 @@ def test_foreshortening_of_a_bent_beam():
     np.testing.assert_allclose(link.stiffening.translation[0, 0, 0, 0], wanted, rtol=0.01)
 
 
+@pytest.mark.long
 def test_a_link_in_a_plane():
     """Particles in a plane have no moment across it; the check of the inertia can do without."""
     link = elastic_link(elastic_body(0.3), 1)
@@ -127,6 +132,7 @@ def test_a_link_in_a_plane():
         jg.flexible.FlexibleTree(tree, {"beam": heavy})
 
 
+@pytest.mark.long
 def test_bad_input(finger):
     body = elastic_body(0.06)
     link = elastic_link(body, 2)

@@ -51,6 +51,7 @@ def gauss():
     return jnp.asarray(np.r_[0.0, times, DURATION]), np.r_[0.0, np.tile(half * w, 60), 0.0]
 
 
+@pytest.mark.long
 def test_energy_balance(gripper, follow, gauss):
     """Work of the torques less what damping takes is the change of energy."""
     run, torque = follow
@@ -71,7 +72,7 @@ def test_energy_balance(gripper, follow, gauss):
     np.testing.assert_allclose(work - float(weights @ np.asarray(loss)), change, rtol=1e-5)
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_stiff_links_follow_the_rigid_motion(gripper, finger, follow, gauss):
     """Tenfold stiffness brings the joints ten times nearer to the rigid motion, and the bending
     ten times nearer, in its own measure, to the one-way response to that motion."""
@@ -120,6 +121,7 @@ def test_one_way_loads(gripper, finger):
         )
 
 
+@pytest.mark.long
 def test_floating_body_keeps_momentum():
     """A bent, turning beam with a mass at its tip, free in the plane and out of plane bending."""
     body = elastic_body(0.5, (0.01, 0.012), (12, 1, 1), E=2e9, rho=1500.0)
@@ -172,6 +174,7 @@ def test_floating_body_keeps_momentum():
         assert float(drift) < 1e-8
 
 
+@pytest.mark.long
 def test_faster_than_the_first_vibration():
     """On a heavy hub the lag vibration has Southwell's frequency, w² = w1² + 0.193 Ω²; without
     stiffening it grows like cosh √(Ω² - w1²) t, which is told."""
@@ -203,7 +206,7 @@ def test_faster_than_the_first_vibration():
     np.testing.assert_allclose(soft, grown, rtol=0.01)
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_gradient_of_the_tip_error(finger):
     """By Young's modulus, length and density, for many variants at once."""
     times = jnp.array([0.0, 2e-3])

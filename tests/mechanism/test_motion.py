@@ -310,7 +310,7 @@ def test_wrong_motions_get_a_sentence(zoo):
         mechanism.simulate(bare, times)
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_derivatives_of_a_motion_are_those_of_differences():
     """Derivatives by mass, inertia, gravity and the drive, through assembly and motion."""
     body = part("body", (0.0, 0.0, 0.0), {"pin": [[0.0, 0.1, 0.4]]}, 2.0)

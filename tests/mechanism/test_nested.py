@@ -95,7 +95,7 @@ def test_a_drive_within_an_assembly_bends_it_as_the_law_of_cosines_says(cylinder
     assert abs(rotation[1, 0, 0] - np.cos(np.deg2rad(60))) < 1e-12
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_positions_are_a_batch_with_derivatives():
     # The lamp rotates in the plane by the sum of both angles.
     system = crane()

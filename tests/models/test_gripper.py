@@ -176,7 +176,7 @@ def test_limits():
     np.testing.assert_allclose(f.velocity_limit, (65, 65, 65))
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_derivative_by_lengths_and_masses():
     q, qd, tau = jnp.array([0.1, -0.4, -0.5]), jnp.array([3.0, -5, 4]), jnp.array([0.2, -0.4, 0.3])
 

@@ -67,6 +67,7 @@ def name_of(answer):
     return "-".join([answer["problem"], *values])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("answer", ANSWERS["answers"], ids=name_of)
 def test_against_an_independent_code(answer):
     """CasADi and IPOPT by tests/reference/make_ocp_problems.py, phases between the switches."""
@@ -113,6 +114,7 @@ def test_speed_limit_in_minimum_time():
     np.testing.assert_allclose(costate_ends(sol), [(-2.0, -1.0), (-2.0, 1.0)], rtol=1e-11)
 
 
+@pytest.mark.long
 def test_speed_limit_with_least_energy():
     """u = a (1 - t / t1) until v = V: V = a t1 / 2; the distance is V (1 - 2 t1 / 3) = 1."""
     limit = 1.2
@@ -124,6 +126,7 @@ def test_speed_limit_with_least_energy():
     np.testing.assert_allclose(sol.costate[0], (-a / t1, -a), rtol=1e-10)
 
 
+@pytest.mark.long
 def test_least_fuel():
     """Push for t1, coast, brake for t1: bound t1 (1 - t1) = 1; lambda_2 = -1 and 1 at the cuts."""
     bound = 5.0
@@ -136,6 +139,7 @@ def test_least_fuel():
     assert sol.structure.kinds.tolist() == [[1, -1], [-1, -1], [-1, 1]]
 
 
+@pytest.mark.long
 def test_turnpike_with_a_free_end():
     """Straight to zero, (1 - t)^2 up to t = 1, and no reason to leave it again."""
     sol = certified(problems.nonsmooth_turnpike(end=None))
@@ -185,6 +189,7 @@ def test_bryson_denham_follows_the_wall():
     np.testing.assert_allclose(sol.jumps[1], 0.0, atol=1e-9)
 
 
+@pytest.mark.long
 def test_slow_force_without_a_level():
     """The slow force is a triangle in either half, of height r T / 4: r T^3 / 32 + T^2 / 4 = 1."""
     rate = 4.0
@@ -195,6 +200,7 @@ def test_slow_force_without_a_level():
     np.testing.assert_allclose(sol.final_time, 1.50975533, atol=5e-9)
 
 
+@pytest.mark.long
 def test_slow_force_with_a_level():
     """A trapezoid of height L in either half: T^2 / 4 + T L (T / 2 - L / r) / 2 = 1."""
     final_time = 0.125 + np.sqrt(0.125**2 + 2.0)
@@ -247,6 +253,7 @@ def oscillator_times():
     return first, first + np.pi, first + np.pi + angle
 
 
+@pytest.mark.long
 def test_harmonic_oscillator():
     first, second, final_time = oscillator_times()
     problem = problems.harmonic_oscillator_time(final_time=jg.ocp.Free(5.0, lower=4.0))
@@ -273,6 +280,7 @@ def test_jerk_from_a_time_far_too_short():
     np.testing.assert_allclose(sol.final_time, 32.0 ** (1 / 3), rtol=1e-12)
 
 
+@pytest.mark.long
 def test_cart_with_load():
     """The control is antisymmetric about T / 2, with one more switch s before and after it.
 
@@ -290,6 +298,7 @@ def test_cart_with_load():
     np.testing.assert_allclose(times(sol), [half - s, half, half + s], rtol=1e-10)
 
 
+@pytest.mark.long
 def test_brachistochrone():
     """The cycloid R (p - sin p, 1 - cos p), run through in p = sqrt(g / R) t."""
     end, gravity = (2.0, 2.0), 9.81
@@ -301,6 +310,7 @@ def test_brachistochrone():
     np.testing.assert_allclose(sol.u[:, 0], course, atol=1e-9)
 
 
+@pytest.mark.long
 def test_zermelo():
     """Bryson and Ho 2.7: tan u changes evenly, y = sec u - sec u_end; T = tan u_end - tan u_0.
 
@@ -343,6 +353,7 @@ def test_fuller_cost_is_the_published_one():
     np.testing.assert_allclose(fuller_cost(), 0.26839382, atol=1e-8)
 
 
+@pytest.mark.long
 def test_fuller_says_that_it_chatters():
     sol = jg.ocp.solve(problems.fuller(), throw=False)
     assert sol.result == jg.ocp.RESULTS.chattering
@@ -379,6 +390,7 @@ def test_derivative_by_the_rate():
     np.testing.assert_allclose(slope, expected, rtol=1e-9)
 
 
+@pytest.mark.long
 def test_derivative_by_the_speed_limit():
     """Of d / V + V / b."""
     slope = jax.grad(

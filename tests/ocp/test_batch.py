@@ -21,6 +21,7 @@ def brakes(start, strength):
     )
 
 
+@pytest.mark.long
 def test_closed_form():
     """t_F = 2 sqrt(|start| / strength), more than a chunk of them, either side of the origin."""
     start = np.linspace(-1.0, -2.0, 20)
@@ -46,7 +47,7 @@ def test_what_cannot_be_solved_is_flagged_alone():
     np.testing.assert_allclose(solutions[2].final_time, 2.0 * 1.2**0.5, rtol=1e-12)
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_finger_with_other_numbers(fingers):
     """End poses, torque limits and payloads around the published ones."""
     rng = np.random.default_rng(3)

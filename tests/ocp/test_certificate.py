@@ -62,6 +62,7 @@ def extremal(extremal_of, problem):
     return extremal_of(problem)
 
 
+@pytest.mark.long
 def test_nothing_fails_on_the_solution(problem, extremal):
     assert verdict(problem, extremal) == set()
 
@@ -111,6 +112,7 @@ def test_arcs_of_negative_length(problem, extremal):
     assert "order of the switching times" in failed
 
 
+@pytest.mark.long
 def test_transversality(free_speed, extremal_of):
     problem = free_speed.problem
     extremal = extremal_of(problem)
@@ -122,6 +124,7 @@ def test_transversality(free_speed, extremal_of):
     assert not failed & {"end state, re-integrated", "costates, re-integrated"}
 
 
+@pytest.mark.long
 def test_stationarity(effort_problem, extremal_of):
     problem = effort_problem((0.0, 0.0), (1.0, 0.0), np.inf)
     extremal = extremal_of(problem)
@@ -130,6 +133,7 @@ def test_stationarity(effort_problem, extremal_of):
     assert "stationarity on interior arcs" in failed
 
 
+@pytest.mark.long
 def test_a_singular_maximum_is_no_minimum(turnpike, extremal_of):
     """The same motion with the cost negated: everything holds but the signs."""
     extremal = extremal_of(turnpike.problem)
@@ -152,6 +156,7 @@ def test_uncertified_solutions_raise_with_the_failed_checks(monkeypatch, problem
     assert caught.value.solution.certificate.checks == (check,)
 
 
+@pytest.mark.long
 def test_constraint_that_would_have_to_pull(extremal_of):
     """On an arc of order two the multiplier is convex: its curvature is what the wall presses.
 

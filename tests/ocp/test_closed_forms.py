@@ -63,6 +63,7 @@ def test_moving_start(time_problem):
     np.testing.assert_allclose(times(sol), [1.0 + 0.5**0.5], rtol=1e-11)
 
 
+@pytest.mark.long
 def test_jerk(jerk):
     sol = jerk.solution
     assert_certified(sol)
@@ -113,6 +114,7 @@ def one_state(rate, cost, start, end, final_time, bound):
     )
 
 
+@pytest.mark.long
 def test_control_close_to_its_bound_all_along():
     """x' = u over the distance 0.95 in one second with least effort: u = 0.95, bound 1."""
     sol = jg.ocp.solve(one_state(lambda x, u: u, lambda x, u: 0.5 * u[0] ** 2, 0.0, 0.95, 1.0, 1.0))
@@ -122,6 +124,7 @@ def test_control_close_to_its_bound_all_along():
     np.testing.assert_allclose(sol.objective, 0.5 * 0.95**2, rtol=1e-12)
 
 
+@pytest.mark.long
 def test_doing_nothing_costs_nothing():
     sol = jg.ocp.solve(one_state(lambda x, u: u, lambda x, u: 0.5 * u[0] ** 2, 1.0, None, 1.0, 1.0))
     assert_certified(sol)
@@ -129,6 +132,7 @@ def test_doing_nothing_costs_nothing():
     np.testing.assert_allclose(sol.x[:, 0], 1.0, rtol=1e-12)
 
 
+@pytest.mark.long
 def test_long_horizon_with_a_stable_plant():
     """x' = u - x over 40 s, quadratic cost: the two Riccati roots sqrt 2 -+ 1 add up to sqrt 2."""
     sol = jg.ocp.solve(
@@ -156,6 +160,7 @@ def test_terminal_cost(soft_target):
     np.testing.assert_allclose(sol.u[:, 0], 2.0 * (1.0 - np.asarray(sol.t)), atol=1e-10)
 
 
+@pytest.mark.long
 def test_terminal_cost_of_time(priced_time):
     """6 / T^3 + w T is least at T = (18 / w)^(1/4) = 2; then H = -w."""
     sol = priced_time.solution
@@ -165,6 +170,7 @@ def test_terminal_cost_of_time(priced_time):
     np.testing.assert_allclose(sol.hamiltonian, -1.125, rtol=1e-10)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("side", "bound"), [("lower", 2.5), ("upper", 1.6)])
 def test_final_time_on_its_bound(priced_time, side, bound):
     """The best time, 2, lies outside; the cost is 6 / T^3 + w T at the bound."""
@@ -204,6 +210,7 @@ def arcs(solution):
     return signs, np.diff([0.0, *times(solution), float(solution.final_time)])
 
 
+@pytest.mark.long
 def test_two_link_arm(arm):
     """Willigenburg 1991, also PROPT, problem 121.
 
@@ -225,6 +232,7 @@ def test_two_link_arm(arm):
     np.testing.assert_allclose(costate, (-0.20219, -0.108867, -0.207429, -0.08043), atol=5e-6)
 
 
+@pytest.mark.long
 def test_cops_robot_arm(robot):
     sol = robot.solution
     assert_certified(sol)

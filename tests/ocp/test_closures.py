@@ -99,7 +99,7 @@ def test_what_may_change_in_place_makes_every_function_its_own():
     assert same(one, one)
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_a_loop_over_a_global_is_solved_anew(monkeypatch):
     """x' = u - g from 0 to 0.3 in one second takes u = 0.3 + g."""
     for gravity in (0.5, 0.25):

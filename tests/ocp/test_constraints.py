@@ -36,6 +36,7 @@ def solve(problem):
     return jg.ocp.solve(problem, solver=jg.ocp.Solver(starts=1))
 
 
+@pytest.mark.long
 def test_speed_limit():
     """On the arc costate_2 + multiplier = 0, costate_1 = -1 / v, and the multiplier ends at 0."""
     sol = solve(speed_limited(0.6))
@@ -55,6 +56,7 @@ def test_speed_limit():
     np.testing.assert_allclose(sol.u[arc, 0], 0.0, atol=1e-12)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("limit", "objective", "times", "costate"),
     [
@@ -74,6 +76,7 @@ def test_bryson_denham(limit, objective, times, costate):
     assert np.all(np.asarray(sol.x)[:, 0] <= limit + 1e-12)
 
 
+@pytest.mark.long
 def test_mixed_constraint_that_always_holds():
     """x' = u as fast as u <= 1 - x / 2 allows: x = 2 (1 - exp(-t / 2)), J = 2 (1 - exp(-2))."""
     sol = solve(
@@ -93,6 +96,7 @@ def test_mixed_constraint_that_always_holds():
     assert np.all(np.asarray(sol.multiplier) >= -1e-12)
 
 
+@pytest.mark.long
 def test_rate_arc_from_the_start():
     """The limited control's costate vanishes at both ends of the arc and H is constant."""
     sol = solve(slow_control())
@@ -111,6 +115,7 @@ def test_rate_arc_from_the_start():
     assert np.all(np.asarray(sol.rate_costate)[arc, 0] <= 1e-12)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("make", "at", "slope"),
     [
@@ -140,6 +145,7 @@ def test_another_limit_does_not_compile_again(compiled):
     assert not [m for m in messages if "lambda" in m or "solve_" in m or "grad" in m]
 
 
+@pytest.mark.long
 def test_infeasible_constraint_is_named_as_unreachable():
     """A speed of at least 0.5 cannot start from rest; the check at the boundary says so first."""
     problem = speed_limited(0.6)
@@ -175,6 +181,7 @@ def test_multipliers_that_alternate_are_one_arc():
     assert stretch == Stretch(4, 15, None)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("start", [0.9, 0.99, 0.9999])
 def test_state_that_starts_just_below_its_bound(start):
     """It is drawn to 2 but kept below 1: where the bound is called active, it is met."""

@@ -30,7 +30,7 @@ def throw(start_speed):
     )
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_free_initial_speed():
     """The costate of the speed vanishes at the start: u = -3 t."""
     sol = solve(throw(None))
@@ -40,6 +40,7 @@ def test_free_initial_speed():
     np.testing.assert_allclose(sol.costate[0, 1], 0.0, atol=1e-10)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("free", "speed", "cost"),
     [
@@ -80,7 +81,7 @@ def interception_time(distance, speed):
     return 2.0 * np.sqrt(distance + 0.5 * speed**2) + speed
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_interception():
     sol = solve(interception(1.0, 0.4))
     np.testing.assert_allclose(sol.final_time, interception_time(1.0, 0.4), rtol=1e-11)
@@ -93,6 +94,7 @@ def test_interception():
     np.testing.assert_allclose(by_speed, 0.4 / peak + 1.0, rtol=1e-9)
 
 
+@pytest.mark.long
 def test_end_on_a_circle():
     """The shortest way to a circle aims at its centre; the multiplier balances the costate."""
     centre, radius = np.array([3.0, 4.0]), 2.0
@@ -116,6 +118,7 @@ def test_end_on_a_circle():
     )
 
 
+@pytest.mark.long
 def test_periodic_motion_in_a_changing_world():
     """x'' = x - sin t has the periodic solution sin t / 2."""
     sol = solve(
@@ -136,6 +139,7 @@ def test_periodic_motion_in_a_changing_world():
     assert sol.costate.shape[1] == 1
 
 
+@pytest.mark.long
 def test_least_time_against_a_growing_wind():
     """T + T^2 / 2 = 3 / 2."""
     sol = solve(
@@ -166,6 +170,7 @@ def lever(weight, bounds=(0.1, 10.0)):
     )
 
 
+@pytest.mark.long
 def test_design_variable():
     """2 / sqrt(p) + w p^2 is least where p^(5/2) = 1 / (2 w)."""
     gain = (1.0 / (2.0 * 0.3)) ** 0.4
@@ -191,6 +196,7 @@ def move(x, u):
     return u
 
 
+@pytest.mark.long
 def test_design_variable_that_is_the_final_time():
     """|u| <= 1 over the distance one: T = p = 1 and T + p^2 = 2."""
     sol = solve(
@@ -224,6 +230,7 @@ def gain_as_time(exponent, guess):
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("exponent", "guess"), [(1.0, 1.2), (1.0, 1.1066819), (1.0, 4.0), (-1.0, 1.2)]
 )
@@ -238,6 +245,7 @@ def test_gain_that_is_tied_to_the_final_time(exponent, guess):
     np.testing.assert_allclose(sol.objective, cost, rtol=1e-10)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("guess", [0.5, 3.0])
 def test_start_and_design_variable_that_are_the_final_time(guess):
     """x(0) = p = T and |u| <= 1 to the place three: T = 3 / 2."""
@@ -258,6 +266,7 @@ def test_start_and_design_variable_that_are_the_final_time(guess):
     np.testing.assert_allclose(sol.x[0], [1.5], rtol=1e-11)
 
 
+@pytest.mark.long
 def test_design_variables_tied_to_each_other_in_a_fixed_time():
     """x' = p u + q with q = 2 p: u = 1 / p - 2 and u^2 / 2 + p^2 / 2 is least where
     p^4 + 2 p = 1.
@@ -279,6 +288,7 @@ def test_design_variables_tied_to_each_other_in_a_fixed_time():
     np.testing.assert_allclose(sol.design_variables, [gain, 2.0 * gain], rtol=1e-9)
 
 
+@pytest.mark.long
 def test_start_on_a_circle():
     """The shortest way from a circle to a place begins where the ray to it leaves the circle."""
     sol = solve(

@@ -89,6 +89,7 @@ def test_malformed_structures(structure, sentence):
         jg.ocp.solve(state(), structure=structure)
 
 
+@pytest.mark.long
 def test_imposed_structure_that_is_wrong(time_problem):
     """Braking first and pushing afterwards meets the end, but maximises the time."""
     sol = jg.ocp.solve(
@@ -117,6 +118,7 @@ def test_second_derivatives_are_refused(time_problem):
         jax.jacfwd(jax.jacfwd(final_time))(jnp.asarray(1.0))
 
 
+@pytest.mark.long
 def test_control_that_does_nothing_is_not_certified():
     problem = jg.ocp.Problem(
         drift,
@@ -158,6 +160,7 @@ def assert_fails(problem, results):
     return solution
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("change", ["too_weak", "too_short", "not_a_number"])
 def test_motions_that_do_not_exist(finger_problem, fingers, change):
     if change == "too_weak":
@@ -189,6 +192,7 @@ def test_failure_raises_its_sentence(time_problem):
     assert caught.value.solution.result == solution.result
 
 
+@pytest.mark.long
 def test_control_that_the_optimum_leaves_open():
     """The second axis has time to spare, so its control is not unique."""
     problem = jg.ocp.Problem(
@@ -201,16 +205,18 @@ def test_control_that_the_optimum_leaves_open():
     assert_fails(problem, (RESULTS.undetermined,))
 
 
+@pytest.mark.long
 def test_design_variable_that_changes_nothing():
     problem = state(dynamics=lambda x, u, p: drift(x, u), design_variables=Free([1.0]))
     assert_fails(problem, (RESULTS.undetermined,))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "resistance",
     [
         lambda x: 0.3 * jnp.abs(x[1] - 0.5),
-        pytest.param(lambda x: jnp.where(x[1] > 0.5, 0.1, 0.0), marks=pytest.mark.long),
+        pytest.param(lambda x: jnp.where(x[1] > 0.5, 0.1, 0.0), marks=pytest.mark.soak),
     ],
 )
 def test_kink_on_the_way(resistance):
@@ -223,7 +229,7 @@ def test_kink_on_the_way(resistance):
     assert caught.value.solution.result == RESULTS.not_smooth
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_friction_that_switches_at_rest_only_is_no_kink():
     """Speeding up by 1 - f and braking by 1 + f over the distance one takes 2 / sqrt(1 - f^2)."""
     solution = jg.ocp.solve(
@@ -285,6 +291,7 @@ def test_imposed_structure_that_breaks_a_bound(effort_problem):
     assert "control bounds" in solution.stats["detail"]
 
 
+@pytest.mark.long
 def test_imposed_structure_that_breaks_a_condition():
     problem = jg.models.ocp_problems.nonsmooth_turnpike()
     solution = jg.ocp.solve(problem, structure=[[(1, 0.5), (-1, 1.0)]], throw=False)
@@ -293,12 +300,14 @@ def test_imposed_structure_that_breaks_a_condition():
     assert solution.result != RESULTS.successful
 
 
+@pytest.mark.long
 def test_constraint_that_the_start_violates():
     problem = state(path_constraints=lambda x, u: 0.1 - x[:1])
     with pytest.raises(jg.ocp.SolveError, match=r"path constraint 0 is exceeded by 0\.09"):
         jg.ocp.solve(problem)
 
 
+@pytest.mark.long
 def test_constraint_without_an_order():
     """Nothing slows down a clock that must not reach 1.5 before the motion ends at 2."""
     problem = state(
@@ -311,6 +320,7 @@ def test_constraint_without_an_order():
         jg.ocp.solve(problem)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("bounds", [([0.0, None], None), ([0.0, 0.0], [1.0, None])])
 def test_constraint_that_is_active_at_the_start_and_leaves(bounds):
     lower, upper = bounds
@@ -333,6 +343,7 @@ def oscillator(stiffening, end_time=5.0):
     )
 
 
+@pytest.mark.long
 def test_homotopy_ends_in_the_same_motion():
     easy, hard = oscillator(jnp.array(0.1)), oscillator(jnp.array(1.5))
     direct = jg.ocp.solve(hard)

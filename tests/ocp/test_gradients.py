@@ -16,6 +16,7 @@ def rest_to_rest_time(time_problem, distance, bound):
     return jg.ocp.solve(problem, solver=ONE_START).final_time
 
 
+@pytest.mark.long
 def test_closed_form(time_problem):
     """t_F = 2 sqrt(d / u)."""
     distance, bound = jnp.array(1.7), jnp.array(0.6)
@@ -69,6 +70,7 @@ def test_both_modes_against_differences(time_problem):
     )  # fmt: skip
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["free_speed", "soft_target", "priced_time", "turnpike"])
 def test_costates_are_sensitivities(request, name):
     """The derivative of the optimal cost by the initial state is the costate there, by the final
@@ -148,7 +150,7 @@ def finger_gradient(finger_problem):
     return final_time, model, gradient, costate
 
 
-@pytest.mark.long
+@pytest.mark.soak
 @pytest.mark.parametrize("name", ["length", "mass", "torque"])
 def test_finger_against_solving_again(finger_gradient, name):
     """Fourth-order differences of solutions found anew."""
@@ -164,14 +166,14 @@ def test_finger_against_solving_again(finger_gradient, name):
         np.testing.assert_allclose(gradient[name][link], quotient, rtol=1e-6)
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_finger_costates_are_sensitivities(finger_gradient):
     _, _, gradient, costate = finger_gradient
     np.testing.assert_allclose(gradient["start"], costate[0, :3], rtol=1e-8)
     np.testing.assert_allclose(gradient["end"], -costate[-1, :3], rtol=1e-8)
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_finger_time_is_homogeneous(finger_gradient):
     """Masses, inertias and torques times one factor, which is Euler's theorem: no change."""
     _, _, gradient, _ = finger_gradient
@@ -179,7 +181,7 @@ def test_finger_time_is_homogeneous(finger_gradient):
     assert abs(terms.sum()) <= 1e-9 * np.abs(terms).max()
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_finger_forward_mode(finger_gradient):
     final_time, model, gradient, _ = finger_gradient
     leaves, tree = jax.tree.flatten(model)

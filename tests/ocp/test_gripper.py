@@ -136,7 +136,7 @@ def test_switching_functions(solution):
     assert np.all((sign * s)[at_switch] < 1e-10)
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_arcs_are_halved_where_the_accuracy_asks_for_it(finger_problem):
     """On the moon and with other links the default arcs leave the Hamiltonian at 1.6e-10."""
     problem = finger_problem("A", link_lengths=(0.03, 0.05, 0.06), gravity=(0.0, 0.0, -1.62))

@@ -75,6 +75,7 @@ def together():
     return jg.ocp.solve(both_fingers(), solver=jg.ocp.Solver(starts=1))
 
 
+@pytest.mark.long
 def test_both_fingers_certified(together):
     assert together.certificate.passed, str(together.certificate)
     assert max(check.value for check in together.certificate.checks) < 1e-9
@@ -109,10 +110,11 @@ def test_both_fingers_jumps_and_multipliers(together):
     assert np.max(np.abs(together.x[:, 6:])) <= 65.0 * (1.0 + 1e-12)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "weight", "objective", "share"),
     [
-        pytest.param("A", 5.0, 0.0577113, 0.672, marks=pytest.mark.long),
+        pytest.param("A", 5.0, 0.0577113, 0.672, marks=pytest.mark.soak),
         ("B", 10.0, 0.0784916, 0.755),
     ],
 )
@@ -127,7 +129,7 @@ def test_drives_told_apart_by_weights(name, weight, objective, share):
     np.testing.assert_allclose(used, share, atol=1e-3)
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_drives_told_apart_by_rates_finger_a():
     sol = jg.ocp.solve(competing_drives("A", bounded_rates=True), solver=jg.ocp.Solver(starts=1))
     assert sol.certificate.passed, str(sol.certificate)
@@ -138,6 +140,7 @@ def test_drives_told_apart_by_rates_finger_a():
     assert_rate_arc(sol, 8.0)
 
 
+@pytest.mark.long
 def test_drives_told_apart_by_rates_finger_b_is_better_than_published():
     """The published structure, saturated from the start, costs 0.02025696 at best."""
     sol = jg.ocp.solve(competing_drives("B", bounded_rates=True), solver=jg.ocp.Solver(starts=1))
@@ -149,6 +152,7 @@ def test_drives_told_apart_by_rates_finger_b_is_better_than_published():
     assert_rate_arc(sol, 8.5)
 
 
+@pytest.mark.long
 def test_published_structure_of_finger_b_breaks_the_minimum_principle():
     """All its times come out, and the slow drive is at its lower limit where H_u is negative."""
     sol = jg.ocp.solve(

@@ -62,10 +62,11 @@ def test_expand_is_the_expansion(swing_problem):
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "drives",
     [
-        pytest.param(None, marks=pytest.mark.long),
+        pytest.param(None, marks=pytest.mark.soak),
         np.array([[1.0, 0, 0, 0], [0, 1, 0.5, 0], [0, 0, 0, 2]]),
     ],
 )
@@ -96,6 +97,7 @@ class Damped(jg.rigid.StateSpace):
         return super().__call__(x, u - 0.01 * x[self.tree.n :])
 
 
+@pytest.mark.long
 def test_inherited_expansion_is_not_used_for_other_dynamics(finger_problem):
     problem = finger_problem("A")
     problem = eqx.tree_at(lambda p: p.dynamics, problem, Damped(problem.dynamics.tree))
@@ -162,6 +164,7 @@ def test_share_of_a_control_in_the_bend(swing_problem):
     np.testing.assert_allclose(share, slope, rtol=1e-13)
 
 
+@pytest.mark.soak
 def test_a_model_that_expands_itself_is_told_the_same(finger_problem):
     problem = finger_problem("A")
     plain = eqx.tree_at(

@@ -46,6 +46,7 @@ def least_time(speed):
     return speed + 1.0 / speed if speed < 1.0 else 2.0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("build", [limited_by_states, limited_by_path])
 def test_value_gradient_and_batch(build):
     """T(v) = v + 1 / v, T'(1/2) = -3; without a limit T = 2."""

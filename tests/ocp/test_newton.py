@@ -25,6 +25,7 @@ def there_and_back(bvp, arcs, key):
     return rhs, change
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "make",
     [

@@ -24,6 +24,7 @@ def leg(start, end, duration=0.5):
     )
 
 
+@pytest.mark.long
 def test_least_effort_through_a_point_is_the_cubic_spline():
     phases = leg([0.0, 0.0], [0.8, None], 0.4), leg([None, None], [1.0, 0.0], 0.6)
     sol = solve(join(*phases))
@@ -63,7 +64,7 @@ def least_time(first, second):
     return 1.0 / jnp.sqrt(first) + (2.0 * peak - jnp.sqrt(first)) / second
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_least_time_with_two_forces():
     phases = halves(1.0, 3.0)
     sol = solve(join(*phases))
@@ -75,11 +76,13 @@ def test_least_time_with_two_forces():
     np.testing.assert_allclose(two.t[-1], sol.objective, rtol=1e-10)
 
 
+@pytest.mark.long
 def test_derivative_by_the_forces():
     slopes = jax.grad(lambda a, b: solve(join(*halves(a, b))).objective, (0, 1))(1.0, 3.0)
     np.testing.assert_allclose(slopes, jax.grad(least_time, (0, 1))(1.0, 3.0), rtol=1e-8)
 
 
+@pytest.mark.long
 def test_a_jump_between_the_phases():
     """A ball is thrown up, loses half its speed on the way and has to arrive at rest."""
     phases = leg([0.0, 0.0], [1.0, None]), leg([1.0, None], [1.5, 0.0])
@@ -114,6 +117,7 @@ def test_phases_with_other_states_need_links():
         join(leg([0.0, 0.0], [1.0, None]), other)
 
 
+@pytest.mark.long
 def test_phases_with_design_variables_and_time():
     """A wind that grows from the start of each phase, and a gain of the first one alone.
 
@@ -145,6 +149,7 @@ def test_phases_with_design_variables_and_time():
     np.testing.assert_allclose(sol.objective, 0.25 + 0.5, rtol=1e-11)
 
 
+@pytest.mark.long
 def test_derivative_by_a_number_in_the_links():
     """The second phase starts a step beyond the end of the first, which saves the way."""
 
@@ -177,7 +182,7 @@ def test_phases_that_do_not_meet():
         join(half(1.0, [0.0, 0.0], [0.5, 0.0]), half(1.0, [0.6, 0.0], [1.0, 0.0]))
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_switches_at_the_same_time():
     """From rest to rest twice, half of the way in 2 sqrt(1 / 2 / force), switching half-way."""
     phases = half(1.0, [0.0, 0.0], [0.5, 0.0]), half(0.5, [0.5, 0.0], [1.0, 0.0])

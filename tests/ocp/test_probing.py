@@ -216,6 +216,7 @@ def test_entries_are_counted_within_one_problem_of_a_batch():
         eqx.filter_vmap(lambda b: state(compiled, control_bounds=([-b], [b])))(jnp.ones(3))
 
 
+@pytest.mark.long
 def test_a_cost_that_is_a_plain_number():
     """One a second is minimum time: distance one within |u| <= 1 takes two."""
     solution = jg.ocp.solve(state(running_cost=lambda x, u: 1.0), solver=jg.ocp.Solver(starts=1))

@@ -13,7 +13,7 @@ from scipy.interpolate import CubicSpline
 
 import jaxgrip as jg
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.soak
 SCALE = np.repeat([np.pi / 2, 65.0], 3)
 
 

@@ -41,6 +41,7 @@ def least_catalyst(length):
     return np.exp(best.fun * mixed) * (ratio[0] + ratio[1] * share) - 1.0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("length", [1.0, 4.0, 6.0, 12.0])
 def test_long_reactor(length):
     """The transcription's mixture alternates between its bounds the more the longer the reactor."""
@@ -104,6 +105,7 @@ def least_rocket_time(speed_limit):
     return end(brentq(lambda leave: end(leave)[1] - 10.0, reached, 20.0))[0]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("speed_limit", [1.7, 1.2])
 def test_thrust_that_chatters_along_a_speed_limit(speed_limit):
     """No finite structure is optimal; what is handed over is within all bounds and says so."""
@@ -134,6 +136,7 @@ def robbins(final_time):
     )
 
 
+@pytest.mark.long
 def test_contact_points_that_accumulate():
     sol = jg.ocp.solve(robbins(10.0), throw=False)
     assert sol.result == RESULTS.chattering
@@ -158,6 +161,7 @@ def root(start, end, dynamics, cost=None):
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("problem", "place"),
     [
@@ -178,6 +182,7 @@ def test_infinite_slope_at_an_end(problem, place):
     assert caught.value.solution.stats["transcriptions"] <= 4
 
 
+@pytest.mark.long
 def test_infinite_slope_at_a_bound_of_a_control():
     """Straight ahead, where the other rate vanishes, its slope is infinite."""
     problem = Problem(

@@ -150,6 +150,7 @@ def test_bryson_denham(limit, objective, pull):
     np.testing.assert_allclose(change[:, 0], -middle, atol=1e-3)
 
 
+@pytest.mark.long
 def test_multipliers_do_not_depend_on_the_grid():
     """The same pull, at the same places, from three times as many intervals."""
     coarse, fine = (transcribe(bryson_denham(1.0 / 9.0), n) for n in (60, 180))
@@ -197,6 +198,7 @@ def test_bounded_rate_between_bounds():
     np.testing.assert_allclose(got.rate_costate[outside, 1], 0.0, atol=1e-4)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("bound", "half"),
     [
@@ -223,6 +225,7 @@ def test_goddard(guess):
     assert np.max(got.constraint) < 0.0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("make", "exact", "grids"),
     [
@@ -308,6 +311,7 @@ def finger_states(finger):
     }
 
 
+@pytest.mark.long
 def test_finger_with_a_speed_limit(fingers):
     """The published minimum time of finger B with |qd_3| <= 65 rad/s."""
     finger = fingers["B"]
@@ -334,7 +338,7 @@ def energy(x, u):
     return jnp.sum(u**2) / 0.7549
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "torque", "slow_rate", "objective"),
     [

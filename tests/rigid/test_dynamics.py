@@ -22,6 +22,7 @@ def without_gravity(tree):
     return eqx.tree_at(lambda t: t.gravity, tree, jnp.zeros(3))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("seed", "size"), TREES)
 def test_mass_matrix_is_the_columns_of_inverse_dynamics(seed, size):
     tree = random_tree(seed, size)
@@ -34,6 +35,7 @@ def test_mass_matrix_is_the_columns_of_inverse_dynamics(seed, size):
     assert np.linalg.eigvalsh(m).min() > 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("seed", "size"), TREES)
 def test_the_ways_to_accelerations_agree(seed, size):
     tree = random_tree(seed, size)
@@ -46,6 +48,7 @@ def test_the_ways_to_accelerations_agree(seed, size):
     close(jg.rigid.solve_mass(tree, q, tau), jnp.linalg.solve(m, tau))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("seed", "size"), TREES[:2])
 def test_unrolled_and_scanned_sweeps_agree(monkeypatch, seed, size):
     tree = random_tree(seed, size)
@@ -67,6 +70,7 @@ def test_unrolled_and_scanned_sweeps_agree(monkeypatch, seed, size):
         close(a, b)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("seed", "size"), TREES[:2])
 def test_passivity(seed, size):
     tree = random_tree(seed, size)
@@ -80,6 +84,7 @@ def test_passivity(seed, size):
     close(gamma, jnp.swapaxes(gamma, 0, 1))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("seed", "size"), TREES[:2])
 def test_energies(seed, size):
     tree = random_tree(seed, size)
@@ -205,6 +210,7 @@ def varied(tree, change):
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", list(functions(None, None, None, None)))
 def test_derivatives_both_modes(name):
     """By states and by the numbers of the model, also at zero angle and velocity."""
@@ -217,6 +223,7 @@ def test_derivatives_both_modes(name):
         check_grads(compiled, (change, *state), order=1, modes=("fwd", "rev"), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("at_zero", [False, True])
 def test_implicit_derivative_by_every_number_of_the_model(at_zero):
     """Against differentiating through the articulated bodies; off rotations both mean nothing."""
@@ -228,6 +235,7 @@ def test_implicit_derivative_by_every_number_of_the_model(at_zero):
         close(getattr(ours, name), getattr(through, name), 1e-11)
 
 
+@pytest.mark.long
 def test_second_derivatives_of_forward_dynamics():
     tree = small_tree()
     q, qd, _, tau = random_state(8, 3)
@@ -248,6 +256,7 @@ def test_second_derivatives_of_forward_dynamics():
     close(forward_over_reverse, forward_over_reverse.T)
 
 
+@pytest.mark.long
 def test_large_tree_derivatives_match_small_tree_derivatives(monkeypatch):
     tree = random_tree(5, 5)
     q, qd, _, tau = random_state(5, tree.n)
@@ -271,6 +280,7 @@ def test_large_tree_derivatives_match_small_tree_derivatives(monkeypatch):
         close(a, b, 1e-10)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("make", [small_tree, jg.models.two_finger_gripper])
 def test_jacobians_of_many_states(make):
     tree = make()
@@ -308,6 +318,7 @@ def test_tree_that_cannot_move(size):
     assert [a.shape for a in expansion] == [(0,), (0, 0), (0, 0)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("size", [3, 8])
 def test_single_precision_stays_single(size):
     tree = random_tree(9, size)
@@ -442,6 +453,7 @@ def test_batches_of_states_and_of_models():
     close(models[1], jg.rigid.forward_dynamics(double, *(s[0] for s in states)))
 
 
+@pytest.mark.long
 def test_chain_of_a_hundred_bodies():
     row = jg.rigid.DHRow("b0", None, 0.0, 0.0, 1.0, (0.05, 0.0, 0.0), (0.02, 0.03, 0.025))
     rows = [row]

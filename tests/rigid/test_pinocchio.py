@@ -16,6 +16,7 @@ def close(ours, theirs):
     np.testing.assert_allclose(ours, theirs, rtol=0, atol=TOLERANCE * np.abs(theirs).max())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("k", range(7))
 def test_dynamics(stored, k):
     tree = pinocchio_tree(stored, k)
@@ -36,6 +37,7 @@ def test_poses(stored, k):
     close(pose.translation, stored[f"position_{k}"])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("k", [3, 6])
 def test_derivatives_of_forward_dynamics(stored, k):
     tree = pinocchio_tree(stored, k)

@@ -41,6 +41,7 @@ def test_power_of_torques():
     np.testing.assert_allclose(energy[1] - energy[0], work, rtol=1e-6)
 
 
+@pytest.mark.long
 def test_gradient_through_a_motion():
     f = jg.models.gripper_finger("A")
     times = jnp.linspace(0.0, 0.02, 3)
@@ -66,6 +67,7 @@ def free_joint(qd0, **options):
     return jg.rigid.simulate(tree, jnp.zeros(1), qd0, times, **options).q[-1]
 
 
+@pytest.mark.long
 def test_forward_derivatives():
     """Without forces q = qd0 t."""
     forward = jax.jacfwd(lambda qd0: free_joint(qd0, adjoint=diffrax.ForwardMode()))

@@ -191,6 +191,7 @@ def _chain(path, count):
     return path
 
 
+@pytest.mark.long
 def test_long_chains_take_seconds(tmp_path):
     start = time.perf_counter()
     read = jg.rigid.read_urdf(_chain(tmp_path / "long.urdf", 3000))

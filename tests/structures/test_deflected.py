@@ -64,6 +64,7 @@ def truss_limit():
     return -found.fun, found.x
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("part", [0.01, 0.5, 0.9, 0.9999])
 def test_shallow_truss_below_its_limit_load(part):
     limit, at = truss_limit()
@@ -93,6 +94,7 @@ def test_shallow_truss_above_its_limit_load(part):
     assert found.result == js.RESULTS.limit
 
 
+@pytest.mark.long
 def test_path_through_the_limit_points_of_a_truss():
     limit, at = truss_limit()
     path = js.equilibrium_path(*truss(), down(1.5 * limit), step=2e-3)
@@ -114,6 +116,7 @@ def test_path_through_the_limit_points_of_a_truss():
         jax.grad(lambda f: js.equilibrium_path(*truss(), down(f)).load_factors[-1])(limit)
 
 
+@pytest.mark.long
 def test_truss_has_derivatives_and_batches_and_one_program():
     """Of the closed form, by the implicit function theorem."""
 
@@ -150,6 +153,7 @@ def test_truss_has_derivatives_and_batches_and_one_program():
     assert count() == before
 
 
+@pytest.mark.soak
 def test_truss_has_second_derivatives_and_those_of_its_margin():
     """The margin is the slope F' of the force by that of the undeformed truss."""
 
@@ -177,6 +181,7 @@ def test_truss_has_second_derivatives_and_those_of_its_margin():
     np.testing.assert_allclose(twice, [-second / first**3, bent], rtol=1e-6)
 
 
+@pytest.mark.long
 def test_no_numbers_where_there_is_no_equilibrium():
     """Of loads that are no numbers, too many, and some that are carried, in one batch."""
     limit, _ = truss_limit()
@@ -247,6 +252,7 @@ def test_linear_analyses_say_where_they_mislead():
     np.testing.assert_allclose(factor, 5.2, rtol=0.01)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", [js.Rope(1e6), js.Bar(jg.fem.Isotropic(1e9, 0.3, 1.0), 1e-3)])
 def test_straight_line_loaded_across(kind):
     """2 EA (L / l - 1) w / L = F with L² = l² + w²; its linear stiffness is none."""
@@ -284,6 +290,7 @@ def hanging(stiffness, mass, lengths, span, rise):
 SPAN, LINKS, STIFF, HEAVY = 10.0, 20, 1e6, 10.0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("shape", ["vee", "arch", "zigzag"])
 def test_cable_settles_from_any_shape(shape):
     x = np.linspace(0, SPAN, LINKS + 1)
@@ -319,6 +326,7 @@ def test_cable_settles_from_any_shape(shape):
         np.testing.assert_allclose(-found[LINKS // 2, 1 + 1], sag, rtol=2e-3)
 
 
+@pytest.mark.long
 def test_ropes_swing_and_go_slack():
     """A mast on a ball with four ropes: those that would be pushed carry nothing."""
     height, reach = 10.0, 7.3
@@ -358,6 +366,7 @@ def cantilever(force, moment=0.0):
     return js.second_order(structure, poses, load)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("turns", [0.25, 1.0, 2.0])
 def test_end_moment_rolls_a_beam_into_a_circle(turns):
     angle = 2 * np.pi * turns
@@ -435,6 +444,7 @@ def bent_rod(force):
     return tip_now
 
 
+@pytest.mark.long
 def test_bathe_bolourchi_bend():
     """Published tips: 15.9 47.2 53.4 (Bathe, Bolourchi), 15.79 47.23 53.37 (Simo, Vu-Quoc)."""
     count = 16
@@ -476,6 +486,7 @@ def rod_in_plane(stretch, bend, length, turn, state, force):
     return solve_ivp(rates, (0, length), state, rtol=1e-11, atol=1e-12, method="DOP853").y[:, -1]
 
 
+@pytest.mark.long
 def test_williams_toggle():
     """Limit load of the rods' equations; Williams 1964 measured about 34 lb."""
     half, rise, stretch, bend, pieces = 12.943, 0.386, 1.885e6, 9.27e3, 8
@@ -515,6 +526,7 @@ def test_williams_toggle():
     np.testing.assert_allclose(-limit.fun, 33.9, atol=0.1)
 
 
+@pytest.mark.long
 def test_lee_frame():
     """Limit points of the rods' equations, and the load they need at points of the path."""
     young, area, second, side, at, pieces = 7.2e6, 6.0, 2.0, 120.0, 24.0, 10
@@ -561,6 +573,7 @@ def test_lee_frame():
     assert loads[path.limit][1] < -9e3
 
 
+@pytest.mark.long
 def test_released_beams_are_bars():
     """At their far ends they turn by any angle without bending."""
     section = jg.fem.BeamSection(
@@ -585,6 +598,7 @@ def test_released_beams_are_bars():
     np.testing.assert_allclose(solution.beam_forces[:, :, 0], tension, rtol=1e-7)
 
 
+@pytest.mark.long
 def test_guide_slides_far():
     """A ring on a rod, held by a spring at its side: k (l - a) s / l = F, l² = a² + s²."""
     frame = [[0, 0, 0], [0, 0, 1.0], [1.0, 0, 0]]
@@ -607,6 +621,7 @@ def test_guide_slides_far():
     np.testing.assert_allclose(solution.connection("rod").force, [-aside, 0, 0], atol=1e-5)
 
 
+@pytest.mark.long
 def test_rigid_motion_leaves_no_force_and_forces_are_the_slope_of_the_energy():
     """Of single beams of both theories, turned far and bent much."""
     rng = np.random.default_rng(3)
@@ -653,6 +668,7 @@ def sprung_case():
     return *two_frames(J.Angle(0.7), transfer={"joint": js.Spring(1e4)}), "lower.tip"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("make", [crane_case, sprung_case])
 def test_tangent_is_the_derivative_of_what_is_out_of_balance(make):
     """At random places, turned far; symmetric where nothing has been loaded yet."""
@@ -697,6 +713,7 @@ def crane_loads(force, moment=(0.0, 0, 0), gravity=(0.0, 0, 0), **slewing):
     return [js.NodalForce("boom.tip", force, moment), js.Inertia(gravity, **slewing)]
 
 
+@pytest.mark.long
 def test_turned_structure_has_the_same_forces():
     structure, loads = crane_structure(reference_crane()), crane_loads((0, 0, -2e4))
     forces = [
@@ -705,6 +722,7 @@ def test_turned_structure_has_the_same_forces():
     np.testing.assert_allclose(*forces, rtol=0, atol=1e-7 * np.abs(forces[0]).max())
 
 
+@pytest.mark.long
 def test_crane_under_small_loads_is_the_linear_one():
     """Weight and slewing of masses, those of beams and of ropes, too."""
     structure, poses = crane_structure(reference_crane()), crane_poses(60, 0.3)
@@ -720,6 +738,7 @@ def test_crane_under_small_loads_is_the_linear_one():
         np.testing.assert_allclose(second.reactions()[name].force, held.force, rtol=0, atol=1e-3)
 
 
+@pytest.mark.long
 def test_warning_of_linear_statics_of_the_crane():
     """By what second order changes: 1.7 % under a tenth of the load that must be warned of."""
     structure, poses = crane_structure(reference_crane()), crane_poses(60, 0.3)

@@ -87,6 +87,7 @@ def cases():
     yield "crane", *crane, (js.NodalForce("boom.tip", (1e3, 2e3, -1e5)), weight)
 
 
+@pytest.mark.long
 @SLENDER
 @pytest.mark.parametrize("case", [pytest.param(c[1:], id=c[0]) for c in cases()])
 def test_both_give_the_same(case, sparse):
@@ -114,6 +115,7 @@ def test_what_is_held_twice_has_one_deflection(sparse):
         np.testing.assert_allclose(ours, theirs, rtol=0, atol=tolerance * np.abs(theirs).max())
 
 
+@pytest.mark.long
 def test_motions_without_force_are_named(sparse):
     """Those of a large structure, as for small ones."""
     structure, poses = tower(4, 12)
@@ -151,6 +153,7 @@ def test_numbers_that_are_none_are_named():
         js.solve(broken, poses, js.NodalForce("tower.top", (0.0, 0.0, 1.0)))
 
 
+@pytest.mark.long
 def test_large_structures_are_condensed():
     structure, poses = tower(4, 9)
     load = [js.NodalForce("tower.top", (1e5, 3e4, -2e4)), js.Inertia()]
@@ -180,12 +183,14 @@ def bent(structure, poses, x):
 AT = jnp.array([1.1, 0.9, 0.2, 1.0])
 
 
+@pytest.mark.long
 def test_derivatives_of_large_structures():
     structure, poses = tower(4, 12)
     assert js.linear.is_large(structure.freedoms)
     check_derivatives(lambda x: bent(structure, poses, x), AT, 1e-7)
 
 
+@pytest.mark.long
 def test_batches_of_large_structures(sparse):
     structure, poses = tower(3, 3)
     many = jnp.outer(jnp.linspace(0.9, 1.1, 3), AT)
@@ -199,6 +204,7 @@ def test_batches_of_large_structures(sparse):
     np.testing.assert_allclose(found, jnp.outer(loads[:, 3], one), rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.long
 def test_large_structures_are_factorised_once(monkeypatch):
     structure, poses = tower(4, 12)
     calls = []

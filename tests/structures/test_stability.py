@@ -24,6 +24,7 @@ def cantilever(n=24):
     return chain(nodes, turned=False, section=SLENDER)
 
 
+@pytest.mark.long
 def test_euler_buckling():
     structure, poses = cantilever()
     found = js.buckling(structure, poses, js.NodalForce("part.tip", (-1.0, 0, 0)), count=3)
@@ -34,6 +35,7 @@ def test_euler_buckling():
     assert np.isinf(pulled.factors).all()
 
 
+@pytest.mark.long
 def test_buckling_of_two_cantilevers_that_meet_in_a_ball():
     """Tip stiffnesses P k / (tan k l - k l) of both are negative at once: cos k l = 0."""
     n, half = 6, LENGTH / 2
@@ -65,6 +67,7 @@ def test_deflected_cantilever_is_the_closed_form():
     np.testing.assert_allclose(np.abs(part.beam_forces[0, 0, 4]), moment, rtol=1e-6)
 
 
+@pytest.mark.long
 def test_string_hardens():
     """A rope in two halves under tension T resists a push across by 4 T / L."""
     nodes = [[0, 0, 0], [1.0, 0, 0], [2.0, 0, 0]]
@@ -87,6 +90,7 @@ def test_string_hardens():
     np.testing.assert_allclose(moved, 1 / (1e4 / 1.0 * 2 + 1.0), rtol=1e-4)
 
 
+@pytest.mark.long
 def test_sway_of_several_radii_of_gyration():
     """Three and more of 0.1 m; the closed form leaves out terms of the slope squared."""
     length, stiff = 6.0, 210e9 * 1e-4
@@ -174,6 +178,7 @@ def loaded(analysis, name, force, **options):
     return analysis(structure, poses, loads, **options)
 
 
+@pytest.mark.soak
 def test_rigid_arms_on_a_spring():
     """A rigid lever on a spring k that turns buckles at k / L, and falls over beyond."""
     length = LENGTH + RISE
@@ -221,6 +226,7 @@ def test_beam_between_balls():
     np.testing.assert_allclose(caught.value.solution.load_factor, 1 / 1.1, rtol=1e-5)
 
 
+@pytest.mark.soak
 def test_buckling_has_second_derivatives():
     """Factors are as 1 / L², rotations of modes that move by 1 as 1 / L."""
 
@@ -254,6 +260,7 @@ def test_buckling_has_second_derivatives():
     assert np.isnan(rates[1]).any()
 
 
+@pytest.mark.long
 def test_no_factors_of_what_has_no_linear_solution():
     structure, poses = columns()
 
@@ -266,7 +273,7 @@ def test_no_factors_of_what_has_no_linear_solution():
         assert np.isnan(factors(jnp.full(3, number))).all()
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_stability_has_derivatives():
     """Of a cantilever with a rigid arm at its end and a beam beside it that ends in a ball."""
     nodes = [[0, 0, 0], [LENGTH / 2, 0, 0], [LENGTH, 0, 0], [LENGTH, 0.1, 0.5]]

@@ -51,6 +51,7 @@ def total(reactions):
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("joint", "attachment", "transfer", "count"),
     [
@@ -170,6 +171,7 @@ def test_turning_everything_leaves_element_forces():
     close(results[0].spring_forces, results[1].spring_forces, 1e-9)
 
 
+@pytest.mark.long
 @SLENDER
 def test_superelements_give_the_whole_solution():
     structure, poses = crane_structure(reference_crane()), crane_poses(60, 0.3)
@@ -295,6 +297,7 @@ def test_locked_rope_holds_whatever_the_rounding(excess):
     close(moment, [0, -300.0, 0], 1e-9)
 
 
+@pytest.mark.long
 def test_derivatives_agree_with_central_differences():
     structure, poses = crane_structure(reference_crane()), crane_poses(60, 0.3)
 
@@ -338,6 +341,7 @@ def sentences(nodes, elements, held):
     return found, structure
 
 
+@pytest.mark.long
 def test_motions_within_parts_are_those_of_nodes():
     """A portal whose columns have hinges at both ends sways; a chain has one sentence."""
     corners = [[0, 0, 0], [0, 0, 3.0], [4, 0, 3], [4, 0, 0]]

@@ -116,6 +116,7 @@ def test_textbook_beams(sparse):
     np.testing.assert_allclose(found.frequency, dense.frequency, rtol=1e-9)
 
 
+@pytest.mark.long
 def test_equal_frequencies(sparse):
     """Three like cantilevers of a round section have six equal ones, of which only the sum changes
     smoothly: each pair's is that of the two directions.
@@ -188,6 +189,7 @@ def test_a_free_structure_has_six_motions_without_force():
     assert np.isfinite(found.shape).all()
 
 
+@pytest.mark.long
 def test_load_along_a_beam():
     """ω² = ω0² (1 - P / P_cr), and a beam that is rather a string."""
     critical = np.pi**2 * EI / LENGTH**2
@@ -202,6 +204,7 @@ def test_load_along_a_beam():
         js.modes(structure, poses, 2, crushing)
 
 
+@pytest.mark.long
 def test_spinning_mass_on_a_weightless_beam():
     """Mass m at the end of a cantilever that turns: ω² = k / m, in the plane less Ω².
 
@@ -277,6 +280,7 @@ def arm(x):
 AT = jnp.array([1.0, 1.1, 0.9, 1.2, 0.8, 1.1])
 
 
+@pytest.mark.long
 def test_against_scipy():
     """Our own matrices, without what the equations forbid, in SciPy's dense eigensolver."""
     structure, poses = arm(AT)
@@ -302,7 +306,7 @@ def test_against_scipy():
     assert vibration._modes._cached._cache_size() == again
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_derivatives(sparse):
     load = js.NodalForce("f.tip", (0.0, 0.0, -2e4))
     results = []
@@ -325,6 +329,7 @@ def test_derivatives(sparse):
     np.testing.assert_allclose(a * signs, b, rtol=0, atol=1e-6 * np.abs(b).max())
 
 
+@pytest.mark.long
 def test_sentences():
     structure, poses = straight(2, {"f.n0": "all"})
     for k in (0, 19, True):

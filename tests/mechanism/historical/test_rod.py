@@ -290,6 +290,7 @@ def test_wishbone_of_rod_blocks():
     )
 
 
+@pytest.mark.long
 def test_comfort_has_a_gradient():
     """Root mean square of the angle over the steps, by stiffness and damping."""
 

@@ -153,7 +153,7 @@ def likely(found, published, count):
     return abs(found - published) <= max(3 * np.sqrt(2 * count * p * (1 - p)), 1)
 
 
-LONG = {"marks": pytest.mark.long}
+LONG = {"marks": pytest.mark.soak}
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ LONG = {"marks": pytest.mark.long}
     [
         ("all", "relative", (0, 0, 0), None),
         pytest.param(
-            "all", "relative_guarded", (50, 46, 38), (6.2, 7.9, 12.0), marks=pytest.mark.long
+            "all", "relative_guarded", (50, 46, 38), (6.2, 7.9, 12.0), marks=pytest.mark.soak
         ),
         pytest.param("all", "scaled", (50, 50, 46), (4.8, 6.0, 7.6), **LONG),
         pytest.param("all", "column", (50, 50, 39), (4.0, 5.2, 7.3), **LONG),

@@ -37,6 +37,7 @@ def test_positions_by_the_law_of_cosines(link):
     assert np.all(closed.result == me.RESULTS.successful)
 
 
+@pytest.mark.long
 def test_derivatives_of_positions_and_rates(link):
     def position(angle, lengths):
         loop = jg.models.four_bar(lengths=lengths, angle=angle)
@@ -65,6 +66,7 @@ def test_what_an_impact_leaves_has_least_kinetic_distance(link):
     np.testing.assert_allclose(left, left[0] * free, atol=1e-13)
 
 
+@pytest.mark.long
 def test_sentences(link):
     mechanism, start = link
     cases = [
@@ -190,6 +192,7 @@ def bennett(a=1.0, b=2.0, alpha=0.5):
     return me.Mechanism(tree, [loop]), jnp.asarray(angles)
 
 
+@pytest.mark.long
 def test_equations_that_always_depend_on_others_are_no_singularity(link):
     for mechanism, start in (bennett(), (link.mechanism, link.start)):
         closed = me.assemble(mechanism, start + 0.01)
@@ -198,6 +201,7 @@ def test_equations_that_always_depend_on_others_are_no_singularity(link):
         assert not closed.warnings()
 
 
+@pytest.mark.long
 def test_derivatives_at_a_bifurcation_come_with_a_word():
     """A flat parallelogram may continue parallel or crossed: rocker over crank is 1 or -1."""
     mechanism = jg.models.four_bar(lengths=(1.0, 0.5, 1.0, 0.5)).mechanism

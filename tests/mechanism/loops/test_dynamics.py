@@ -58,6 +58,7 @@ def moving():
     return link.mechanism, link.start, qd, jnp.array([0.3, -0.2, 0.5])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("closure", [jg.joints.Hinge(), jg.joints.Ball()])
 def test_four_bar_against_free_bodies(moving, closure):
     """Accelerations and all reactions, whether or not equations of the loop are redundant."""
@@ -80,6 +81,7 @@ def test_four_bar_against_free_bodies(moving, closure):
     np.testing.assert_allclose(loads.bodies.N[:, 2], tau, atol=1e-12)
 
 
+@pytest.mark.long
 def test_spatial_reactions_balance_every_body():
     """Forces and moments on each body are the rate of its momenta, by automatic derivatives."""
     mechanism, q = jg.models.slider_crank(offset=0.05)
@@ -160,7 +162,7 @@ def test_drives_that_cause_the_acceleration(moving):
             me.inverse_dynamics(mechanism, q, qd, drives)
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_derivatives_along_closed_states(moving):
     """In both modes, of accelerations and multipliers, by state, masses and torques."""
     mechanism, start, _, tau = moving

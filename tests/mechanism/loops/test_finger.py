@@ -67,7 +67,7 @@ def test_force_of_the_drive():
     np.testing.assert_allclose(drive.torques[0], 2 * push * lever, rtol=1e-10)
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_lengths_have_derivatives():
     """Of the closed tips with respect to the lengths, against central differences."""
     lengths = jnp.array([0.06, 0.032, 0.058, 0.035])

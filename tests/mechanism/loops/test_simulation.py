@@ -90,7 +90,7 @@ def test_redundant_equations_change_nothing():
     np.testing.assert_allclose(hinge.multipliers[:, 2:], np.zeros((101, 3)), atol=1e-10)
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_one_coordinate_moves_as_the_whole():
     """J(s) s̈ + ½ J′(s) ṡ² = Q."""
     link = jg.models.four_bar()
@@ -125,7 +125,7 @@ def test_a_path_ends_where_the_linkage_does():
         me.follow(free, link.start, "crank", jnp.ones(1))
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_gradient_through_a_motion():
     """Derivatives by lengths, through assembly, initial rates and motion."""
     times = jnp.linspace(0.0, 0.2, 3)
@@ -146,7 +146,7 @@ def test_gradient_through_a_motion():
             np.testing.assert_allclose(gradient[i][k], (up - down) / 2e-4, rtol=1e-5, atol=1e-8)
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_forward_derivatives_of_a_motion():
     """By gravity, against differences; the error of the other mode is tested with `solve`."""
     link = jg.models.four_bar()
