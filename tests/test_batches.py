@@ -27,6 +27,7 @@ def test_every_public_function_is_named():
     assert not called & set(batches.NOT_BATCHED)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ORDINARY)
 def test_no_call_waits_for_others(name):
     assert not [x for x in lapack_calls.of_case(name, 4096) if x.is_divided]

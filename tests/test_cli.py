@@ -552,6 +552,7 @@ def gripper_run(tmp_path_factory):
     return folder, done
 
 
+@pytest.mark.long
 def test_gripper_run_meets_the_published_times(gripper_run):
     summary = _summary(gripper_run[0])
     results, reference = summary["results"], summary["reference"]

@@ -61,6 +61,7 @@ def held(joint):
     return place
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", JOINTS)
 def test_equations_are_independent_and_free_motions_keep_them(name):
     joint = JOINTS[name]

@@ -25,6 +25,7 @@ def boom_angle(frame_angle, rope):
     return jnp.arctan2(across[1], across[0]) - jnp.arccos(cosine), mast
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("rope", "boom"),
     [
@@ -68,6 +69,7 @@ def angle_of(crane):
     return angle
 
 
+@pytest.mark.long
 def test_crane_sensitivities(crane):
     """Published at 45°, forward, reverse and against the closed form."""
     drives = {"slew": 0.0, "a-frame angle": 5 * np.pi / 6, "luffing rope": 50.571567121}
@@ -82,6 +84,7 @@ def test_crane_sensitivities(crane):
         assert float(forward[name]) == pytest.approx(float(closed[name]), abs=1e-11)
 
 
+@pytest.mark.long
 def test_crane_sensitivities_to_geometry(crane):
     """Closed form of the boom's length, central differences for all others."""
 
@@ -101,6 +104,7 @@ def test_crane_sensitivities_to_geometry(crane):
         assert float(slopes[name]) == pytest.approx(float(central), abs=1e-8)
 
 
+@pytest.mark.long
 def test_second_derivative_is_that_of_the_closed_form(crane):
     def angle(rope):
         return angle_of(crane)({"luffing rope": rope})
@@ -112,6 +116,7 @@ def test_second_derivative_is_that_of_the_closed_form(crane):
     )
 
 
+@pytest.mark.long
 def test_batches_do_not_recompile_and_agree_with_the_closed_form(crane):
     frame = np.deg2rad(np.linspace(140, 152, 40))
     rope = np.linspace(33.0, 55.0, 40)
@@ -135,6 +140,7 @@ def bars(assembly):
     return np.rad2deg(np.arctan2(y, x))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("theta", "coupler", "rocker"), OPEN)
 def test_four_bar_of_the_table(linkage, theta, coupler, rocker):
     """Independent values (NumPy) of the closed form."""

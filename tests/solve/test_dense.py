@@ -37,6 +37,7 @@ def assert_solves(a, x, b, growth=8.0):
     assert np.all(missed <= growth * n * EPS * size(a) * size(x))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("n", "shape"), CASES)
 def test_factors_and_solutions_agree_with_lapack(n, shape):
     a, s, b = matrices(shape, n), positive(shape, n), matrices(shape, n, 2, 3)
@@ -62,6 +63,7 @@ def test_factors_and_solutions_agree_with_lapack(n, shape):
                 assert_solves(np.swapaxes(triangle, -1, -2) if trans else triangle, x, b)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("n", "shape"), [(1, (20,)), (2, (20,)), (3, (2, 20)), (5, (20,)), (3, ())]
 )
@@ -91,6 +93,7 @@ def test_close_and_graded_eigenvalues():
         np.testing.assert_allclose(a @ vectors, vectors * values[:, None], atol=5e-15 * largest)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("n", [3, 9])
 def test_what_has_no_solution_is_nan_and_stays_alone(n):
     bad = jnp.stack([jnp.eye(n)] * 20).at[3].set(jnp.nan).at[5].set(-jnp.eye(n))
@@ -177,6 +180,7 @@ def _functions(n):
     }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("n", [3, 9])
 @pytest.mark.parametrize("name", _functions(1))
 def test_derivatives(name, n):

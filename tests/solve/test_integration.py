@@ -27,6 +27,7 @@ def last(rate, **options):
     return solve(rate, **options).ys[-1, 0]
 
 
+@pytest.mark.long
 def test_states_and_both_kinds_of_derivatives():
     solution = solve()
     np.testing.assert_allclose(solution.ys[:, 0], np.exp(-TIMES), rtol=1e-7)
@@ -41,6 +42,7 @@ def test_forward_derivatives_the_wrong_way_say_what_to_do():
         jax.jacfwd(last)(1.0)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
@@ -63,6 +65,7 @@ def test_a_motion_that_stops(options, sentence):
     assert not np.isfinite(flagged.ys[-1]).any()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("jumps", [None, [0.0, 0.25]])
 @pytest.mark.parametrize("value", [jnp.nan, jnp.inf])
 @pytest.mark.parametrize("start", [0.0, 1e6])

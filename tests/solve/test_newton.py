@@ -144,6 +144,7 @@ def root(numbers):
     return attached(numbers, found.point)
 
 
+@pytest.mark.long
 def test_derivatives_are_those_of_the_solution():
     """x² = a y² and x y = b: x = √(b √a), y = √(b / √a)."""
 

@@ -37,6 +37,7 @@ def end(solver, stiffness, gain, adjoint=None):
     return found.ys["place"][1:]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mode", ["forward", "reverse", "second"])
 def test_derivatives_are_those_of_diffrax(mode):
     adjoint = None if mode == "reverse" else diffrax.ForwardMode()
@@ -55,6 +56,7 @@ def test_derivatives_are_those_of_diffrax(mode):
     np.testing.assert_allclose(slopes(Kvaerno5()), slopes(diffrax.Kvaerno5()), rtol=1e-7)
 
 
+@pytest.mark.long
 def test_gradients_in_batches():
     """No batched call of LAPACK is made, which the tests refuse; members against differences."""
     values = jnp.array([1.0, 10.0, 40.0])

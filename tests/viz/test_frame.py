@@ -14,9 +14,9 @@ def test_bent_line_is_the_cubic_of_a_cantilever():
     structure, poses = chain([[0, 0, 0], [2.0, 0, 0]], turned=False)
     solution = js.solve(structure, poses, js.NodalForce("part.tip", (0, 0, -1e3)))
     drawing = sys.modules["jaxgrip.viz.frame"]._Drawing.of(solution, "force")
-    s = np.linspace(0, 1, drawing.moves.shape[1])[:, None]
-    tip = drawing.moves[0, -1:]
-    np.testing.assert_allclose(drawing.moves[0], tip * (3 * s**2 - s**3) / 2, atol=1e-15)
+    s = np.linspace(0, 1, drawing.moved.shape[1])[:, None]
+    tip = drawing.moved[0, -1:]
+    np.testing.assert_allclose(drawing.moved[0], tip * (3 * s**2 - s**3) / 2, atol=1e-15)
 
 
 def test_picture_says_what_it_shows():

@@ -164,6 +164,7 @@ def wall():
     return jg.ocp.solve(ocp_problems.bryson_denham(1 / 9), solver=jg.ocp.Solver(starts=1))
 
 
+@pytest.mark.long
 def test_certificate_shows_controls_multipliers_hamiltonian_and_checks(wall):
     names = ["upper bound of the place"]
     figures = viz.certificate(wall, "Wall", constraint_names=names, units={"control": "m/s^2"})

@@ -29,6 +29,7 @@ def test_inverse_is_the_shortest_solution(rank):
     np.testing.assert_allclose(c @ b - h.T @ a, exact[N:], atol=1e-11)
 
 
+@pytest.mark.long
 def test_derivatives_of_the_inverse():
     """In either mode and twice, at a rank below the number of rows."""
 

@@ -51,6 +51,7 @@ def test_fingers_are_four_bars_and_mirrored():
     assert wide > narrow > 0
 
 
+@pytest.mark.long
 def test_force_of_the_drive():
     """A force spreads the tips: torque of the drive by virtual work on the four-bar."""
     crank, push = jnp.asarray(-0.3), 20.0

@@ -48,6 +48,7 @@ def tangled():
     return me.Mechanism(tree, loops, [me.Coupling("mimic", joints.Gear(0.3, 0.1), "b0", "b5")])
 
 
+@pytest.mark.long
 def test_matrices_agree_with_recursions_and_with_automatic_derivatives():
     mechanism = tangled()
     q, qd = jnp.asarray(np.random.default_rng(1).normal(size=(2, mechanism.n)))

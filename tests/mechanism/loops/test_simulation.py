@@ -45,6 +45,7 @@ RATES = (
 )
 
 
+@pytest.mark.long
 def test_andrews_squeezer():
     squeezer = jg.models.andrews_squeezer()
     mechanism, rest = squeezer.mechanism, jnp.zeros(7)
@@ -68,6 +69,7 @@ def test_andrews_squeezer():
     assert np.abs(motion.gap_rate).max() < 1e-12
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("make", [jg.models.four_bar, jg.models.slider_crank])
 def test_energy_and_closure_over_ten_seconds(make):
     link = make()
@@ -79,6 +81,7 @@ def test_energy_and_closure_over_ten_seconds(make):
     assert motion.warnings() == ()
 
 
+@pytest.mark.long
 def test_redundant_equations_change_nothing():
     times = jnp.linspace(0.0, 1.0, 101)
     hinge, ball = (
@@ -115,6 +118,7 @@ def test_one_coordinate_moves_as_the_whole():
     np.testing.assert_allclose(path.acceleration(at, rate, tau), exact, rtol=1e-9)
 
 
+@pytest.mark.long
 def test_a_path_ends_where_the_linkage_does():
     link = jg.models.four_bar()
     down = jnp.linspace(float(link.start[2]), 0.0, 30)
@@ -165,6 +169,7 @@ def test_forward_derivatives_of_a_motion():
     np.testing.assert_allclose(jax.jvp(end, (1.0,), (1.0,))[1], difference, rtol=1e-7)
 
 
+@pytest.mark.long
 def test_sentences():
     link = jg.models.four_bar()
     mechanism, start = link
@@ -221,6 +226,7 @@ def parallel_cranks(count):
     return me.Mechanism(jg.rigid.from_placements(bodies, gravity=(0.0, -9.81, 0.0)), loops)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("count", [2, 3])
 def test_singular_positions_are_passed_at_any_tolerance(count):
     """Cranks that stay parallel are one pendulum; where all is flat they could also fold.
