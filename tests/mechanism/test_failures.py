@@ -36,7 +36,7 @@ def pair(joint, first=None, second=None):
         (lambda: System([], []), "at least one part"),
         (lambda: System([Part("a", {}), Part("a", {})], []), "Two parts are called 'a'"),
         (lambda: System([Part("ground", {})], []), "must have no dot and not be 'ground'"),
-        (lambda: Part("a", {}, quaternion=(0, 0, 0, 0)), "quaternion of part 'a' is zero"),
+        (lambda: Part("a", {}, quaternion=(0, 0, 0, 0)), "Part 'a': quaternion is zero"),
         (
             lambda: System([Part("boom", {})], [Connection("c", Clamp(), "bom")]),
             "'c': there is no part 'bom' .did you mean 'boom'",
