@@ -389,6 +389,7 @@ def test_geometric_stiffness_turns_the_forces(kind):
     close(matrix, matrix.transpose(2, 3, 0, 1))
 
 
+@pytest.mark.long
 def test_derivatives_by_length_section_and_material():
     def tip(values):
         length, b, h, modulus, poisson, density = values

@@ -56,6 +56,7 @@ def twisted_beam(element, counts):
     return np.array([tip(body, (0, 0, 1)) / 5.424e-3, tip(body, (0, 1, 0)) / 1.754e-3])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("problem", "element", "counts"),
     [
@@ -94,6 +95,7 @@ def cook(element, n):
     return float(u[node, 1])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("element", "n"), [(INCOMPATIBLE, 16), (HEX27, 8)], ids=kind)
 def test_cook(element, n):
     np.testing.assert_allclose(cook(element, n), 23.96, rtol=0.01)
@@ -148,6 +150,7 @@ def cantilever(element, counts):
     return u[mesh.nearest((1.0, 0.0, 0.0)), 2], frequencies
 
 
+@pytest.mark.long
 def test_cantilever():
     deflection, frequencies = cantilever(HEX27, (10, 2, 2))
     np.testing.assert_allclose(deflection, -1.90442e-4, rtol=0.01)

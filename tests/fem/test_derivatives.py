@@ -16,6 +16,7 @@ ELEMENTS = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("element", ELEMENTS, ids=lambda e: type(e).__name__)
 def test_derivatives_of_every_element(element):
     """Of the tip under a load on its face and its own weight, with respect to every number."""

@@ -66,6 +66,7 @@ def tip_load(body):
     return fem.Load(jnp.stack(patterns), Ramp(jnp.array([5.0, 2.0])))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("dt", "expected"), [(0.01, -0.84356915088), (0.05, -0.93073871394), (0.1, -0.98849658880)]
 )
@@ -93,6 +94,7 @@ def test_generalised_alpha_leaves_rho_inf_of_what_it_cannot_resolve(rho_inf):
         np.testing.assert_allclose(rate, rho_inf, rtol=0.06)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "method", [fem.Newmark(), fem.GeneralizedAlpha(0.7)], ids=["newmark", "alpha"]
 )
@@ -105,6 +107,7 @@ def test_order_two(method):
     np.testing.assert_allclose(np.log2(np.divide(errors[:-1], errors[1:])), 2.0, atol=0.05)
 
 
+@pytest.mark.long
 def test_a_mode_swings_alone_and_keeps_its_energy():
     """A whole body started in a mode, against Newmark's closed form."""
     body = beam()

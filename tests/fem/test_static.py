@@ -21,6 +21,7 @@ def test_iterative_against_direct():
     np.testing.assert_allclose(iterative, direct, rtol=0, atol=1e-9 * np.abs(direct).max())
 
 
+@pytest.mark.long
 def test_derivatives_of_the_iterative_solution():
     def tip(length, method):
         body = block(length=length)
@@ -30,6 +31,7 @@ def test_derivatives_of_the_iterative_solution():
     np.testing.assert_allclose(jax.grad(tip)(1.0, "iterative"), exact, rtol=1e-8)
 
 
+@pytest.mark.long
 def test_compact_bodies_are_solved_iteratively():
     """A cube whose direct solution would need dense blocks of 3267 freedoms."""
     mesh = fem.box_mesh(1.0, 1.0, 1.0, 32, 32, 32)

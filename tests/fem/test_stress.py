@@ -64,6 +64,7 @@ def test_elementary_states(distorted, gradient, stress, mises, principal):
     np.testing.assert_allclose(values, np.broadcast_to(principal, values.shape), atol=1e-5)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("element", "counts", "along", "others"),
     [
@@ -178,6 +179,7 @@ def test_smooth_maximum_bounds_the_maximum_and_nests(states):
     _check_grads(fem.smooth_maximum, values)
 
 
+@pytest.mark.long
 def test_gradient_of_the_smooth_maximum_against_central_differences():
     """Von Mises stress of a prism that is stretched by its ends and loaded across.
 
@@ -209,6 +211,7 @@ def test_gradient_of_the_smooth_maximum_against_central_differences():
     np.testing.assert_allclose(gradient, differences, rtol=1e-6)
 
 
+@pytest.mark.long
 def test_peak_of_a_series_is_the_largest_of_all_times():
     """A static state times a sine: everything peaks with the sine."""
     body = fem.Body(fem.box_mesh(0.06, 0.008, 0.008, 6, 2, 2), ALUMINIUM, clamp="x0")

@@ -148,6 +148,7 @@ def test_four_bar_of_the_table(linkage, theta, coupler, rocker):
     np.testing.assert_allclose(bars(there), [coupler, rocker], atol=1e-8)
 
 
+@pytest.mark.long
 def test_redundant_four_bar_agrees():
     """Four hinges have three equations more than a planar linkage needs."""
     there = assemble(four_bar("HHHH"))
@@ -162,6 +163,7 @@ def test_redundant_four_bar_agrees():
     assert float(jax.grad(rocker)(theta)) == pytest.approx(slope, abs=1e-9)
 
 
+@pytest.mark.long
 def test_slider_crank_of_the_table():
     """The closed form s = r cos θ + √(l² - r² sin² θ) and its derivative."""
     start = assemble(slider_crank())

@@ -136,6 +136,7 @@ def test_wrong_sweeps_get_a_sentence(crane):
         sweep(crane, {"slew": [0.0, 0.1], "luffing rope": [40.0]})
 
 
+@pytest.mark.long
 def test_unreachable_rope_is_named_with_the_closest_length(crane):
     """With the longest rope, mast tip, boom foot and boom are in line."""
     tip = np.array([0.5, 1.0]) + 30 * np.array([np.cos(np.deg2rad(120)), np.sin(np.deg2rad(120))])
@@ -156,6 +157,7 @@ def test_hinges_of_unequal_length_are_reported():
     assert any("'pin' are incompatible: points that should meet are 1e+03 mm" in x for x in found)
 
 
+@pytest.mark.long
 def test_what_is_left_free_is_reported():
     found = assemble(four_bar(drive=None)).warnings()
     assert len(found) == 1
@@ -165,6 +167,7 @@ def test_what_is_left_free_is_reported():
     assert "Part 'spare' is not connected to the ground." in assemble(loose).warnings()
 
 
+@pytest.mark.long
 def test_contradicting_joints_are_named():
     """A four-bar with two drives that contradict each other."""
     system = four_bar()
@@ -174,6 +177,7 @@ def test_contradicting_joints_are_named():
     assert "'other'" in str(caught.value) or "'drive'" in str(caught.value)
 
 
+@pytest.mark.long
 def test_coupler_too_short_names_a_joint():
     with pytest.raises(MechanismError, match=r"misses by|asks for"):
         assemble(four_bar(lengths=(1.0, 0.2, 0.3)))

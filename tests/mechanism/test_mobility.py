@@ -8,6 +8,7 @@ from jaxgrip.models.linkages import four_bar as four_bar_of_a_tree
 from .conftest import four_bar, slider_crank, superlift, upright
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("low", "high", "angles", "equations", "rank"),
     [
@@ -110,6 +111,7 @@ def test_loose_parts_and_slack_ropes_are_named():
     assert "Part 'spare' is not connected to the ground" in str(found)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("closure", "redundant"), [(Hinge(), 3), (Ball(), 1)])
 def test_a_tree_with_a_loop_and_its_parts_have_one_report(closure, redundant):
     """A plane needs two equations of the joint that closes the loop; the others are redundant."""

@@ -117,6 +117,7 @@ def line(system, motion, k, first, second):
 SPRINGS = (("ground.d", "free.b", 30.0, 0.4, 0.5), ("slid.d", "balled.b", 20.0, 0.3, 0.0))
 
 
+@pytest.mark.long
 def test_every_part_obeys_newton_and_euler(zoo):
     """Reactions, forces and weight of every part give its accelerations."""
     assembly, motion = zoo
@@ -195,6 +196,7 @@ def test_joints_transmit_only_what_they_hold(zoo):
         np.testing.assert_allclose(np.cross(held["rod"][:3], unit), 0.0, atol=1e-8)
 
 
+@pytest.mark.long
 def test_joints_and_drives_hold_all_the_time(zoo):
     """The residuals of the system, whose equations are not those of the tree."""
     from jaxgrip.mechanism.equations import evaluate
@@ -246,6 +248,7 @@ def test_power_of_all_that_acts_is_the_change_of_energy(zoo):
     assert change == pytest.approx(float(power), abs=1e-4)
 
 
+@pytest.mark.long
 def test_body_on_a_ball_swings_through_every_rotation():
     """Against Euler's equations with a quaternion, integrated by SciPy."""
     inertia, mass, arm = np.diag([0.02, 0.03, 0.05]), 2.0, np.array([0.1, 0.0, -0.4])

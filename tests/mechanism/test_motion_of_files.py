@@ -15,6 +15,7 @@ from tests.mechanism.parallel_cranks import crank_angle
 FILES = Path(__file__).parents[2] / "configs" / "assembly"
 
 
+@pytest.mark.long
 def test_andrews_mechanism_as_published():
     """Test Set for IVP Solvers, problem andrews, at 0.03 s."""
     system = mechanism.read_system(FILES / "andrews.toml")
@@ -38,6 +39,7 @@ def test_andrews_mechanism_as_published():
     assert float(motion.energy[-1] - motion.energy[0]) == pytest.approx(work, abs=1e-8)
 
 
+@pytest.mark.long
 def test_double_four_bar_goes_over_the_top():
     """Cranks of the double four-bar stay parallel and move as one pendulum."""
     system = mechanism.read_system(FILES / "double_four_bar.toml")
@@ -53,6 +55,7 @@ def test_double_four_bar_goes_over_the_top():
     assert "went through a singular position" in motion.warnings()[0]
 
 
+@pytest.mark.long
 def test_bricards_mechanism_keeps_its_energy():
     """Overconstrained by one: one of at most 25 loop equations is redundant, one motion is left."""
     system = mechanism.read_system(FILES / "bricard.toml")
@@ -64,6 +67,7 @@ def test_bricards_mechanism_keeps_its_energy():
     assert np.ptp(motion.kinetic) > 1.0
 
 
+@pytest.mark.long
 def test_urdf_with_a_loop_is_the_system_that_its_parts_are():
     """A four-bar as a tree with a loop and as a system: the same motion."""
     linkage = four_bar()
@@ -81,6 +85,7 @@ def test_urdf_with_a_loop_is_the_system_that_its_parts_are():
     assert np.abs(again).max() < 1e-10
 
 
+@pytest.mark.long
 def test_crane_luffs_by_its_rope():
     """Forces at rest by equilibrium of pin joints; in motion the work of the rope by the energy."""
     crane = mechanism.read_system(FILES / "crane.toml")

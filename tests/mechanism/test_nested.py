@@ -76,6 +76,7 @@ def nested():
     return assemble_nested(crane())
 
 
+@pytest.mark.long
 def test_assembly_by_assembly_is_the_same_as_all_at_once(nested):
     assert_same(nested.poses, assemble(crane()).poses)
     assert assemblies(crane()) == ["", "jib", "jib/head"]
@@ -115,6 +116,7 @@ def test_positions_are_a_batch_with_derivatives():
     np.testing.assert_allclose(by_cylinder, cylinder / (A * B * np.sin(knee)), atol=1e-12)
 
 
+@pytest.mark.long
 def test_order_of_parts_and_joints_does_not_matter(nested):
     names = list(PARTS)[::-1]
     mixed = crane({name: PARTS[name] for name in names}, JOINTS[::-1])
@@ -145,6 +147,7 @@ def test_a_moved_ground_moves_all_parts_alike(nested):
     np.testing.assert_allclose(found.rotation, matrix @ nested.poses.rotation, atol=1e-9)
 
 
+@pytest.mark.long
 def test_a_part_deep_within_may_be_clamped(nested):
     clamp = ("anchor", Clamp(), "jib/head/lamp", None)
     joints = [clamp, *[each for each in JOINTS if each[0] != "anchor"]]
@@ -234,6 +237,7 @@ def test_an_assembly_that_can_still_move_is_named():
         assemble_nested(crane(joints=joints))
 
 
+@pytest.mark.long
 def test_an_assembly_out_of_reach_is_named_and_the_whole_not_tried():
     with pytest.raises(MechanismError, match="Assembly 'jib' cannot be assembled: The distance"):
         assemble_nested(crane(), {"jib/cylinder": 7.0})

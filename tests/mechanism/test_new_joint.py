@@ -82,6 +82,7 @@ def scotch_yoke(joint, angle=0.4, gravity=(0.0, 0.0, -9.81), drive=()):
     return jg.mechanism.System(parts, joined, ground, gravity=gravity)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("joint", [PinInSlot(), SteppedPinInSlot()])
 def test_it_assembles_and_moves(joint):
     """A scotch yoke: the yoke is at r cos φ, and one coordinate gives all of its energy."""

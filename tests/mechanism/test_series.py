@@ -22,6 +22,7 @@ from jaxgrip.mechanism import (
 from .conftest import COUPLER, CRANK, GROUND, ROCKER, four_bar, slider_crank
 
 
+@pytest.mark.long
 def test_sweep_keeps_the_branch_over_a_whole_turn(linkage):
     """Closed form of the open branch, ten degrees a step."""
     angles = np.deg2rad(60 + np.arange(0, 361, 10.0))
@@ -42,6 +43,7 @@ def test_sweep_keeps_the_branch_over_a_whole_turn(linkage):
     np.testing.assert_allclose(once.poses.position, path.poses.position[:4], atol=1e-11)
 
 
+@pytest.mark.long
 def test_gears_count_full_turns():
     """A wheel drives another at 0.3 of its angle, a rack at 50 mm per radian, for three turns."""
     axis = [[0.0, 0.0, 0.0], [0.0, 0.0, 1.0], [1.0, 0.0, 0.0]]
@@ -73,6 +75,7 @@ def test_gears_count_full_turns():
     np.testing.assert_allclose(slopes, [[0.3, 0.05]] * 2, rtol=0, atol=1e-13)
 
 
+@pytest.mark.long
 def test_dead_point_ends_the_way():
     """A four-bar driven by the rocker stops where crank and coupler are folded in line."""
     start = assemble(four_bar(drive=100.536323137, driven="rocker"))
@@ -103,6 +106,7 @@ def test_warning_in_a_dead_point():
     assert any("dead point" in text for text in end.warnings())
 
 
+@pytest.mark.long
 def test_closures_of_the_four_bar(linkage):
     """Open and crossed."""
     found = closures(linkage.system, key=jax.random.key(1), starts=32)
