@@ -268,7 +268,7 @@ def test_what_has_no_stress_gets_a_sentence():
         with pytest.raises(ValueError, match=r"displacements u has the shape \(2, 3\)"):
             call(box, jnp.zeros((2, 3)))
     for u in (jnp.zeros((0, 12, 3)), jnp.zeros((2, 11, 3))):
-        with pytest.raises(ValueError, match=r"must be \(times, 12, 3\) with one time at least"):
+        with pytest.raises(ValueError, match=r"must be \(times, 12, 3\) with at least one time"):
             jg.fem.peak(box, u)
     with pytest.raises(ValueError, match=r"must begin with \(2, 8\), the elements and their Gauss"):
         jg.fem.at_nodes(box, jnp.zeros((2, 3)))
