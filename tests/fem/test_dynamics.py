@@ -164,6 +164,7 @@ def test_a_steady_turn_ends_in_the_stretch_of_statics():
     np.testing.assert_allclose(found.u[0], exact, atol=1e-6 * np.abs(exact).max())
 
 
+@pytest.mark.long
 def test_gravity_in_the_frame_or_as_a_load():
     body, g = beam(fem.Rayleigh(1.0, 8e-5)), jnp.array([1.0, 2.0, -9.81])
     still = fem.FrameMotion(-g, jnp.zeros(3), jnp.zeros(3))
@@ -194,6 +195,7 @@ def test_reduced_bodies_against_whole_ones_and_against_kvaerno():
     np.testing.assert_allclose(errors[0] / errors[1], 16, rtol=0.1)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("reduced", [pytest.param(False, marks=pytest.mark.soak), True])
 def test_derivatives_of_the_tip_and_of_the_peak(reduced):
     """With respect to material, dimensions, damping and the motion, forwards and backwards."""
@@ -227,6 +229,7 @@ def _end(t, u, v):
     return u[-1]
 
 
+@pytest.mark.long
 def test_other_numbers_do_not_compile_again():
     from jaxgrip.fem.dynamics import _simulate
 
@@ -280,6 +283,7 @@ def test_bad_input_gets_a_sentence(change, sentence):
         fem.simulate(beam(), None, given.pop("dt"), **given)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("method", [Kvaerno5(), diffrax.Dopri5()])
 def test_a_motion_that_needs_more_steps_is_told(method):
     body = fem.reduce(beam(), 3)
@@ -297,6 +301,7 @@ def test_methods_that_are_not_stable_are_refused():
         fem.GeneralizedAlpha(1.5)
 
 
+@pytest.mark.long
 def test_steps_too_long_for_the_motion_are_told():
     body = beam()
     with pytest.warns(UserWarning, match="times the period of the slowest vibration"):
@@ -341,6 +346,7 @@ def test_forward_derivatives_of_a_load_that_comes_later():
     np.testing.assert_allclose(slope, tip(jnp.array(3.0)) - tip(jnp.array(2.0)), rtol=1e-8)
 
 
+@pytest.mark.long
 def test_motions_of_closures_under_vmap():
     body = beam(fem.Rayleigh(1.0, 8e-5))
 

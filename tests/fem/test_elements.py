@@ -177,6 +177,7 @@ def error_of_manufactured_solution(element, n):
     )
 
 
+@pytest.mark.long
 @every_element
 def test_order_of_convergence(element):
     quadratic = len(element.nodes) > 8

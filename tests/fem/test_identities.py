@@ -114,6 +114,7 @@ def test_matrices_of_the_moving_frame(body, inertia):
             np.testing.assert_allclose(energy, expected, rtol=1e-12, atol=1e-13 * across)
 
 
+@pytest.mark.long
 def test_frame_load_is_minus_the_wrench_of_the_rigid_body():
     rng = np.random.default_rng(7)
     finger = jg.models.gripper_finger("A").tree

@@ -36,6 +36,7 @@ def test_frequency_with_the_mass_of_the_table(length, mass, expected):
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("cells", "expected"), [((26, 6, 6), 12788.4), ((39, 6, 6), 12674.1)])
 def test_finer_meshes_lock_less(cells, expected):
     np.testing.assert_allclose(fem.frequencies(link(cells=cells), 2), expected, rtol=5e-6)
@@ -66,6 +67,7 @@ def test_a_body_that_can_move_has_its_motions_named():
         fem.modes(body, 2)
 
 
+@pytest.mark.long
 def test_derivatives_of_frequencies():
     """Of simple ones; for a square section of the sum of a pair."""
 
@@ -87,6 +89,7 @@ def test_derivatives_of_frequencies():
             np.testing.assert_allclose(gradient[i], central, rtol=1e-6)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("geometric", [False, True])
 def test_derivatives_of_reduced_bodies(geometric):
     """Of a static answer within the span of few modes, which depends on all of the span."""
@@ -116,6 +119,7 @@ def test_derivatives_of_reduced_bodies(geometric):
         np.testing.assert_allclose(gradient[i], central, rtol=1e-6)
 
 
+@pytest.mark.long
 def test_craig_and_bampton_are_exact_at_rest_and_bound_frequencies_from_above():
     body = link(cells=(4, 1, 1))
     basis = fem.craig_bampton(body, "x1", 6)

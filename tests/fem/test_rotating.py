@@ -176,6 +176,7 @@ def ritz_tip(times):
     return solution.y[:6].sum(axis=0)
 
 
+@pytest.mark.long
 def test_spin_up_in_time(spinning):
     """It lags by half a metre, as published, and comes to rest; a Ritz model agrees."""
 
@@ -194,6 +195,7 @@ def test_spin_up_in_time(spinning):
     assert np.abs(deflection - expected).max() < 5e-3 * np.abs(expected).max()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("reduced", [False, True])
 def test_faster_than_the_first_vibration(reduced):
     """By default the lag vibration keeps Southwell's frequency, w² = w1² + 0.193 Ω²; without

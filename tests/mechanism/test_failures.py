@@ -183,6 +183,7 @@ def test_coupler_too_short_names_a_joint():
         assemble(four_bar(lengths=(1.0, 0.2, 0.3)))
 
 
+@pytest.mark.long
 def test_flipped_root_is_named():
     system = pair(Hinge())
     part = Part("arm", system.parts[0].attachments, quaternion=(0.0, 1.0, 0.0, 0.0))
