@@ -135,6 +135,7 @@ def test_energy_of_a_gripper_driven_by_six(gripper, six, motion):
     np.testing.assert_allclose(stored[-1] - stored[0], balance, rtol=1e-7)
 
 
+@pytest.mark.long
 def test_supply_of_a_gripper(six, motion):
     """The voltage falls by the resistance times the current that all motors take."""
     for k in (0, 250, 700):
@@ -145,6 +146,7 @@ def test_supply_of_a_gripper(six, motion):
         np.testing.assert_allclose(volts, 12.0 - 0.5 * taken.sum(), rtol=1e-12)
 
 
+@pytest.mark.long
 def test_steps_of_a_gripper(gripper, six, start, motion):
     """The source's steps tend to the exact motion with order one."""
     errors = []

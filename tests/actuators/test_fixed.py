@@ -109,6 +109,7 @@ def test_within_jit_the_result_says_so():
     assert 0 < float(error) < 0.01
 
 
+@pytest.mark.long
 def test_the_error_is_that_of_the_motion():
     """Of second order, and what is measured in half steps is the error."""
     duties = 0.6 * np.cos(0.02 * np.arange(200) * np.pi)[:, None]

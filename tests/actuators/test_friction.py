@@ -249,6 +249,7 @@ def test_steps_are_of_first_order(servo_friction):
 # Motions
 
 
+@pytest.mark.long
 def test_break_away_falls_with_the_rate_of_the_force(benchmark_friction):
     # Over the force instead of time: d/du = (1/rate) d/dt. The break-away is the largest friction.
     grid = jnp.linspace(0, 2, 20_001)

@@ -77,6 +77,7 @@ def test_run_up(servo, bare):
     np.testing.assert_allclose(motion.servo.speed[at, 0], speeds, rtol=0, atol=5e-5)
 
 
+@pytest.mark.long
 def test_inertia_from_run_ups(servo, bare):
     """Independent values (SciPy): -6.5 to 2.1 % off, for gear and torques are not ideal."""
     bare_time = rigs.run_up_time(bare)

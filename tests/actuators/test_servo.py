@@ -136,6 +136,7 @@ def test_motion_under_a_sine(sine):
     np.testing.assert_allclose(sine.servo.angle[at, 0], SINE[1], rtol=0, atol=6e-9)
 
 
+@pytest.mark.long
 def test_motion_under_a_step(servo, arm, compiled):
     motion = compiled(servo, arm, Task(constant=0.8))
     at = np.rint(TIMES * 100).astype(int)
@@ -184,6 +185,7 @@ def test_steps_of_the_source(servo, arm):
     np.testing.assert_allclose(motion.q[at, 0], EXPLICIT_SINE, rtol=0, atol=6e-10)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("gear", "arm_errors", "flywheel_errors"),
     [
@@ -365,6 +367,7 @@ def with_everything(**numbers):
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("everything", [False, True])
 def test_finite_at_every_kink(servo, everything):
     """Rates and steps with their derivatives, also by every number of the servo."""

@@ -276,6 +276,7 @@ def everything(element, twist, e, rate, t):
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["flowing in parallel", "equal times"])
 def test_derivatives(name):
     element = ELEMENTS[name]

@@ -31,6 +31,7 @@ def test_clean_twin_is_found(duties, clean):
         np.testing.assert_allclose(found.parameters[name], true, rtol=1e-3)
 
 
+@pytest.mark.long
 def test_noise_is_reflected_in_the_deviations(duties, clean):
     """Standard deviations of independent noise, as an independent program (NumPy) has them."""
     rng = np.random.default_rng(1)

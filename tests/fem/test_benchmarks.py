@@ -105,6 +105,7 @@ def test_hex8_is_too_stiff_for_cook():
     assert cook(HEX8, 8) < 0.92 * 23.96
 
 
+@pytest.mark.long
 def test_le10():
     """NAFEMS LE10, a thick elliptic plate: stress yy on top of the inner edge."""
     # Radially, around, through the thickness.

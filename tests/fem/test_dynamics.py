@@ -150,6 +150,7 @@ def test_matter_at_rest_feels_nothing_of_a_moving_frame():
     assert float(jnp.abs(force).max()) < 1e-13 * float(jnp.abs(equations.mass(a)).max())
 
 
+@pytest.mark.long
 def test_a_steady_turn_ends_in_the_stretch_of_statics():
     body = beam(fem.Rayleigh(2e4, 1e-5))
     turn = fem.FrameMotion(jnp.zeros(3), jnp.array([0.0, 0.0, 300.0]), jnp.zeros(3))

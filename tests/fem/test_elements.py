@@ -107,6 +107,7 @@ def test_six_rigid_motions_and_no_other_without_energy(element):
         assert abs(matrix @ turn).max() < 1e-13 * eigenvalues[-1]
 
 
+@pytest.mark.long
 @every_element
 def test_patch(element):
     """A linear displacement field strains a distorted mesh evenly and loads no node inside."""
@@ -187,6 +188,7 @@ def test_order_of_convergence(element):
     assert order > (3 if quadratic else 2) - 0.1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("element", "least", "most"),
     [(jg.fem.Hex8(), 0.0, 0.1), (jg.fem.Hex8BBar(), 0.98, 1.0)],

@@ -172,6 +172,7 @@ TIPS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("nx", TIPS)
 def test_tip_loads(nx):
     body = link(nx=nx)

@@ -42,6 +42,7 @@ def test_finer_meshes_lock_less(cells, expected):
     np.testing.assert_allclose(fem.frequencies(link(cells=cells), 2), expected, rtol=5e-6)
 
 
+@pytest.mark.long
 def test_forty_modes_against_dense_eigenvalues():
     body = link(cells=(8, 3, 3))
     found = fem.modes(body, 40)

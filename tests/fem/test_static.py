@@ -14,6 +14,7 @@ def push(body):
     return fem.traction(body, "z1", [1e5, 2e5, -1e6]) + fem.gravity(body, [0.0, 0.0, -9.81])
 
 
+@pytest.mark.long
 def test_iterative_against_direct():
     body = block()
     direct = fem.solve_static(body, push(body))

@@ -19,6 +19,7 @@ def log_likelihood(p, x, y):
     return -0.5 * r @ r - x.size * jnp.log(p["noise"]) - 0.5 * x.size * np.log(2 * np.pi)
 
 
+@pytest.mark.long
 def test_noise_is_a_parameter_like_others():
     x = np.linspace(0.0, 1.0, 50)
     y = 2.0 - 3.0 * x + 0.1 * np.random.default_rng(0).normal(size=50)

@@ -41,6 +41,7 @@ def test_lagrange(branched):
     np.testing.assert_allclose(power, etad @ damping, rtol=1e-13)
 
 
+@pytest.mark.long
 def test_forward_dynamics_is_the_inverse(branched):
     q, eta, qd, etad, _, _, tau = random_state(branched)
     qdd, etadd = jg.flexible.forward_dynamics(branched, q, eta, qd, etad, tau)
@@ -98,6 +99,7 @@ def test_derivatives(gripper):
     np.testing.assert_allclose(reverse, weights @ found, rtol=1e-10)
 
 
+@pytest.mark.long
 def test_new_numbers_do_not_compile_anew(gripper):
     q, eta, qd, etad, _, _, tau = random_state(gripper)
     jg.flexible.forward_dynamics(gripper, q, eta, qd, etad, tau)

@@ -9,6 +9,7 @@ import jaxgrip as jg
 from .conftest import elastic_body, elastic_link
 
 
+@pytest.mark.long
 def test_moments_of_a_box():
     a, b, c, rho = 0.3, 0.04, 0.02, 500.0
     body = elastic_body(a, (b, c), rho=rho)
@@ -32,6 +33,7 @@ def test_published_frequencies():
     np.testing.assert_allclose(found, wanted, rtol=2e-7)
 
 
+@pytest.mark.long
 def test_rigid_shapes_carry_rigid_inertia():
     """Translations and turns as shapes: their integrals are those of the rigid body."""
     body = jg.fem.Body(jg.fem.box_mesh(0.3, 0.04, 0.02, 4, 2, 2), jg.fem.Isotropic(1e9, 0.3, 500.0))

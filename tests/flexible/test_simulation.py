@@ -95,6 +95,7 @@ def test_stiff_links_follow_the_rigid_motion(gripper, finger, follow, gauss):
     np.testing.assert_allclose(np.divide(bending[:-1], bending[1:]), 10, rtol=0.1)
 
 
+@pytest.mark.long
 def test_one_way_loads(gripper, finger):
     """The loads on undeformed links are those of the rigid recursion."""
     tree = finger.tree

@@ -48,6 +48,7 @@ def test_crane_takes_the_angles_of_the_table(crane, rope, boom):
     np.testing.assert_allclose(tip, expected, atol=1e-7)
 
 
+@pytest.mark.long
 def test_crane_moves_to_other_angles(crane):
     """Independent values (NumPy): slew 40°, A-frame 140°, boom 35°."""
     drives = {

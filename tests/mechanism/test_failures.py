@@ -196,6 +196,7 @@ def test_flipped_root_is_named():
         assemble(driven)
 
 
+@pytest.mark.long
 def test_start_in_a_dead_point_ends_well_or_in_words():
     """All bars in line: Newton's equations are singular from the first step."""
     line = jnp.array([[0.0, 0, 0], [1, 0, 0], [4, 0, 0]]), jnp.array([[1.0, 0, 0, 0]] * 3)

@@ -163,6 +163,7 @@ def test_every_part_obeys_newton_and_euler(zoo):
             )
 
 
+@pytest.mark.long
 def test_joints_transmit_only_what_they_hold(zoo):
     """Along its degrees of freedom a joint transmits the applied efforts and nothing else."""
     assembly, motion = zoo

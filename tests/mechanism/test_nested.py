@@ -88,6 +88,7 @@ def test_assembly_by_assembly_is_the_same_as_all_at_once(nested):
     assert nested.warnings() == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("cylinder", [2.5, 3.5, 4.5])
 def test_a_drive_within_an_assembly_bends_it_as_the_law_of_cosines_says(cylinder):
     rotation = assemble_nested(crane(), {"jib/cylinder": cylinder}).poses.rotation

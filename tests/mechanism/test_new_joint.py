@@ -134,12 +134,14 @@ def test_statics_and_inverse_dynamics(rate, acceleration):
     assert at.warnings() == ()
 
 
+@pytest.mark.long
 def test_it_holds_parts_of_a_structure():
     """Four equations fewer than the twelve motions of two frames."""
     structure, poses = two_frames(PinInSlot(), "three", "three")
     assert js.zero_modes(structure, poses).count == 8
 
 
+@pytest.mark.long
 def test_it_carries_a_load_between_two_frames():
     """The pin stays in the slot and slides along it; supports take all of the load."""
     held = ("x", "y", "z")

@@ -94,6 +94,7 @@ def test_dead_point_ends_the_way():
     assert float(near.smallest_singular_value) < 1e-4
 
 
+@pytest.mark.long
 def test_warning_in_a_dead_point():
     """At the end of its stroke a slider cannot rotate the crank."""
     system = slider_crank()
@@ -119,6 +120,7 @@ def test_closures_of_the_four_bar(linkage):
         closures(four_bar(drive=None), key=jax.random.key(1), starts=4)
 
 
+@pytest.mark.long
 def test_other_branch_is_no_success(linkage):
     crossed = closures(linkage.system, key=jax.random.key(1), starts=32)[1]
     strange = eqx.tree_at(lambda a: a.orientation, crossed, linkage.orientation)
@@ -126,6 +128,7 @@ def test_other_branch_is_no_success(linkage):
     assert (found.result == RESULTS.other_branch).tolist() == [True]
 
 
+@pytest.mark.long
 def test_velocity_and_acceleration_of_the_slider():
     """Closed form s = r cos θ + sqrt(l² - r² sin² θ)."""
     here = assemble(slider_crank(0.7))
@@ -143,6 +146,7 @@ def test_velocity_and_acceleration_of_the_slider():
     np.testing.assert_allclose(change.angular[0], [0, 0, 3.0], atol=1e-11)
 
 
+@pytest.mark.long
 def test_slewing_is_a_circle(crane):
     change = acceleration(crane, {"slew": 0.5})
     inward = -0.25 * np.asarray(crane.poses.position) * np.array([1.0, 1.0, 0.0])

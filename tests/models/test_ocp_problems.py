@@ -78,6 +78,7 @@ def test_against_an_independent_code(answer):
     np.testing.assert_allclose(sol.costate[0], answer["costate"], atol=1e-9)
 
 
+@pytest.mark.long
 def test_goddard_against_the_published_solution():
     sol = certified(problems.goddard())
     np.testing.assert_allclose(sol.costate[0], np.negative(GODDARD_COSTATE), atol=1e-9)
@@ -94,12 +95,14 @@ def test_goddard_from_other_guesses_of_the_time(guess):
     np.testing.assert_allclose(sol.final_time, GODDARD_FINAL_TIME, atol=1e-9)
 
 
+@pytest.mark.long
 def test_goddard_on_a_finer_grid():
     transcription = jg.ocp.Transcription(intervals=400)
     sol = jg.ocp.solve(problems.goddard(), solver=jg.ocp.Solver(transcription=transcription))
     np.testing.assert_allclose(sol.final_time, GODDARD_FINAL_TIME, atol=1e-9)
 
 
+@pytest.mark.long
 def test_speed_limit_in_minimum_time():
     """Up to the limit V, along it, down again: d = V (T - V / b), lambda_2 = 0 on the limit.
 
@@ -148,6 +151,7 @@ def test_turnpike_with_a_free_end():
     assert sol.structure.kinds[:, 0].tolist() == [-1, 2]
 
 
+@pytest.mark.long
 def test_bryson_denham_far_from_the_wall():
     """u = -2 takes the place to 1/4."""
     sol = certified(problems.bryson_denham(0.3))
@@ -156,6 +160,7 @@ def test_bryson_denham_far_from_the_wall():
     assert times(sol).size == 0
 
 
+@pytest.mark.long
 def test_bryson_denham_touches_the_wall():
     """Cubics from (0, 1) to (l, 0) and back: u = -8 + 24 l + b t with b = 24 (1 - 4 l).
 
@@ -212,6 +217,7 @@ def test_slow_force_with_a_level():
     np.testing.assert_allclose(sol.final_time, 1.5447271, atol=5e-8)
 
 
+@pytest.mark.long
 def test_slow_force_that_begins_anywhere():
     """From L to -L in a ramp of length 2 L / r about T / 2: (1 + L) T^2 / 4 - L^3 / (3 r^2) = 1.
 
@@ -227,6 +233,7 @@ def test_slow_force_that_begins_anywhere():
     np.testing.assert_allclose(sol.costate[0], (costate / half, costate), rtol=1e-10)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("rate", [4.0, 8.0])
 def test_two_forces_with_least_energy(rate):
     """u1 = (12 - s) (1/2 - t), u2 = s (1/2 - t): without a bound on the rate s = 6, else s = rate.
@@ -263,6 +270,7 @@ def test_harmonic_oscillator():
     assert sol.structure.kinds[:, 0].tolist() == [-1, 1, -1]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("statement", "final_time"),
     [
@@ -274,6 +282,7 @@ def test_swinging_without_a_hint_at_the_time(statement, final_time):
     np.testing.assert_allclose(certified(statement()).final_time, final_time, rtol=1e-11)
 
 
+@pytest.mark.long
 def test_jerk_from_a_time_far_too_short():
     """The guess is less than a fifth of the least time, the third root of 32."""
     sol = certified(problems.triple_integrator_time(final_time=jg.ocp.Free(0.6)))
@@ -366,6 +375,7 @@ def test_fuller_says_that_it_chatters():
         jg.ocp.solve(problems.fuller())
 
 
+@pytest.mark.long
 def test_fuller_with_time_to_rest():
     """The cost does not depend on how long the mass rests."""
     sol = jg.ocp.solve(problems.fuller(final_time=6.0), throw=False)
@@ -381,6 +391,7 @@ def test_fuller_in_less_time_than_chattering_takes():
     assert sol.objective > fuller_cost()
 
 
+@pytest.mark.long
 def test_derivative_by_the_rate():
     """Of r T^3 / 32 + T^2 / 4 = 1."""
     value, slope = jax.value_and_grad(

@@ -38,6 +38,7 @@ def test_closed_form():
     assert all(s.structure.kinds[:, 0].tolist() == [1, -1] for s in solutions[:7] + solutions[8:])
 
 
+@pytest.mark.long
 def test_what_cannot_be_solved_is_flagged_alone():
     solutions = jg.ocp.solve_batch(
         brakes(np.array([-1.0, -100.0, -1.2]), np.ones(3)), solver=jg.ocp.Solver(starts=1)

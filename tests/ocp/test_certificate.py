@@ -67,6 +67,7 @@ def test_nothing_fails_on_the_solution(problem, extremal):
     assert verdict(problem, extremal) == set()
 
 
+@pytest.mark.long
 def test_every_check_explains_itself(brake):
     for check in brake.solution.certificate.checks:
         assert check.meaning

@@ -48,6 +48,7 @@ def test_dense_output_draws_exact_steps(brake):
     np.testing.assert_allclose(sol.state_at(at)[:, 1], velocity, atol=1e-11)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("distance", [1.0, -4.0])
 def test_rest_to_rest(time_problem, distance):
     sol = jg.ocp.solve(time_problem((0.0, 0.0), (distance, 0.0)))
@@ -73,6 +74,7 @@ def test_jerk(jerk):
     np.testing.assert_allclose(sol.costate[0], (-1.058267, -1.679895, -1.0), atol=2e-6)
 
 
+@pytest.mark.long
 def test_free_final_component(free_speed):
     sol = free_speed.solution
     assert_certified(sol)
@@ -83,6 +85,7 @@ def test_free_final_component(free_speed):
     np.testing.assert_allclose(sol.costate[:, 0], -(0.5**0.5), rtol=1e-11)
 
 
+@pytest.mark.long
 def test_minimum_effort(effort_problem):
     sol = jg.ocp.solve(effort_problem((0.0, 0.0), (1.0, 0.0), np.inf))
     assert_certified(sol)
@@ -192,6 +195,7 @@ def test_bounds_that_the_final_time_does_not_touch(time_problem):
     np.testing.assert_allclose(sol.final_time, 2.0, rtol=1e-12)
 
 
+@pytest.mark.long
 def test_turnpike_has_a_singular_arc(turnpike):
     sol = turnpike.solution
     assert_certified(sol)

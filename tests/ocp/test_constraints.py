@@ -129,6 +129,7 @@ def test_gradient_of_the_optimum(make, at, slope):
     np.testing.assert_allclose(got, slope, rtol=1e-9)
 
 
+@pytest.mark.long
 def test_gradient_with_respect_to_a_rate_bound():
     got = jax.grad(lambda rate: solve(slow_control(rate)).objective)(60.0)
     h = 0.5
@@ -137,6 +138,7 @@ def test_gradient_with_respect_to_a_rate_bound():
     np.testing.assert_allclose(got, quotient, rtol=1e-6)
 
 
+@pytest.mark.long
 def test_another_limit_does_not_compile_again(compiled):
     solve(bryson_denham(1 / 9))
     solutions = []

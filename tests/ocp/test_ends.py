@@ -56,6 +56,7 @@ def test_bounded_initial_speed(free, speed, cost):
     np.testing.assert_allclose(sol.objective, cost, rtol=1e-11)
 
 
+@pytest.mark.long
 def test_gradient_by_a_bound_of_the_start():
     """With the speed v at the start the effort is 6 (1 - v) + 2 v^2."""
     slope = jax.grad(lambda v: solve(throw(Free(0.5, upper=v))).objective)(1.0)
@@ -185,6 +186,7 @@ def test_design_variable():
     np.testing.assert_allclose(slope, [-0.4 * gain / 0.3], rtol=1e-9)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("bounds", "gain"), [((0.1, 1.1), 1.1), ((1.5, 4.0), 1.5)])
 def test_design_variable_at_its_bound(bounds, gain):
     sol = solve(lever(0.3, bounds))

@@ -356,6 +356,7 @@ def test_homotopy_ends_in_the_same_motion():
     assert any(line.startswith("numbers at ") for line in history)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("most", [1, 2])
 def test_homotopy_within_the_budget(most):
     """One shooting solves the easier problem; a second one does not reach the other."""
@@ -398,6 +399,7 @@ def test_homotopy_needs_the_same_functions():
         jg.ocp.solve(oscillator(jnp.array(1.5)), continued_from=state())
 
 
+@pytest.mark.long
 def test_gradient_at_the_end_of_a_homotopy():
     def effort(stiffening, **kwargs):
         return jg.ocp.solve(oscillator(stiffening), **kwargs).objective

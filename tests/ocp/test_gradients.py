@@ -32,6 +32,7 @@ def test_closed_form(time_problem):
     np.testing.assert_allclose(forward, expected[0] + 2.0 * expected[1], rtol=1e-11)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("latest", "structure", "origin"),
     [(np.inf, [[(1, 0.3), (-1, 0.6), (1, 1.0)]], "transcription"), (1.9, None, "nothing")],
@@ -58,6 +59,7 @@ def test_what_is_not_certified_has_no_derivative(time_problem, latest, structure
     assert np.all(np.isnan(by_state))
 
 
+@pytest.mark.long
 def test_both_modes_against_differences(time_problem):
     def outputs(distance, bound):
         problem = time_problem((-distance, 0.1), (0.2, 0.3), bound)
@@ -103,6 +105,7 @@ def test_costates_are_sensitivities(request, name):
     )
 
 
+@pytest.mark.long
 def test_singular_arc(turnpike):
     """Switches at x(0) and T - x(T), cost x(0)^3 / 3 + x(T)^3 / 3."""
     problem = turnpike.problem

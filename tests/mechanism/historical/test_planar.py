@@ -236,6 +236,7 @@ def test_chebyshev_spacing():
     np.testing.assert_allclose(planar.chebyshev_spacing(1.0, 3.0), [2 - half, 2.0, 2 + half])
 
 
+@pytest.mark.long
 def test_gradients():
     lengths = jnp.array(LENGTHS)
 

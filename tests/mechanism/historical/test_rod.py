@@ -126,6 +126,7 @@ def test_joint_force_is_the_force_that_moves_the_mass_centre():
     )
 
 
+@pytest.mark.long
 def test_double_pendulum():
     """In the x-z plane against a tree; in space energy is conserved."""
     rods = [Rod(0.4, 1.0), Rod(0.3, 2.0)]
@@ -243,6 +244,7 @@ def test_wishbone_numbers():
     np.testing.assert_allclose(ratio, 0.6906, rtol=0, atol=5.1e-5)
 
 
+@pytest.mark.long
 def test_wishbone_of_rod_blocks():
     """Both arms as rods, the carrier by Newton and Euler; forces in its joints close the loop."""
     wishbone = jg.models.double_wishbone(gravity=(1.0, -9.81))

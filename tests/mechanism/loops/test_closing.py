@@ -89,6 +89,7 @@ def test_sentences(link):
     assert bool(result == me.RESULTS.not_converged)
 
 
+@pytest.mark.long
 def test_traced_rods_that_do_not_meet_give_no_start():
     def start(lengths):
         return jg.models.four_bar(lengths=lengths).start

@@ -149,6 +149,7 @@ def test_a_mechanism_without_loops_is_its_tree():
     assert multipliers.shape == (0,)
 
 
+@pytest.mark.long
 def test_drives_that_cause_the_acceleration(moving):
     mechanism, q, qd, tau = moving
     other = tau.at[0].set(0.0)

@@ -199,6 +199,7 @@ def test_sentences():
             make()
 
 
+@pytest.mark.long
 def test_a_motion_into_a_singular_position_says_so():
     """A parallelogram may fold to both sides where it is flat."""
     link = jg.models.four_bar(lengths=(0.4, 0.1, 0.4, 0.1), gravity=(0.0, 0.0, 0.0))
