@@ -3,6 +3,7 @@
 import inspect
 import reprlib
 from collections.abc import Callable, Iterable
+from numbers import Integral
 from typing import Any
 
 import jax
@@ -156,6 +157,12 @@ def check_times(times: Any, name: str = "times") -> jax.Array:
     if concrete(times) and not (np.isfinite(times).all() and (np.diff(times) >= 0).all()):
         raise ValueError(f"{name} must be finite and must not decrease.")
     return times
+
+
+def is_whole(value: Any, least: int, most: int | None = None) -> bool:
+    """Whether a value is a whole number, no bool, from `least` to `most` if there is one."""
+    whole = isinstance(value, Integral) and not isinstance(value, bool)
+    return whole and least <= value and (most is None or value <= most)
 
 
 def near(name: str, known: Iterable[str], otherwise: str = "there are") -> str:

@@ -8,7 +8,9 @@ import json
 import resource
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -69,15 +71,8 @@ def statics(structure, poses) -> dict:
         return float(np.linalg.norm(solution.displacements[-1, :3]))
 
     load = jg.structures.NodalForce("tower.top", PUSH)
-    start = time.perf_counter()
-    top = solve(structure)
-    first = time.perf_counter() - start
-    # New numbers, so that cached factors are not used.
-    stiffer = jax.tree.map(lambda x: x * (1 + 1e-9), structure)
-    start = time.perf_counter()
-    solve(stiffer)
-    run = time.perf_counter() - start
-    return {"compile_s": first - run, "run_s": run, "top": top}
+    top, times = twice(solve, structure)
+    return times | {"top": top}
 
 
 def frequencies(structure, poses) -> dict:
@@ -86,14 +81,21 @@ def frequencies(structure, poses) -> dict:
     def solve(structure) -> list[float]:
         return np.asarray(jg.structures.frequencies(structure, poses, COUNT)).tolist()
 
+    found, times = twice(solve, structure)
+    return times | {"frequencies": found}
+
+
+def twice(solve: Callable[[Any], Any], structure) -> tuple[Any, dict[str, float]]:
+    """What a function gives; seconds to compile it, and to run it with new numbers."""
     start = time.perf_counter()
     found = solve(structure)
     first = time.perf_counter() - start
+    # New numbers, so that cached factors are not used.
     stiffer = jax.tree.map(lambda x: x * (1 + 1e-9), structure)
     start = time.perf_counter()
     solve(stiffer)
     run = time.perf_counter() - start
-    return {"compile_s": first - run, "run_s": run, "frequencies": found}
+    return found, {"compile_s": first - run, "run_s": run}
 
 
 def numpy_tower(structure) -> numpy_frames.Frame:

@@ -26,7 +26,7 @@ from jaxgrip.mechanism.mobility import mobility
 from jaxgrip.mechanism.poses import Poses, moved
 from jaxgrip.mechanism.system import System
 from jaxgrip.solve import dense
-from jaxgrip.solve.newton import bounded, implicit, newton
+from jaxgrip.solve.newton import bounded, implicit, newton, pick
 
 # Lengths [m] and sines: fifty metres have a rounding of 1e-14.
 TOLERANCE = 1e-10
@@ -395,8 +395,8 @@ def _levenberg(system: System, poses: Poses, weight: Array) -> tuple:
         step = -dense.solve(normal + damping * jnp.eye(len(normal)), jacobian.T @ residual)
         trial = moved(at, bounded(step.reshape(-1, 6), _length))
         better = jnp.sum(value(trial)[0] ** 2) < jnp.sum(residual**2)
-        at = jax.tree.map(lambda a, b: jnp.where(better, a, b), trial, at)
-        return at, jnp.clip(jnp.where(better, damping / 5, damping * 4), 1e-14, 1e6)
+        damping = jnp.clip(jnp.where(better, damping / 5, damping * 4), 1e-14, 1e6)
+        return pick(better, trial, at), damping
 
     poses, _ = jax.lax.fori_loop(0, 200, body, (poses, jnp.asarray(1e-3)))
     return poses, equations(system, poses, turns)[0]

@@ -19,6 +19,7 @@ from jaxgrip.mechanism.assemble import (
 from jaxgrip.mechanism.equations import size
 from jaxgrip.mechanism.loops.closing import RESULTS, MechanismError
 from jaxgrip.mechanism.system import System
+from jaxgrip.solve.newton import pick
 
 ANGLE_STEP = float(np.deg2rad(10.0))
 DISTANCE_STEP = 0.1
@@ -164,7 +165,7 @@ def _advance(assembly: Assembly, target: dict, limits: dict, angle_step: Array) 
         good = good & (cosine > jnp.cos(1.5 * angle_step))
         there = _Progress(trial, fraction, now.step, now.halvings)
         back = _Progress(last, now.fraction, now.step / 2, now.halvings + 1)
-        return jax.tree.map(lambda a, b: jnp.where(good, a, b), there, back)
+        return pick(good, there, back)
 
     now = jax.lax.while_loop(
         going, body, _Progress(fixed, jnp.zeros(()), longest, jnp.zeros((), int))

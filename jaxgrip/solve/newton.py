@@ -69,11 +69,11 @@ def newton(
         near, gains = miss < NEAR, (miss > FINE) & (miss < state.miss / 2)
         done = (state.near & near & ~gains) | ~jnp.isfinite(miss)
         # What is not finite is the end, and so the result.
-        best = _pick(miss > state.best.miss, state.best, Root(trial, miss, none))
+        best = pick(miss > state.best.miss, state.best, Root(trial, miss, none))
         best = best._replace(steps=state.best.steps + 1)
         after = _State(trial, bounded(step, length), one, miss, none, near, done, best)
         halved = state._replace(fraction=state.fraction / 2, halvings=state.halvings + 1)
-        return _pick(worse, halved, after)
+        return pick(worse, halved, after)
 
     def going(state: _State) -> Array:
         return ~state.done & (state.best.steps <= STEPS)
@@ -122,5 +122,6 @@ def implicit(
     return solution
 
 
-def _pick(which: Array, first: Any, second: Any) -> Any:
+def pick(which: Array, first: Any, second: Any) -> Any:
+    """The first of two trees of arrays where `which` is true, else the second."""
     return jax.tree.map(lambda a, b: jnp.where(which, a, b), first, second)

@@ -1,7 +1,6 @@
 """Equilibrium of the deflected structure, at displacements and rotations of any size."""
 
 from collections.abc import Iterable
-from numbers import Integral
 from typing import NamedTuple
 
 import equinox as eqx
@@ -10,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from jaxgrip.checks import brief, concrete, positive
+from jaxgrip.checks import brief, concrete, is_whole, positive
 from jaxgrip.mechanism import Poses
 from jaxgrip.spatial import quaternions
 from jaxgrip.structures import balance, linear, members, model, path
@@ -102,7 +101,7 @@ def equilibrium_path(
     `points` is a whole number of at least 2 and `step` is positive; `TypeError` where it is
     differentiated.
     """
-    if not isinstance(points, Integral) or isinstance(points, bool) or points < 2:
+    if not is_whole(points, 2):
         raise ValueError(
             f"The number of points is {brief(points)}; it must be a whole number of at least 2."
         )

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from jaxgrip.fem.element_sum import of
+from jaxgrip.solve.newton import pick
 from jaxgrip.structures import linear
 from jaxgrip.structures.balance import Balance, Place, Problem, balance
 from jaxgrip.structures.results import SINGULAR
@@ -245,11 +246,11 @@ def follow(
 
         # Start of the next iteration.
         turned = accept | starting
-        tangent, acting = _pick(turned, tangent, old), now.acting
-        base = _pick(accept | settling | (limit & falls), state.here, state.base)
+        tangent, acting = pick(turned, tangent, old), now.acting
+        base = pick(accept | settling | (limit & falls), state.here, state.base)
         stresses = tuple(s.value for s in now.balance.stresses)
-        stresses = _pick(turned | settled, stresses, state.stresses)
-        rates = _pick(turned, _rates(now.balance, tangent), state.rates)
+        stresses = pick(turned | settled, stresses, state.stresses)
+        rates = pick(turned, _rates(now.balance, tangent), state.rates)
         reached = accept & state.hits
         predict = (accept & ~reached) | past | (bad & ~switch) | (starting & ~fresh)
         step = jnp.where(
@@ -261,24 +262,24 @@ def follow(
         )
         step = jnp.where(predict & hits, left / jnp.where(hits, tangent.share, 1.0), step)
         still = jax.tree.map(jnp.zeros_like, tangent)
-        moves = _pick(predict, _times(step, tangent), still)
-        moves = _sum(moves, _pick(again | good | accept, change, still))
-        rest = _pick(again | good, state.here, base)
+        moves = pick(predict, _times(step, tangent), still)
+        moves = _sum(moves, pick(again | good | accept, change, still))
+        rest = pick(again | good, state.here, base)
         rest = problem.moved(rest, moves.freedoms)._replace(
             multipliers=rest.multipliers + moves.multipliers, share=rest.share + moves.share
         )
         share = jnp.where(predict & hits, until, rest.share)
         share = jnp.where(fresh, jnp.clip(until, -FIRST_SHARE, FIRST_SHARE), share)
         guess = tuple(s + step * r for s, r in zip(stresses, rates, strict=True))
-        guess = _pick(predict, guess, stresses)
-        guess = _pick(again | good, _ahead(now.balance, change), guess)
+        guess = pick(predict, guess, stresses)
+        guess = pick(again | good, _ahead(now.balance, change), guess)
         last = jnp.where(good, far, jnp.where(settling, state.last, jnp.inf))
         last = jnp.where(again, norm, last)
         phase = jnp.where(predict, _CORRECT, jnp.where(fresh, _SETTLE, state.phase))
         phase = jnp.where(switch | settled, _TANGENT, phase)
 
         if through:
-            found = _pick(accept, _recorded(found, state.here, now.definite, limit), found)
+            found = pick(accept, _recorded(found, state.here, now.definite, limit), found)
         code = jnp.where(reached, REACHED, GOING)
         if through:
             code = jnp.where((code == GOING) & (found.count >= points), FULL, code)
@@ -291,7 +292,7 @@ def follow(
         short = (bad & (step < SHORTEST * length)) | (predict & ~jnp.isfinite(step))
         stuck = (code == GOING) & (short | tired)
         found = found._replace(
-            place=_pick(reached, rest, base),
+            place=pick(reached, rest, base),
             code=jnp.where(stuck, STUCK, code),
             iterations=found.iterations + 1,
             scale=now.scale,
@@ -432,7 +433,3 @@ def _weights(problem: Problem) -> Float[Array, " n"]:
             own = problem.freedoms + group.loose.reshape(-1, 2, 6)[:, :, :3]
             weights = weights.at[own].set(1 / extent, mode="drop")
     return weights
-
-
-def _pick(which: Array, first, second):
-    return jax.tree.map(lambda a, b: jnp.where(which, a, b), first, second)

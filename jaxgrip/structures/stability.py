@@ -2,7 +2,6 @@
 
 import warnings
 from collections.abc import Iterable
-from numbers import Integral
 from typing import NamedTuple
 
 import equinox as eqx
@@ -10,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from jaxgrip.checks import brief, concrete
+from jaxgrip.checks import brief, concrete, is_whole
 from jaxgrip.fem.element_sum import ElementSum, Rows
 from jaxgrip.mechanism import Poses
 from jaxgrip.solve import dense
@@ -65,11 +64,7 @@ def buckling(
     Source: own derivation: buckling about the loaded position, K + factor K_g singular.
     """
     check_whole(structure)
-    if (
-        isinstance(count, bool)
-        or not isinstance(count, Integral)
-        or not 1 <= count <= structure.freedoms
-    ):
+    if not is_whole(count, 1, structure.freedoms):
         raise ValueError(
             f"The count of buckling factors is {brief(count)}; give a whole number from 1 to "
             f"{structure.freedoms}, that of the freedoms."

@@ -1,7 +1,6 @@
 """Natural frequencies and modes of structures."""
 
 from collections.abc import Iterable
-from numbers import Integral
 
 import equinox as eqx
 import jax
@@ -9,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxgrip.checks import brief, concrete
+from jaxgrip.checks import brief, concrete, is_whole
 from jaxgrip.fem.modes import Modes
 from jaxgrip.mechanism import Poses
 from jaxgrip.structures import eigenpairs, linear, model
@@ -75,7 +74,7 @@ def modes(
     loads = as_loads(loads)
     check_loads(structure, loads)
     count = whole.freedoms if structure is whole else structure.numbering.count
-    if isinstance(k, bool) or not isinstance(k, Integral) or not 1 <= k <= count:
+    if not is_whole(k, 1, count):
         raise ValueError(
             f"The number of modes is {brief(k)}; give a whole number from 1 to {count}, that of "
             "the degrees of freedom."
