@@ -14,7 +14,7 @@ from jaxgrip.mechanism import Poses
 from jaxgrip.spatial import quaternions
 from jaxgrip.structures import balance, linear, members, model, path
 from jaxgrip.structures.analysis import check_loads
-from jaxgrip.structures.balance import Place, Problem
+from jaxgrip.structures.balance import Configuration, Problem
 from jaxgrip.structures.coupling import entries
 from jaxgrip.structures.loads import Load, NodalForce, as_loads
 from jaxgrip.structures.results import RESULTS, SINGULAR, Solution, StructureError
@@ -152,21 +152,21 @@ def _result(code: Int[Array, ""]) -> RESULTS:
 
 @eqx.filter_jit
 def follow(
-    structure: Structure, poses: Poses, loads: tuple[Load, ...], until: Float[Array, ""]
+    structure: Structure, poses: Poses, loads: tuple[Load, ...], target: Float[Array, ""]
 ) -> tuple[Solution, path.Found]:
-    """The equilibrium at a share of the loads, or the last one before, and the path to it."""
+    """The equilibrium at a load factor, or the last one before, and the path to it."""
     problem = members.problem(structure, poses, loads)
-    found = path.follow(_frozen(problem), until, jnp.array(jnp.inf), BUDGET)
-    acting = problem.acting(found.place)
-    place, margin = _differentiable(problem, found, acting)
+    found = path.follow(_frozen(problem), target, jnp.array(jnp.inf), BUDGET)
+    acting = problem.acting(found.configuration)
+    configuration, margin = _differentiable(problem, found, acting)
     result = _result(found.code)
-    solution = _solution(structure, poses, problem, place, acting, margin, result)
+    solution = _solution(structure, poses, problem, configuration, acting, margin, result)
     return solution.or_nan(), found
 
 
 def _differentiable(
     problem: Problem, found: path.Found, acting: Bool[Array, " l"]
-) -> tuple[Place, Float[Array, ""]]:
+) -> tuple[Configuration, Float[Array, ""]]:
     """The final configuration and its margin, with derivatives in the numbers of the problem.
 
     Derivatives follow from the equilibrium equations, to any order; NaN where the path has not
@@ -175,13 +175,13 @@ def _differentiable(
     numbers, rest = eqx.partition(problem, eqx.is_inexact_array)
 
     @jax.custom_jvp
-    def place(numbers: Problem, found: path.Found, acting: Array) -> Place:
-        return found.place
+    def configuration(numbers: Problem, found: path.Found, acting: Array) -> Configuration:
+        return found.configuration
 
-    @place.defjvp
-    def _(primals: tuple, tangents: tuple) -> tuple[Place, Place]:
+    @configuration.defjvp
+    def _(primals: tuple, tangents: tuple) -> tuple[Configuration, Configuration]:
         numbers, found, acting = primals
-        at = place(*primals)
+        at = configuration(*primals)
 
         def out(numbers: Problem) -> Array:
             whole = eqx.combine(numbers, rest)
@@ -196,14 +196,14 @@ def _differentiable(
         return at, jax.jvp(lambda step: _stepped(whole, at, step), (still,), (step,))[1]
 
     @jax.custom_jvp
-    def margin(numbers: Problem, at: Place, found: path.Found, acting: Array) -> Array:
+    def margin(numbers: Problem, at: Configuration, found: path.Found, acting: Array) -> Array:
         return linear.stability(found.stiffness, found.slope, found.scale)
 
     @margin.defjvp
     def _(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
         numbers, at, _, acting = primals
 
-        def smallest(numbers: Problem, at: Place) -> Array:
+        def smallest(numbers: Problem, at: Configuration) -> Array:
             whole = eqx.combine(numbers, rest)
             start, everything = whole.start(), jnp.ones_like(acting)
             first = balance.balance(whole, start, everything)
@@ -213,15 +213,17 @@ def _differentiable(
 
         return margin(*primals), jax.jvp(smallest, (numbers, at), tuple(tangents[:2]))[1]
 
-    at = place(numbers, found, acting)
+    at = configuration(numbers, found, acting)
     return at, margin(numbers, at, found, acting)
 
 
-def _stepped(problem: Problem, at: Place, step: Float[Array, " k"]) -> Place:
-    """A configuration after a step; where the step is NaN, the share of the loads is too."""
-    n = problem.freedoms + problem.loose
+def _stepped(problem: Problem, at: Configuration, step: Float[Array, " k"]) -> Configuration:
+    """A configuration after a step; where the step is NaN, the load factor is too."""
+    n = problem.freedoms + problem.releases
     moved = problem.moved(at, step[:n])
-    return moved._replace(multipliers=at.multipliers + step[n:], share=at.share + 0 * jnp.sum(step))
+    return moved._replace(
+        multipliers=at.multipliers + step[n:], load_factor=at.load_factor + 0 * jnp.sum(step)
+    )
 
 
 @eqx.filter_jit
@@ -233,9 +235,9 @@ def _path(
     budget = points * 4 * path.CORRECTIONS
     found = path.follow(problem, jnp.ones(()), step, budget, points=points - 1)
     count, at = len(structure.layout.root), found.points
-    moved = jax.vmap(lambda place: _displacements(problem, place)[:count])(at.place)
+    moved = jax.vmap(lambda x: _displacements(problem, x)[:count])(at.configuration)
     walk = EquilibriumPath(
-        jnp.concatenate([jnp.zeros(1), at.place.share]),
+        jnp.concatenate([jnp.zeros(1), at.configuration.load_factor]),
         jnp.concatenate([jnp.zeros((1, count, 6)), moved]),
         jnp.concatenate([found.held[None], at.stable]),
         jnp.concatenate([jnp.zeros(1, dtype=bool), at.limit]),
@@ -259,17 +261,17 @@ def _frozen(problem: Problem) -> Problem:
     return eqx.combine(jax.lax.stop_gradient(numbers), rest)
 
 
-def _displacements(problem: Problem, at: Place) -> Float[Array, "s 6"]:
+def _displacements(problem: Problem, at: Configuration) -> Float[Array, "s 6"]:
     """Displacements and rotation vectors of all stations."""
-    rotations = jax.vmap(quaternions.rotation_vector)(at.turn)
-    return jnp.concatenate([problem.motion(at)[0].way, rotations], axis=1)
+    rotations = jax.vmap(quaternions.rotation_vector)(at.rotation)
+    return jnp.concatenate([problem.motion(at)[0].displacement, rotations], axis=1)
 
 
 def _solution(
     structure: Structure,
     poses: Poses,
     problem: Problem,
-    at: Place,
+    at: Configuration,
     acting: Bool[Array, " l"],
     margin: Float[Array, ""],
     result: RESULTS,
@@ -318,12 +320,12 @@ def _solution(
         jnp.concatenate([units[stiff:].reshape(-1, 6), blocks[True]]),
         -own_weight[ties:, :, :3],
         problem.places[:-1] + moved[:-1, :3],
-        at.share,
+        at.load_factor,
     )
 
 
 def _coefficients(
-    structure: Structure, problem: Problem, at: Place
+    structure: Structure, problem: Problem, at: Configuration
 ) -> dict[bool, Float[Array, "c 6"]]:
     """Coefficients of the equations (False) and of the springs in joints (True), by entry."""
     found = {}
@@ -356,21 +358,21 @@ def sentences(
     structure: Structure, poses: Poses, loads: tuple[Load, ...], found: path.Found
 ) -> list[str]:
     """Sentences on why a path ended early."""
-    share, code = float(found.place.share), int(found.code)
+    factor, code = float(found.configuration.load_factor), int(found.code)
     if code == path.STUCK:
-        return [f"The path cannot be followed beyond {share:.4g} times these loads."]
+        return [f"The path cannot be followed beyond {factor:.4g} times these loads."]
     if code == path.ADRIFT:
         return list(zero_modes(structure, poses).sentences)
     values, modes = linear.softest(found.stiffness, found.slope, found.scale)
     count = 1 if code != path.LOOSE else int(np.sum(~(np.asarray(values) > SINGULAR)))
-    shapes, places = _moved(structure, poses, found.place, modes[:, : max(count, 1)])
+    shapes, places = _moved(structure, poses, found.configuration, modes[:, : max(count, 1)])
     loose = jnp.max(jnp.abs(modes[structure.freedoms :, 0]), initial=0.0)
     if code == path.LOOSE:
         return list(in_words(structure, np.asarray(places), np.asarray(shapes)).sentences)
-    size = f"{share:.6g} times these loads"
+    size = f"{factor:.6g} times these loads"
     forces = [load for load in loads if isinstance(load, NodalForce) and np.any(load.force)]
     if len(loads) == len(forces) == 1:
-        size += f" or {share * float(jnp.linalg.norm(forces[0].force)):.6g} N"
+        size += f" or {factor * float(jnp.linalg.norm(forces[0].force)):.6g} N"
     what = "The limit load is" if code == path.LIMIT else "Stability is lost at"
     more = "; equilibrium_path follows the structure beyond it" if code == path.LIMIT else ""
     return [
@@ -380,10 +382,10 @@ def sentences(
 
 @eqx.filter_jit
 def _moved(
-    structure: Structure, poses: Poses, at: Place, modes: Float[Array, "n z"]
+    structure: Structure, poses: Poses, at: Configuration, modes: Float[Array, "n z"]
 ) -> tuple[Float[Array, "z k 6"], Float[Array, "k 3"]]:
     """Displacements and rotations of all nodes in modes at a configuration; their positions."""
     problem = members.problem(structure, poses, ())
     count = len(structure.layout.root)
-    places = problem.places + problem.motion(at)[0].way
+    places = problem.places + problem.motion(at)[0].displacement
     return balance.shapes(problem, at, modes)[:, :count], places[:count]

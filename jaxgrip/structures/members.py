@@ -15,7 +15,7 @@ from jaxgrip.solve import dense
 from jaxgrip.spatial import quaternions
 from jaxgrip.spatial.rotations import skew
 from jaxgrip.structures import corotational, model
-from jaxgrip.structures.balance import Group, Held, Motion, Place, Problem
+from jaxgrip.structures.balance import Configuration, Group, Kinematics, MemberForces, Problem
 from jaxgrip.structures.corotational import BeamLaw
 from jaxgrip.structures.coupling import carried_frames, joint_of
 from jaxgrip.structures.elements import axes
@@ -80,14 +80,14 @@ class Loaded(NamedTuple):
 
 
 class Joined(NamedTuple):
-    """A joint, `at` undeformed positions or frames of its stations, and its residual there.
+    """A joint, `at` undeformed positions or frames of its stations, and its `initial` residual.
 
     `stiffness` [N/m] or [N m/rad] if it is a spring.
     """
 
     joint: Joint
     at: Float[Array, "2 p 3"] | Frame
-    missed: Float[Array, " k"]
+    initial: Float[Array, " k"]
     stiffness: Float[Array, ""] | None
 
 
@@ -98,16 +98,16 @@ def problem(structure: Structure, poses: Poses, loads: tuple[Load, ...]) -> Prob
     field = None
     if any(isinstance(load, Inertia) for load in loads):
         field = Field(*inertia_field(loads))
-    beams, order, loose = _beams(structure, poses, places, field)
+    beams, order, releases = _beams(structure, poses, places, field)
     lines, tension_only = _lines(structure, poses, places, field)
-    count = layout.freedoms + loose
+    count = layout.freedoms + releases
     dof = np.concatenate([layout.dof, np.full((1, 6), layout.freedoms)])
     dof = np.where(dof < layout.freedoms, dof, count)
 
     def numbered(group: Group) -> Group:
         index = dof[group.stations].reshape(len(group.stations), 6 * group.stations.shape[1])
-        if group.loose is not None:
-            index = np.concatenate([index, layout.freedoms + group.loose], axis=1)
+        if group.releases is not None:
+            index = np.concatenate([index, layout.freedoms + group.releases], axis=1)
         return group._replace(index=index)
 
     def joints(springs: bool) -> list[Group]:
@@ -127,7 +127,7 @@ def problem(structure: Structure, poses: Poses, loads: tuple[Load, ...]) -> Prob
         order,
         tension_only,
         layout.freedoms,
-        loose,
+        releases,
         layout.equations,
     )
 
@@ -138,7 +138,7 @@ def _beams(
     """Beams in two groups, with and without releases; their order; the number of releases."""
     rotations = structure.rotations(poses)
     sorted_: dict[bool, list[tuple]] = {}
-    loose = 0
+    releases = 0
     for group in model.beam_groups(structure):
         part_axes = rotations[group.ends[:, 0]]
         own = jnp.einsum("mab,mbc->mac", part_axes, jax.vmap(axes)(group.x, group.section))
@@ -153,22 +153,22 @@ def _beams(
         released = np.zeros((len(ends), 12), dtype=int) - 1
         if group.mask is not None:
             mask = group.mask.astype(bool)
-            released[mask] = loose + np.arange(mask.sum())
-            loose += int(mask.sum())
+            released[mask] = releases + np.arange(mask.sum())
+            releases += int(mask.sum())
         members = group.ends, jax.vmap(beam)(ends, own, group.section), released, group.order
         sorted_.setdefault(group.mask is not None, []).append(members)
     groups, orders = [], [np.zeros(0, dtype=int)]
     for some, members in sorted_.items():
         ends, data, released, order = zip(*members, strict=True)
         released = np.concatenate(released)
-        released = np.where(released < 0, loose, released) if some else None
+        released = np.where(released < 0, releases, released) if some else None
         data = jax.tree.map(lambda *x: jnp.concatenate(x), *data)
         # Bending and twist count as axial strain at the radius of gyration.
         stiff = jnp.diagonal(data.law.stiffness, axis1=1, axis2=2)
         soft = 1 / jnp.sqrt(stiff * stiff[:, :1]) / jnp.linalg.norm(data.span, axis=1)[:, None]
-        groups.append(Group(_beam, np.concatenate(ends), data, loose=released, soft=soft))
+        groups.append(Group(_beam, np.concatenate(ends), data, releases=released, soft=soft))
         orders += order
-    return groups, np.concatenate(orders), loose
+    return groups, np.concatenate(orders), releases
 
 
 def _mass(element, ends: Array, own: Array, section: BeamSection, field: Field) -> Mass:
@@ -191,21 +191,26 @@ def _mass(element, ends: Array, own: Array, section: BeamSection, field: Field) 
 
 
 def _beam(
-    motion: Motion, loose: Array | None, own: None, more: Array | float, share: Array, data: Beam
-) -> Held:
-    sections = motion.turn @ data.axes[None]
-    if loose is None:
-        forces, stress = _of_ends(motion.way, sections, more, share, data)
-        return Held(forces, stress=stress)
-    released = loose.reshape(2, 6)
+    motion: Kinematics,
+    releases: Array | None,
+    own: None,
+    more: Array | float,
+    factor: Array,
+    data: Beam,
+) -> MemberForces:
+    sections = motion.rotation @ data.axes[None]
+    if releases is None:
+        forces, stress = _of_ends(motion.displacement, sections, more, factor, data)
+        return MemberForces(forces, stress=stress)
+    released = releases.reshape(2, 6)
     arms = jnp.einsum("sab,sb->sa", sections, released[:, :3])
     ends, back = jax.vjp(lambda rotations: _released(sections, rotations), released[:, 3:])
-    forces, stress = _of_ends(motion.way + arms, ends, more, share, data)
+    forces, stress = _of_ends(motion.displacement + arms, ends, more, factor, data)
     force, moment = forces[:, :3], forces[:, 3:]
     on_displacements = jnp.einsum("sab,sa->sb", sections, force)
     # A moment is conjugate to section axes as half its cross product with each.
     on_rotations = back(jax.vmap(skew)(moment) @ ends / 2)[0]
-    return Held(
+    return MemberForces(
         jnp.concatenate([force, moment + jnp.cross(arms, force)], axis=1),
         jnp.concatenate([on_displacements, on_rotations], axis=1).reshape(12),
         stress=stress,
@@ -247,17 +252,17 @@ def stressed(problem: Problem, stresses: tuple[Array, ...]) -> Problem:
     )
 
 
-def section_axes(problem: Problem, at: Place, group: Group) -> Float[Array, "m 2 3 3"]:
+def section_axes(problem: Problem, at: Configuration, group: Group) -> Float[Array, "m 2 3 3"]:
     """Section axes at both ends of beams, as columns, in ground axes."""
-    sections = problem.motion(at)[0].turn[group.stations] @ group.data.axes[:, None]
-    if group.loose is None:
+    sections = problem.motion(at)[0].rotation[group.stations] @ group.data.axes[:, None]
+    if group.releases is None:
         return sections
-    released = of(at.loose, group.loose).reshape(-1, 2, 6)
+    released = of(at.releases, group.releases).reshape(-1, 2, 6)
     return jax.vmap(_released)(sections, released[:, :, 3:])
 
 
 def _of_ends(
-    displacements: Array, sections: Array, more: Array | float, share: Array, data: Beam
+    displacements: Array, sections: Array, more: Array | float, factor: Array, data: Beam
 ) -> tuple[Float[Array, "2 6"], Float[Array, "7"]]:
     """Forces on the ends of a beam from their displacements and section axes, and its stress."""
     frame = corotational.beam_frame(displacements, sections, data.span)
@@ -267,13 +272,13 @@ def _of_ends(
         return corotational.beam_forces(frame, stress, jnp.zeros(3)), stress
     bow = frame.deformation @ inertia.bow
     middle = inertia.middle + displacements.mean(axis=0) + frame.axes @ bow
-    total = share * inertia.mass * inertia.field.at(middle)
-    along = share * inertia.second[0] * frame.length * (inertia.field.gradient @ frame.axes[:, 0])
+    total = factor * inertia.mass * inertia.field.at(middle)
+    along = factor * inertia.second[0] * frame.length * (inertia.field.gradient @ frame.axes[:, 0])
     across = (inertia.field.gradient @ frame.axes).T @ frame.axes
-    second = share * inertia.second
+    second = factor * inertia.second
     moment = jnp.cross(bow, total @ frame.axes)
     moment += jnp.sum(jnp.cross(jnp.eye(3)[1:], across[1:]) * second[1:, None], axis=0)
-    force = stress + share * inertia.bent + inertia.bow @ (total @ frame.axes)
+    force = stress + factor * inertia.bent + inertia.bow @ (total @ frame.axes)
     forces = corotational.beam_forces(frame, force, moment)
     return forces.at[:, :3].add(jnp.stack([total / 2 - along, total / 2 + along])), stress
 
@@ -307,19 +312,24 @@ def _lines(
 
 
 def _line(
-    motion: Motion, loose: None, own: Array, more: Array | float, share: Array, data: Line
-) -> Held:
-    displacement = motion.way[1] - motion.way[0]
+    motion: Kinematics,
+    releases: None,
+    own: Array,
+    more: Array | float,
+    factor: Array,
+    data: Line,
+) -> MemberForces:
+    displacement = motion.displacement[1] - motion.displacement[0]
     along = data.span + displacement
     stress = data.stiffness * corotational.stretch(displacement, data.span)[None] + more
     stress = jnp.where(own, stress, 0.0)
     tension = stress * along / jnp.linalg.norm(along)
     forces = jnp.stack([-tension, tension])
     if data.field is not None:
-        x = data.ends + motion.way
+        x = data.ends + motion.displacement
         at = jax.vmap(data.field.at)((2 * x + x[::-1]) / 3)
-        forces = forces + share * data.mass / 2 * at
-    return Held(_without_moment(forces), stress=stress)
+        forces = forces + factor * data.mass / 2 * at
+    return MemberForces(_without_moment(forces), stress=stress)
 
 
 def _without_moment(force: Float[Array, "s 3"]) -> Float[Array, "s 6"]:
@@ -344,13 +354,18 @@ def _loaded(
 
 
 def _load(
-    motion: Motion, loose: None, own: None, more: Array | float, share: Array, data: Loaded
-) -> Held:
-    force = -share * data.force[None]
+    motion: Kinematics,
+    releases: None,
+    own: None,
+    more: Array | float,
+    factor: Array,
+    data: Loaded,
+) -> MemberForces:
+    force = -factor * data.force[None]
     if data.field is not None:
-        at = data.field.at(data.place + motion.way[0])
-        force = force + _without_moment(share * data.mass * at[None])
-    return Held(force)
+        at = data.field.at(data.place + motion.displacement[0])
+        force = force + _without_moment(factor * data.mass * at[None])
+    return MemberForces(force)
 
 
 def _repeated(field: Field | None, count: int) -> Field | None:
@@ -381,20 +396,25 @@ def _pairs(structure: Structure, still: int) -> Group:
 
 
 def _pair(
-    motion: Motion, loose: None, own: Array, more: Array | float, share: Array, data: None
-) -> Held:
+    motion: Kinematics,
+    releases: None,
+    own: Array,
+    more: Array | float,
+    factor: Array,
+    data: None,
+) -> MemberForces:
     """Residual: relative displacement and, for the relative rotation θ, 2 sin(θ/2) times its axis.
 
     The latter is differentiable up to a full revolution.
     """
     first, second = motion.quaternion
     rotation = quaternions.product(second, quaternions.conjugate(first))
-    displacement = motion.way[1] - motion.way[0]
+    displacement = motion.displacement[1] - motion.displacement[0]
     # Change of the quaternion with rotations of the second and of the first node, in ground axes.
     by_second = rotation[0] * own[3:] + jnp.cross(rotation[1:], own[3:])
     by_first = -rotation[0] * own[3:] + jnp.cross(rotation[1:], own[3:])
     force = jnp.concatenate([jnp.stack([-own[:3], own[:3]]), jnp.stack([by_first, by_second])], 1)
-    return Held(force, missed=jnp.concatenate([displacement, 2 * rotation[1:]]))
+    return MemberForces(force, violation=jnp.concatenate([displacement, 2 * rotation[1:]]))
 
 
 def _by_kind(structure: Structure, springs: bool) -> list[list[Block]]:
@@ -413,36 +433,38 @@ def _joined(structure: Structure, poses: Poses, places: Array, blocks: list[Bloc
     stations = np.array([block.stations for block in blocks])
     if blocks[0].kind == "carried":
         stations = stations[:, :, 0]
-        at, missed = carried_frames(structure, poses, blocks), _residual_of_frames
+        at, residual = carried_frames(structure, poses, blocks), _residual_of_frames
     else:
-        at, missed = places[stations], _residual_of_points
+        at, residual = places[stations], _residual_of_points
         stations = stations.reshape(len(blocks), -1)
     stiffness = None
     if blocks[0].spring:
         stiffness = jnp.stack([structure.transfer[block.name].k for block in blocks])
-        missed = _residual_angle if blocks[0].kind == "carried" else missed
+        residual = _residual_angle if blocks[0].kind == "carried" else residual
     data = Joined(joint, at, jnp.zeros(()), stiffness)
     zero = jnp.zeros((stations.shape[1], 3))
     identity = jnp.broadcast_to(jnp.eye(3), (len(zero), 3, 3))
-    start = jax.vmap(lambda *of: missed(zero, identity, Joined(*of, None, None)))(joint, at)
+    start = jax.vmap(lambda *of: residual(zero, identity, Joined(*of, None, None)))(joint, at)
     data = Joined(joint, at, start, stiffness)
 
     def member(
-        motion: Motion,
-        loose: None,
+        motion: Kinematics,
+        releases: None,
         own: Array | None,
         more: Array | float,
-        share: Array,
+        factor: Array,
         data: Joined,
-    ) -> Held:
-        value, back = jax.vjp(lambda *x: missed(*x, data) - data.missed, motion.way, motion.turn)
+    ) -> MemberForces:
+        value, back = jax.vjp(
+            lambda *x: residual(*x, data) - data.initial, motion.displacement, motion.rotation
+        )
         stress = own if data.stiffness is None else data.stiffness * value + more
         force, by_axes = back(stress)
-        moment = jnp.cross(motion.turn, by_axes, axis=1).sum(axis=2)
+        moment = jnp.cross(motion.rotation, by_axes, axis=1).sum(axis=2)
         forces = jnp.concatenate([force, moment], axis=1)
         if data.stiffness is None:
-            return Held(forces, missed=value)
-        return Held(forces, stress=stress)
+            return MemberForces(forces, violation=value)
+        return MemberForces(forces, stress=stress)
 
     rows = np.array([np.arange(*block.rows) for block in blocks])
     soft = None if stiffness is None else jnp.ones(rows.shape) / stiffness[:, None]

@@ -2,7 +2,7 @@
 
 Steps are along the path, so limit points are passed. A step is accepted only if equilibrium and
 strains are near the prediction of the tangent, so that no part of the path is skipped. A structure
-that is a mechanism without load first settles under a small share of the loads.
+that is a mechanism without load first settles under a small load factor.
 
 Source: Riks 1979; Crisfield 1981.
 """
@@ -16,7 +16,7 @@ from jaxtyping import Array, Bool, Float, Int
 from jaxgrip.fem.element_sum import of
 from jaxgrip.solve.newton import pick
 from jaxgrip.structures import linear
-from jaxgrip.structures.balance import Balance, Place, Problem, balance
+from jaxgrip.structures.balance import Balance, Configuration, Problem, balance
 from jaxgrip.structures.results import SINGULAR
 
 # Ends of a path.
@@ -24,9 +24,9 @@ GOING, REACHED, LIMIT, BUCKLED, LOOSE, ADRIFT, STUCK, FULL = range(8)
 # Phases: find a tangent, correct a step, settle.
 _TANGENT, _CORRECT, _SETTLE = range(3)
 
-# Settling of a mechanism: share of the loads; largest rotation of an element per iteration [rad];
+# Settling of a mechanism: load factor; largest rotation of an element per iteration [rad];
 # damping relative to the stiffness, initial and smallest; rotation below which damping may end.
-FIRST_SHARE, SETTLING, DAMPING, DAMPED, CALM = 0.01, 0.3, 1e-2, 1e-10, 1e-3
+FIRST_FACTOR, SETTLING, DAMPING, DAMPED, CALM = 0.01, 0.3, 1e-2, 1e-10, 1e-3
 # Deviation of equilibrium and strains from the tangent, relative to the step and to the change of
 # the strains: allowed, and target. Strains that change less than COUNTS of the largest count less.
 DRIFT, AIM, COUNTS = 0.3, 0.1, 0.1
@@ -44,17 +44,17 @@ LOCATED, SHORTEST, FLAT, LEVEL = 1e-6, 1e-9, 1e-5, 0.02
 
 
 class Direction(NamedTuple):
-    """A direction in degrees of freedom (n,), multipliers (e,) and share of the loads."""
+    """A direction in degrees of freedom (n,), multipliers (e,) and load factor."""
 
     freedoms: Float[Array, " n"]
     multipliers: Float[Array, " e"]
-    share: Float[Array, ""]
+    load_factor: Float[Array, ""]
 
 
 class Points(NamedTuple):
     """Equilibria in order, NaN after the last; whether each is `stable`, and a `limit` point."""
 
-    place: Place
+    configuration: Configuration
     stable: Bool[Array, " p"]
     limit: Bool[Array, " p"]
 
@@ -62,12 +62,12 @@ class Points(NamedTuple):
 class Found(NamedTuple):
     """A path.
 
-    `place` at its end, with the `stiffness` and the constraint Jacobian `slope` there; `code`: how
-    it ends; `scale` of the degrees of freedom; `held`: whether the unloaded structure is stable;
-    `iterations`; recorded `points` and their `count`.
+    `configuration` at its end, with the `stiffness` and the constraint Jacobian `slope` there;
+    `code`: how it ends; `scale` of the degrees of freedom; `held`: whether the unloaded structure
+    is stable; `iterations`; recorded `points` and their `count`.
     """
 
-    place: Place
+    configuration: Configuration
     code: Int[Array, ""]
     iterations: Int[Array, ""]
     scale: Float[Array, " n"]
@@ -92,13 +92,13 @@ class _State(NamedTuple):
     """
 
     phase: Int[Array, ""]
-    base: Place
+    base: Configuration
     tangent: Direction
     acting: Bool[Array, " l"]
     stresses: tuple[Array, ...]
     rates: tuple[Array, ...]
     length: Float[Array, ""]
-    here: Place
+    here: Configuration
     guess: tuple[Array, ...]
     step: Float[Array, ""]
     hits: Bool[Array, ""]
@@ -126,15 +126,15 @@ class _Now(NamedTuple):
 
 def follow(
     problem: Problem,
-    until: Float[Array, ""],
+    target: Float[Array, ""],
     reach: Float[Array, ""],
     budget: int,
     *,
     points: int = 0,
 ) -> Found:
-    """Follow the equilibrium from zero load to a share of the loads.
+    """Follow the equilibrium from zero load to a load factor.
 
-    **Arguments:** `problem`; `until`: target share; `reach`: largest displacement of a node per
+    **Arguments:** `problem`; `target` load factor; `reach`: largest displacement of a node per
     step, relative to the size of the structure, and largest rotation [rad]; `budget` of
     iterations; `points`: number of points to record. If positive, the path continues beyond a
     loss of stability, else it ends there.
@@ -143,7 +143,9 @@ def follow(
     through = points > 0
 
     def product(a: Direction, b: Direction, unit: Array) -> Array:
-        return jnp.sum(weights**2 * a.freedoms * b.freedoms) / unit**2 + a.share * b.share
+        return (
+            jnp.sum(weights**2 * a.freedoms * b.freedoms) / unit**2 + a.load_factor * b.load_factor
+        )
 
     def size(direction: Direction) -> Array:
         return jnp.max(jnp.abs(weights * direction.freedoms), initial=0.0)
@@ -158,9 +160,9 @@ def follow(
         least = jnp.where(state.phase == _CORRECT, 0.0, SINGULAR) - damping
         factor = linear.saddle(here.stiffness, here.slope, scale, damping)
         n, still = len(scale), jnp.zeros(problem.rows)
-        right = jnp.concatenate([here.residual, here.missed])
-        push = jnp.concatenate([here.push, still])
-        both = factor.solve(-jnp.stack([right, push], axis=1))
+        right = jnp.concatenate([here.residual, here.violation])
+        load = jnp.concatenate([here.load_derivative, still])
+        both = factor.solve(-jnp.stack([right, load], axis=1))
         return _Now(
             acting,
             here,
@@ -202,8 +204,12 @@ def follow(
         bad |= (state.corrections > 0) & (norm > 0.7 * state.last) & ~noise
         bad |= ~done & (state.corrections >= CORRECTIONS)
         bad |= done & ((off > DRIFT) | (product(tangent, old, unit) < 0.3))
-        bad |= done & ~state.hits & ((state.here.share - until) * (state.base.share - until) < 0)
-        falls = (tangent.share > 0) != (old.share > 0)
+        bad |= (
+            done
+            & ~state.hits
+            & ((state.here.load_factor - target) * (state.base.load_factor - target) < 0)
+        )
+        falls = (tangent.load_factor > 0) != (old.load_factor > 0)
         lost = falls if through else falls | ~now.definite
         there = (falls & flat) | (step < LOCATED * length)
         bad, done = correcting & bad, correcting & done & ~bad
@@ -214,7 +220,7 @@ def follow(
         switch = bad & jnp.any(now.acting != state.acting) & finite
 
         # Continue or end settling.
-        fresh = starting & first & (state.base.share == 0) & ~now.definite
+        fresh = starting & first & (state.base.load_factor == 0) & ~now.definite
         good = settling & now.definite & finite
         free = state.damping == 0
         settled = good & free & (far < SHARP)
@@ -228,16 +234,16 @@ def follow(
         change = change._replace(freedoms=part * change.freedoms)
 
         # Next step: exploratory, towards a limit point, from a new base, or shortened.
-        whole = jnp.abs((until - state.base.share) / tangent.share)
+        whole = jnp.abs((target - state.base.load_factor) / tangent.load_factor)
         feeler = jnp.minimum(FEELER / jnp.maximum(size(tangent), 1e-300), whole)
         growth = jnp.where(state.stride == 0, jnp.inf, GROWTH)
         grown = step * jnp.clip(AIM / jnp.maximum(off, 1e-12), 0.5, growth)
         ahead = jnp.where(past, step, jnp.where(accept, state.ahead - step, state.ahead))
         ahead = jnp.where(limit, jnp.inf, ahead)
-        beyond = jnp.where(past, jnp.where(falls, tangent.share, jnp.inf), state.beyond)
+        beyond = jnp.where(past, jnp.where(falls, tangent.load_factor, jnp.inf), state.beyond)
         near = past | (accept & jnp.isfinite(ahead))
         # To zero load slope by the secant, else by bisection.
-        slope = jnp.where(past, old.share, tangent.share)
+        slope = jnp.where(past, old.load_factor, tangent.load_factor)
         chord = jnp.where(beyond * slope < 0, slope / (slope - beyond), 0.5)
         step = jnp.where(bad, step / 2, step)
         step = jnp.where(accept, jnp.where(limit, state.stride, grown), step)
@@ -256,20 +262,21 @@ def follow(
         step = jnp.where(
             predict, jnp.minimum(step, reach / jnp.maximum(size(tangent), 1e-300)), step
         )
-        left = until - base.share
-        hits = (tangent.share * left > 0) & (
-            step * jnp.abs(tangent.share) >= NEARLY * jnp.abs(left)
+        left = target - base.load_factor
+        hits = (tangent.load_factor * left > 0) & (
+            step * jnp.abs(tangent.load_factor) >= NEARLY * jnp.abs(left)
         )
-        step = jnp.where(predict & hits, left / jnp.where(hits, tangent.share, 1.0), step)
+        step = jnp.where(predict & hits, left / jnp.where(hits, tangent.load_factor, 1.0), step)
         still = jax.tree.map(jnp.zeros_like, tangent)
         moves = pick(predict, _times(step, tangent), still)
         moves = _sum(moves, pick(again | good | accept, change, still))
         rest = pick(again | good, state.here, base)
         rest = problem.moved(rest, moves.freedoms)._replace(
-            multipliers=rest.multipliers + moves.multipliers, share=rest.share + moves.share
+            multipliers=rest.multipliers + moves.multipliers,
+            load_factor=rest.load_factor + moves.load_factor,
         )
-        share = jnp.where(predict & hits, until, rest.share)
-        share = jnp.where(fresh, jnp.clip(until, -FIRST_SHARE, FIRST_SHARE), share)
+        load_factor = jnp.where(predict & hits, target, rest.load_factor)
+        load_factor = jnp.where(fresh, jnp.clip(target, -FIRST_FACTOR, FIRST_FACTOR), load_factor)
         guess = tuple(s + step * r for s, r in zip(stresses, rates, strict=True))
         guess = pick(predict, guess, stresses)
         guess = pick(again | good, _ahead(now.balance, change), guess)
@@ -292,7 +299,7 @@ def follow(
         short = (bad & (step < SHORTEST * length)) | (predict & ~jnp.isfinite(step))
         stuck = (code == GOING) & (short | tired)
         found = found._replace(
-            place=pick(reached, rest, base),
+            configuration=pick(reached, rest, base),
             code=jnp.where(stuck, STUCK, code),
             iterations=found.iterations + 1,
             scale=now.scale,
@@ -308,7 +315,7 @@ def follow(
             stresses=stresses,
             rates=rates,
             length=jnp.where(accept, length, state.length),
-            here=rest._replace(share=share),
+            here=rest._replace(load_factor=load_factor),
             guess=guess,
             step=step,
             hits=jnp.where(predict, hits, state.hits),
@@ -341,7 +348,7 @@ def follow(
     state = _State(
         phase=jnp.array(_TANGENT),
         base=start,
-        tangent=Direction(jnp.zeros(n), jnp.zeros(problem.rows), jnp.sign(until)),
+        tangent=Direction(jnp.zeros(n), jnp.zeros(problem.rows), jnp.sign(target)),
         acting=jnp.ones(len(problem.tension_only), dtype=bool),
         stresses=stresses,
         rates=stresses,
@@ -365,7 +372,7 @@ def follow(
 
 def _whole(now: Balance) -> Bool[Array, ""]:
     """Whether all of a balance is finite."""
-    parts = now.residual, now.missed, now.stiffness, now.slope, now.push
+    parts = now.residual, now.violation, now.stiffness, now.slope, now.load_derivative
     return jnp.all(jnp.array([jnp.all(jnp.isfinite(part)) for part in parts]))
 
 
@@ -401,10 +408,10 @@ def _sum(a: Direction, b: Direction) -> Direction:
     return jax.tree.map(jnp.add, a, b)
 
 
-def _recorded(found: Found, at: Place, stable: Array, limit: Array) -> Found:
+def _recorded(found: Found, at: Configuration, stable: Array, limit: Array) -> Found:
     k, points = found.count, found.points
     points = Points(
-        jax.tree.map(lambda all_, x: all_.at[k].set(x), points.place, at),
+        jax.tree.map(lambda all_, x: all_.at[k].set(x), points.configuration, at),
         points.stable.at[k].set(stable),
         points.limit.at[k].set(limit),
     )
@@ -426,10 +433,10 @@ def _largest_rotation(problem: Problem, step: Float[Array, " n"]) -> Float[Array
 def _weights(problem: Problem) -> Float[Array, " n"]:
     """Weights: of displacements 1 / size of the structure, of rotations 1."""
     extent = jnp.max(jnp.ptp(problem.places[:-1], axis=0), initial=1e-300)
-    weights = jnp.ones(problem.freedoms + problem.loose)
+    weights = jnp.ones(problem.freedoms + problem.releases)
     weights = weights.at[problem.dof[:, :3]].set(1 / extent, mode="drop")
     for group in problem.beams:
-        if group.loose is not None:
-            own = problem.freedoms + group.loose.reshape(-1, 2, 6)[:, :, :3]
+        if group.releases is not None:
+            own = problem.freedoms + group.releases.reshape(-1, 2, 6)[:, :, :3]
             weights = weights.at[own].set(1 / extent, mode="drop")
     return weights

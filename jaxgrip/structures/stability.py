@@ -143,8 +143,8 @@ def geometric_stiffness(
         problem.groups, elastic.groups, stress.groups, strict=True
     ):
         count = 6 * group.stations.shape[1]
-        if group.loose is not None:
-            mask = jnp.asarray(group.loose < problem.loose)
+        if group.releases is not None:
+            mask = jnp.asarray(group.releases < problem.releases)
             both = mask[:, :, None] & mask[:, None, :]
             inner = jnp.where(both, k[:, count:, count:], 0.0)
             inner += jnp.where(mask[:, :, None], 0.0, jnp.eye(12)[None])
@@ -179,8 +179,8 @@ def _linear_stress(
         stiffness, slope = stiffness.dense(), slope.dense()
     factor = linear.factorise(stiffness, slope)
     gap = jnp.zeros(problem.rows)
-    q, multipliers = linear.solve(stiffness, slope, factor, -here.push, gap)
+    q, multipliers = linear.solve(stiffness, slope, factor, -here.load_derivative, gap)
     stresses = tuple(stress.rate(q) for stress in here.stresses)
-    loaded = start._replace(multipliers=multipliers, share=jnp.ones(()))
+    loaded = start._replace(multipliers=multipliers, load_factor=jnp.ones(()))
     stressed = balance.element_wise(members.stressed(problem, stresses), loaded, acting, stresses)
     return here.stiffness, stressed.stiffness, here.slope

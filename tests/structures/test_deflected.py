@@ -682,17 +682,19 @@ def test_tangent_is_the_derivative_of_what_is_out_of_balance(make):
     def both(structure, poses, key):
         problem = members.problem(structure, poses, loads)
         keys = jax.random.split(key, 3)
-        count = problem.freedoms + problem.loose
-        step, way = (0.3 * jax.random.normal(k, (count,)) for k in keys[:2])
+        count = problem.freedoms + problem.releases
+        step, direction = (0.3 * jax.random.normal(k, (count,)) for k in keys[:2])
         held = 1e5 * jax.random.normal(keys[2], (problem.rows,))
         acting = jnp.ones(len(problem.tension_only), dtype=bool)
 
         def at(size):
-            place = problem.moved(problem.start(), size * step)
-            return place._replace(share=0.7 * size, multipliers=size * held)
+            moved = problem.moved(problem.start(), size * step)
+            return moved._replace(load_factor=0.7 * size, multipliers=size * held)
 
         def out(size):
-            return balance.residual(problem, problem.moved(at(jnp.ones(())), size * way), acting)
+            return balance.residual(
+                problem, problem.moved(at(jnp.ones(())), size * direction), acting
+            )
 
         def tangents(size):
             here = balance.balance(problem, at(size), acting)
@@ -700,7 +702,7 @@ def test_tangent_is_the_derivative_of_what_is_out_of_balance(make):
 
         stiffness, slope = jax.lax.map(tangents, jnp.array([0.0, 1.0]))
         by_size = jax.jvp(out, (0.0,), (1.0,))[1]
-        return stiffness[0], (stiffness[1] @ way, slope[1] @ way), by_size
+        return stiffness[0], (stiffness[1] @ direction, slope[1] @ direction), by_size
 
     first, found, expected = both(structure, poses, jax.random.key(1))
     for a, b in zip(found, expected, strict=True):
