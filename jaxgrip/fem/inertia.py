@@ -17,7 +17,7 @@ from jaxgrip.fem.body import Body
 from jaxgrip.fem.elements.solid import Solid
 from jaxgrip.fem.sparse import NodeMatrix, assemble, assemble_vector
 from jaxgrip.fem.topology import Topology
-from jaxgrip.spatial.rotations import skew
+from jaxgrip.spatial import skew
 
 
 class FrameMotion(NamedTuple):

@@ -8,7 +8,7 @@ from jaxgrip.checks import check_shape
 from jaxgrip.flexible.bodies import bodies, face_motion, geometry
 from jaxgrip.flexible.dynamics import check_state
 from jaxgrip.flexible.tree import FlexibleTree
-from jaxgrip.rigid.kinematics import Poses
+from jaxgrip.rigid import Poses
 
 
 @jax.jit

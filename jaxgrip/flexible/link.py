@@ -9,13 +9,10 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxgrip.checks import numbers
-from jaxgrip.fem.body import Body
-from jaxgrip.fem.inertia import inertia
-from jaxgrip.fem.loads import interface_loads
-from jaxgrip.fem.matrices import geometric_stiffness, stiffness
+from jaxgrip.fem import Body, geometric_stiffness, inertia, interface_loads, stiffness
 from jaxgrip.fem.reduction import project, reduce_inertia
 from jaxgrip.fem.static import responses
-from jaxgrip.spatial.rotations import skew
+from jaxgrip.spatial import skew
 
 
 class Interface(eqx.Module):

@@ -11,9 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxgrip import fem
-from jaxgrip.rigid.kinematics import forward_kinematics
-from jaxgrip.rigid.newton_euler import rnea_bodies
-from jaxgrip.rigid.tree import Tree
+from jaxgrip.rigid import Tree, forward_kinematics, rnea_bodies
 
 
 class JointMotion(NamedTuple):

@@ -7,10 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxgrip.fem.body import Body
-from jaxgrip.fem.inertia import inertia
-from jaxgrip.fem.loads import interface_loads
-from jaxgrip.fem.matrices import stiffness
+from jaxgrip.fem import Body, inertia, interface_loads, stiffness
 from jaxgrip.fem.modes import modes as normal_modes
 from jaxgrip.fem.modes import rayleigh_ritz
 from jaxgrip.fem.reduction import project

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 
 from jaxgrip.checks import concrete
 from jaxgrip.flexible.link import ElasticLink
-from jaxgrip.rigid.tree import Tree
+from jaxgrip.rigid import Tree
 
 _EXCESS = 1e-6
 

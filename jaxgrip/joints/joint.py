@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 
 from jaxgrip.checks import concrete, numbers
 from jaxgrip.joints.gear import Gear
-from jaxgrip.spatial.rotations import aligning_z, skew
+from jaxgrip.spatial import aligning_z, skew
 
 
 class Frame(NamedTuple):

@@ -18,8 +18,7 @@ from jaxgrip.joints import Frame, Gear, Joint, frame, relative
 from jaxgrip.joints.gear import nearest
 from jaxgrip.mechanism.poses import Poses, placed
 from jaxgrip.mechanism.system import Connection, System
-from jaxgrip.spatial import quaternions
-from jaxgrip.spatial.rotations import skew
+from jaxgrip.spatial import quaternions, skew
 
 
 class Joined(NamedTuple):

@@ -12,7 +12,7 @@ from jaxgrip.joints import Frame, Gear, Hinge
 from jaxgrip.mechanism.historical.planar import FourBar, position
 from jaxgrip.mechanism.loops import Coupling, Loop, Mechanism
 from jaxgrip.rigid import Placement, from_placements
-from jaxgrip.spatial.rotations import rotation_z
+from jaxgrip.spatial import rotation_z
 
 SIDES = ("left", "right")
 

@@ -8,8 +8,8 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
 from jaxgrip.checks import brief, positive
+from jaxgrip.rigid import Tree
 from jaxgrip.rigid.builders import GRAVITY, DHRow, from_dh
-from jaxgrip.rigid.tree import Tree
 
 LINK_LENGTHS = (0.02, 0.06, 0.07)
 BASE_HEIGHT = 0.02

@@ -1,9 +1,7 @@
 """The servo Dynamixel AX-12 as identified by Kubisch 2008, SI units."""
 
-from jaxgrip.actuators.friction import LuGre
+from jaxgrip.actuators import GeneralizedMaxwell, LuGre, Servo
 from jaxgrip.actuators.rigs import Pendulum, cuboid_pendulum
-from jaxgrip.actuators.servo import Servo
-from jaxgrip.actuators.viscoelastic import GeneralizedMaxwell
 
 # Table 4.1.
 FRICTION = {

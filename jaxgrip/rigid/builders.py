@@ -10,7 +10,7 @@ from jaxtyping import ArrayLike
 
 from jaxgrip.checks import concrete, numbers, positive, rotation_matrix
 from jaxgrip.rigid.tree import Tree, check_topology
-from jaxgrip.spatial.rotations import aligning_z, rotation_x, rotation_z
+from jaxgrip.spatial import aligning_z, rotation_x, rotation_z
 
 GRAVITY = (0.0, 0.0, -9.81)
 _TRIANGLE_SLACK = 1e-9

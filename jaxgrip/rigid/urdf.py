@@ -17,7 +17,7 @@ from jaxgrip._names import closest
 from jaxgrip.checks import brief, decimal, listed, near, numbers
 from jaxgrip.rigid.builders import GRAVITY, Placement, from_placements
 from jaxgrip.rigid.tree import Tree
-from jaxgrip.spatial.rotations import aligning_z
+from jaxgrip.spatial import aligning_z
 
 KINDS = {
     "revolute": "revolute",

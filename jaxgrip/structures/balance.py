@@ -14,8 +14,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, PyTree
 
 from jaxgrip.fem.element_sum import ElementSum, Rows, of
-from jaxgrip.spatial import quaternions
-from jaxgrip.spatial.rotations import skew
+from jaxgrip.spatial import quaternions, skew
 from jaxgrip.structures import corotational
 
 

@@ -15,8 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from jaxgrip.fem import BeamSection
 from jaxgrip.fem.elements.beam import Beam
-from jaxgrip.fem.section import BeamSection
 
 # The deformations of a beam among the twelve displacements of its ends: stretch, then the
 # rotations of both ends.

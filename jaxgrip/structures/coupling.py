@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 from jaxgrip.fem import element_sum
 from jaxgrip.joints import Frame, Joint, frame, relative
 from jaxgrip.mechanism import Poses
-from jaxgrip.spatial.rotations import skew
+from jaxgrip.spatial import skew
 from jaxgrip.structures.model import Bar, arms
 from jaxgrip.structures.structure import Block, Structure
 

@@ -10,13 +10,11 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxgrip.checks import brief, non_negative, positive
-from jaxgrip.fem.elements import EulerBernoulli, Timoshenko
+from jaxgrip.fem import BeamSection, EulerBernoulli, Isotropic, Timoshenko
 from jaxgrip.fem.elements.beam import Beam
-from jaxgrip.fem.material import Isotropic
-from jaxgrip.fem.section import BeamSection
 from jaxgrip.fem.topology import Constant
 from jaxgrip.solve import dense
-from jaxgrip.spatial.rotations import skew
+from jaxgrip.spatial import skew
 
 SECTION_FORCES = ("N", "Vy", "Vz", "Mx", "My", "Mz")
 

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxgrip.checks import brief, concrete, numbers
-from jaxgrip.spatial.rotations import skew
+from jaxgrip.spatial import skew
 from jaxgrip.structures.elements import checked_place
 
 

@@ -7,13 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from jaxgrip.fem import BeamSection
 from jaxgrip.fem.element_sum import of
-from jaxgrip.fem.section import BeamSection
 from jaxgrip.joints import Frame, Joint, frame, relative
 from jaxgrip.mechanism import Poses
 from jaxgrip.solve import dense
-from jaxgrip.spatial import quaternions
-from jaxgrip.spatial.rotations import skew
+from jaxgrip.spatial import quaternions, skew
 from jaxgrip.structures import corotational, model
 from jaxgrip.structures.balance import Configuration, Group, Kinematics, MemberForces, Problem
 from jaxgrip.structures.corotational import BeamLaw

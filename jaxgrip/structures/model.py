@@ -12,9 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
+from jaxgrip.fem import BeamSection
 from jaxgrip.fem.element_sum import ElementSum
 from jaxgrip.fem.elements.beam import Beam
-from jaxgrip.fem.section import BeamSection
 from jaxgrip.mechanism import Poses
 from jaxgrip.structures.elements import Bars, Beams, PointMasses, arm, axes, release
 from jaxgrip.structures.structure import Structure

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxgrip.checks import brief, concrete, is_whole
-from jaxgrip.fem.modes import Modes
+from jaxgrip.fem import Modes
 from jaxgrip.mechanism import Poses
 from jaxgrip.structures import eigenpairs, linear, model
 from jaxgrip.structures.analysis import check_loads, raised, solve_linear

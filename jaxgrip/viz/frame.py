@@ -15,13 +15,13 @@ from mpl_toolkits.mplot3d.axes3d import Axes3D
 from PIL import Image
 
 from jaxgrip.checks import brief
-from jaxgrip.structures.elements import Bars, Beams, RigidLinks
+from jaxgrip.structures import Bars, Beams, RigidLinks
 from jaxgrip.structures.loads import Load, NodalForce, as_loads
 from jaxgrip.viz.mechanism import Animation, as_animation
 from jaxgrip.viz.style import GREY, readable, styled
 
 if TYPE_CHECKING:
-    from jaxgrip.structures.results import Solution
+    from jaxgrip.structures import Solution
 
 # Compression, zero, tension: the middle must be visible on white.
 _SIGNED = LinearSegmentedColormap.from_list("signed", ["#0072B2", "#B5B5B5", "#D55E00"])

@@ -11,7 +11,7 @@ import zarr
 import jaxgrip as jg
 from experiments.gripper import elastic
 from jaxgrip.config import ConfigError, validate
-from jaxgrip.flexible.one_way import LinkMotion
+from jaxgrip.flexible import LinkMotion
 from jaxgrip.report import Run
 
 

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from jaxgrip import fem
+from jaxgrip.fem import Reduced
 from jaxgrip.fem.inertia import TabulatedInertia
 from jaxgrip.fem.integrators import StructureTerm
-from jaxgrip.fem.reduction import Reduced
 from jaxgrip.fem.structure import Structure, structure
 from jaxgrip.fem.topology import Constant
 from jaxgrip.solve.stiff import Kvaerno5
-from jaxgrip.spatial.rotations import axis_angle
+from jaxgrip.spatial import axis_angle
 
 SIDE = np.sqrt(7.5e-5)
 

@@ -5,8 +5,7 @@ import pytest
 
 from jaxgrip import joints
 from jaxgrip.joints import Frame
-from jaxgrip.spatial import quaternions
-from jaxgrip.spatial.rotations import axis_angle, rotation_z, skew
+from jaxgrip.spatial import axis_angle, quaternions, rotation_z, skew
 
 JOINTS = {
     "fixed": joints.Fixed(),

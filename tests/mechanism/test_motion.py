@@ -9,8 +9,7 @@ from scipy.integrate import solve_ivp
 
 import jaxgrip.mechanism as mechanism
 from jaxgrip import joints
-from jaxgrip.mechanism import Connection, Part, System, assemble
-from jaxgrip.mechanism.forces import Applied, JointForce, Load, Spring
+from jaxgrip.mechanism import Applied, Connection, JointForce, Load, Part, Spring, System, assemble
 from jaxgrip.spatial import quaternions
 
 G = np.array([0.0, 0.0, -9.81])

@@ -9,7 +9,7 @@ import scipy.integrate
 
 from jaxgrip import mechanism
 from jaxgrip.mechanism import assemble, loops, mobility
-from jaxgrip.models.linkages import four_bar
+from jaxgrip.models import four_bar
 from tests.mechanism.parallel_cranks import crank_angle
 
 FILES = Path(__file__).parents[2] / "configs" / "assembly"

@@ -11,7 +11,7 @@ from scipy.optimize import brentq, fsolve, minimize_scalar
 from scipy.special import ellipeinc, ellipkinc
 
 import jaxgrip as jg
-from jaxgrip.models.crane import reference_crane
+from jaxgrip.models import reference_crane
 from jaxgrip.structures import balance, corotational, members
 from tests.structures.models import BOX, STEEL, crane_poses, crane_structure, two_frames
 

@@ -10,7 +10,7 @@ import jaxgrip as jg
 from experiments.benchmarks import numpy_frames
 from experiments.benchmarks.large_frame import numpy_tower, tower
 from jaxgrip.fem import direct
-from jaxgrip.models.crane import reference_crane
+from jaxgrip.models import reference_crane
 from tests.structures.models import (
     BOX,
     STEEL,

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import jaxgrip as jg
-from jaxgrip.models.crane import reference_crane
+from jaxgrip.models import reference_crane
 from tests.structures.models import (
     BOX,
     STEEL,

@@ -12,7 +12,7 @@ from numpy.polynomial import polynomial
 from jaxgrip.checks import brief, concrete
 from jaxgrip.fem.elements.element import Element
 from jaxgrip.fem.section import BeamSection
-from jaxgrip.spatial.rotations import skew
+from jaxgrip.spatial import skew
 
 
 class Beam(Element):

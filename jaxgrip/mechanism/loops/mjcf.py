@@ -14,7 +14,7 @@ from jaxgrip.mechanism.loops.model import Coupling, Loop, Mechanism
 from jaxgrip.mechanism.loops.urdf import Robot
 from jaxgrip.rigid import Import, Placement, from_placements
 from jaxgrip.rigid.urdf import without_losses
-from jaxgrip.spatial.rotations import aligning_z
+from jaxgrip.spatial import aligning_z
 
 # Contents of a model that are not used, by the name of their count in MuJoCo.
 UNUSED = {

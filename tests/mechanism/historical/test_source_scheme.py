@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 
 import jaxgrip as jg
-from jaxgrip.mechanism import Connection, Part, System
+from jaxgrip.mechanism import Connection, Part, Poses, System
 from jaxgrip.mechanism.historical import source_scheme
 from jaxgrip.mechanism.historical.source_scheme import Options, solve
-from jaxgrip.mechanism.poses import Poses
 from jaxgrip.mechanism.poses import start as start_of
 from jaxgrip.spatial import quaternions
 
