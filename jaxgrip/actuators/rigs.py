@@ -10,11 +10,11 @@ import numpy as np
 from jax.tree_util import Partial
 from jaxtyping import Array, ArrayLike, Float
 
-from jaxgrip.actuators.driven import Motion
-from jaxgrip.actuators.friction import LuGre
-from jaxgrip.actuators.servo import Servo
-from jaxgrip.actuators.simulation import increasing, simulate, stiff
-from jaxgrip.actuators.viscoelastic import GeneralizedMaxwell
+from jaxgrip.actuators._driven import Motion
+from jaxgrip.actuators._friction import LuGre
+from jaxgrip.actuators._servo import Servo
+from jaxgrip.actuators._simulation import increasing, simulate, stiff
+from jaxgrip.actuators._viscoelastic import GeneralizedMaxwell
 from jaxgrip.checks import concrete, non_negative, numbers, positive
 
 
@@ -173,7 +173,7 @@ def creep_test(
 
     **Arguments:** `gear`; `torque` [N m] until the time `release` [s], without end when not given;
     `times` (k,) [s]; `inertia` [kg m^2] and `damping` [N m s/rad] of the lever; `options` of
-    `jaxgrip.actuators.simulation.stiff`.
+    `jaxgrip.actuators._simulation.stiff`.
 
     Source: Kubisch 2008, section 3.2, pp. 24-28.
     """
@@ -282,7 +282,7 @@ def slide(
     """An inertia with friction alone, from rest, under the torque `torque(t, angle)`.
 
     **Arguments:** `friction`; `inertia` [kg m^2]; `torque` [N m], for example of `ramp` or `pull`;
-    `times` (k,) [s]; `options` of `jaxgrip.actuators.simulation.stiff`. For a body that slides
+    `times` (k,) [s]; `options` of `jaxgrip.actuators._simulation.stiff`. For a body that slides
     read kg, m and N.
     """
     times = increasing(times)

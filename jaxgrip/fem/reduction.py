@@ -9,13 +9,13 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxgrip.checks import concrete, numbers
-from jaxgrip.fem.body import Body, Support
-from jaxgrip.fem.inertia import Inertia, TabulatedInertia, inertia
-from jaxgrip.fem.matrices import geometric_stiffness, stiffness
-from jaxgrip.fem.modes import modes
-from jaxgrip.fem.sparse import NodeMatrix
+from jaxgrip.fem._body import Body, Support
+from jaxgrip.fem._inertia import Inertia, TabulatedInertia, inertia
+from jaxgrip.fem._matrices import geometric_stiffness, stiffness
+from jaxgrip.fem._modes import modes
+from jaxgrip.fem._sparse import NodeMatrix
+from jaxgrip.fem._structure import Structure
 from jaxgrip.fem.static import responses
-from jaxgrip.fem.structure import Structure
 from jaxgrip.fem.topology import Constant
 from jaxgrip.solve import dense
 

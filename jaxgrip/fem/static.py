@@ -7,10 +7,10 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
 from jaxgrip.checks import brief, concrete, numbers
-from jaxgrip.fem import block_tridiagonal
-from jaxgrip.fem.body import Body
-from jaxgrip.fem.matrices import stiffness
-from jaxgrip.fem.sparse import NodeMatrix
+from jaxgrip.fem import _block_tridiagonal as block_tridiagonal
+from jaxgrip.fem._body import Body
+from jaxgrip.fem._matrices import stiffness
+from jaxgrip.fem._sparse import NodeMatrix
 from jaxgrip.solve import dense
 
 MOTIONS = (

@@ -11,11 +11,13 @@ from jaxgrip._names import closest
 from jaxgrip.checks import brief, concrete, listed, numbers
 from jaxgrip.joints import Gear, Joint
 from jaxgrip.joints.joint import attachment_points
-from jaxgrip.mechanism.forces import Applied, Force
+from jaxgrip.mechanism._forces import Applied, Force
 from jaxgrip.precision import require_x64
 from jaxgrip.rigid.builders import GRAVITY, mass_properties
 
 GROUND = "ground"
+# Largest distance between nodes that are merged [m].
+MERGE_TOLERANCE = 1e-3
 
 
 class Part(eqx.Module):

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import ArrayLike
 
 from jaxgrip.checks import concrete, numbers, positive, rotation_matrix
-from jaxgrip.rigid.tree import Tree, check_topology
+from jaxgrip.rigid._tree import Tree, check_topology
 from jaxgrip.spatial import aligning_z, rotation_x, rotation_z
 
 GRAVITY = (0.0, 0.0, -9.81)

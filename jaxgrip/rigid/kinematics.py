@@ -8,9 +8,9 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxgrip.checks import real
-from jaxgrip.rigid.mass_matrix import ancestors, poses
-from jaxgrip.rigid.recursion import bodies, gather, given, joints, precision
-from jaxgrip.rigid.tree import Tree
+from jaxgrip.rigid._mass_matrix import ancestors, poses
+from jaxgrip.rigid._recursion import bodies, gather, given, joints, precision
+from jaxgrip.rigid._tree import Tree
 
 
 class Poses(NamedTuple):

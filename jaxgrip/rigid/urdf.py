@@ -15,8 +15,8 @@ from jaxtyping import Array, ArrayLike, Float
 from jaxgrip._files import LARGEST_DATA, read_bytes
 from jaxgrip._names import closest
 from jaxgrip.checks import brief, decimal, listed, near, numbers
+from jaxgrip.rigid._tree import Tree
 from jaxgrip.rigid.builders import GRAVITY, Placement, from_placements
-from jaxgrip.rigid.tree import Tree
 from jaxgrip.spatial import aligning_z
 
 KINDS = {

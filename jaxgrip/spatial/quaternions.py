@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxgrip.spatial.rotations import skew
+from jaxgrip.spatial._rotations import skew
 
 
 def _four_products() -> np.ndarray:

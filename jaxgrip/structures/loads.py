@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 
 from jaxgrip.checks import brief, concrete, numbers
 from jaxgrip.spatial import skew
-from jaxgrip.structures.elements import checked_place
+from jaxgrip.structures._elements import checked_place
 
 
 class NodalForce(eqx.Module):

@@ -8,7 +8,7 @@ from scipy.integrate import solve_ivp
 
 import jaxgrip as jg
 from jaxgrip.actuators import GeneralizedMaxwell, Servo, SourceAlgorithm, rigs, simulate_fixed
-from jaxgrip.actuators.fixed import RESULTS
+from jaxgrip.actuators._fixed import RESULTS
 
 from . import reference
 

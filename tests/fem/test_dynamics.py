@@ -7,9 +7,9 @@ import pytest
 
 from jaxgrip import fem
 from jaxgrip.fem import Reduced
-from jaxgrip.fem.inertia import TabulatedInertia
-from jaxgrip.fem.integrators import StructureTerm
-from jaxgrip.fem.structure import Structure, structure
+from jaxgrip.fem._inertia import TabulatedInertia
+from jaxgrip.fem._integrators import StructureTerm
+from jaxgrip.fem._structure import Structure, structure
 from jaxgrip.fem.topology import Constant
 from jaxgrip.solve.stiff import Kvaerno5
 from jaxgrip.spatial import axis_angle
@@ -232,7 +232,7 @@ def _end(t, u, v):
 
 @pytest.mark.long
 def test_other_numbers_do_not_compile_again():
-    from jaxgrip.fem.dynamics import _simulate
+    from jaxgrip.fem._dynamics import _simulate
 
     body = beam()
     fem.simulate(body, TURN, 2.5e-5, t1=1e-3, save=_end)

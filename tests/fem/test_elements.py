@@ -9,7 +9,8 @@ import pytest
 import scipy.sparse.linalg
 
 import jaxgrip as jg
-from jaxgrip.fem.elements import hexahedron, tetrahedron
+from jaxgrip.fem.elements import _hexahedron as hexahedron
+from jaxgrip.fem.elements import _tetrahedron as tetrahedron
 
 HEXAHEDRA = [jg.fem.Hex8(), jg.fem.Hex8BBar(), jg.fem.Hex8Incompatible(), jg.fem.Hex27()]
 TETRAHEDRA = [jg.fem.Tet4(), jg.fem.Tet10()]

@@ -249,7 +249,7 @@ def test_vtu_in_appended_blocks(tmp_path):
         path.write_bytes(good.replace(b"</VTKFile>", tail))
         return path
 
-    from jaxgrip.fem.vtu_size import check_vtu
+    from jaxgrip.fem._vtu_size import check_vtu
 
     check_vtu(with_data(packed(bytes(4), appended=True)))
     with pytest.raises(ValueError, match=r"would unpack to 4e\+09 bytes"):

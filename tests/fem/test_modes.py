@@ -144,7 +144,7 @@ def _frequencies(small):
 
 
 def test_other_numbers_do_not_compile_again():
-    from jaxgrip.fem.modes import _modes
+    from jaxgrip.fem._modes import _modes
 
     fem.modes(link(0.05, (2, 1, 1)), 3)
     before = _modes._cached._cache_size()

@@ -6,7 +6,7 @@ import pytest
 import scipy.integrate
 
 import jaxgrip as jg
-from jaxgrip.fem import rotating
+from jaxgrip.fem import _rotating as rotating
 
 ALUMINIUM = jg.fem.Isotropic(7.22e10, 0.34, 2700.0)
 SQUARE = np.sqrt(7.5e-5)

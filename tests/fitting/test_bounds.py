@@ -5,7 +5,7 @@ import pytest
 from jax.test_util import check_grads
 
 from jaxgrip.fitting import Bound, constrain, unconstrain
-from jaxgrip.fitting.bounds import names, place, position
+from jaxgrip.fitting._bounds import names, place, position
 
 BOUNDS = {
     "gear": {"springs": Bound([1.0, 2.0], 50.0)},

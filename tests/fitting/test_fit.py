@@ -9,8 +9,8 @@ import scipy.optimize
 
 from jaxgrip import fitting
 from jaxgrip.fitting import Bound
-from jaxgrip.fitting.descent import Model, descend
-from jaxgrip.fitting.fit import _least_squares
+from jaxgrip.fitting._descent import Model, descend
+from jaxgrip.fitting._fit import _least_squares
 
 LINE = {"offset": Bound(-10.0, 10.0, scale="linear"), "slope": Bound(-10.0, 10.0, scale="linear")}
 

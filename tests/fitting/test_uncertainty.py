@@ -7,7 +7,7 @@ import pytest
 from jax.test_util import check_grads
 
 from jaxgrip import fitting
-from jaxgrip.fitting import fisher
+from jaxgrip.fitting import _fisher as fisher
 
 SEEDS = 20
 

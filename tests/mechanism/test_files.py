@@ -6,7 +6,7 @@ from scipy.spatial.transform import Rotation
 
 from jaxgrip.config import ConfigError
 from jaxgrip.joints import Angle, Guide, Hinge, Screw
-from jaxgrip.mechanism import files
+from jaxgrip.mechanism import _files as files
 from jaxgrip.spatial import euler, quaternions
 
 CRANE = """

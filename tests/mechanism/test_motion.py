@@ -199,7 +199,7 @@ def test_joints_transmit_only_what_they_hold(zoo):
 @pytest.mark.long
 def test_joints_and_drives_hold_all_the_time(zoo):
     """The residuals of the system, whose equations are not those of the tree."""
-    from jaxgrip.mechanism.equations import evaluate
+    from jaxgrip.mechanism._equations import evaluate
 
     assembly, motion = zoo
     driven = 0.3 + 0.8 * np.sin(2.0 * TIMES)

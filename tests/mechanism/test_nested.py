@@ -5,7 +5,7 @@ import pytest
 
 from jaxgrip.joints import Angle, Ball, Clamp, Distance, Fixed, Gear, Hinge
 from jaxgrip.mechanism import Connection, MechanismError, Part, Poses, System, assemble
-from jaxgrip.mechanism.nested import assemble_nested, assemblies, compose
+from jaxgrip.mechanism._nested import assemble_nested, assemblies, compose
 from jaxgrip.spatial import quaternions
 
 A, B = 3.0, 2.0

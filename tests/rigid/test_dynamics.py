@@ -7,7 +7,7 @@ import pytest
 from jax.test_util import check_grads
 
 import jaxgrip as jg
-from jaxgrip.rigid import recursion
+from jaxgrip.rigid import _recursion as recursion
 
 from .conftest import random_state, random_tree
 

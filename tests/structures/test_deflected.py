@@ -12,7 +12,9 @@ from scipy.special import ellipeinc, ellipkinc
 
 import jaxgrip as jg
 from jaxgrip.models import reference_crane
-from jaxgrip.structures import balance, corotational, members
+from jaxgrip.structures import _balance as balance
+from jaxgrip.structures import _corotational as corotational
+from jaxgrip.structures import _members as members
 from tests.structures.models import BOX, STEEL, crane_poses, crane_structure, two_frames
 
 js = jg.structures

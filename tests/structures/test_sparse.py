@@ -31,7 +31,7 @@ ONE_TIP = {"upper.tip": "all", "lower.pin": ("y",)}
 @pytest.fixture
 def sparse(monkeypatch):
     """Function that has everything solved with sparse matrices."""
-    return lambda: monkeypatch.setattr("jaxgrip.structures.linear.LARGE", 0)
+    return lambda: monkeypatch.setattr("jaxgrip.structures._linear.LARGE", 0)
 
 
 def mixed():

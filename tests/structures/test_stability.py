@@ -120,7 +120,7 @@ def test_no_load(monkeypatch):
     assert np.isinf(found.factors).all()
     np.testing.assert_array_equal(found.modes, 0.0)
     # The linear analysis only explains failures.
-    monkeypatch.setattr("jaxgrip.structures.deflected.sentences", None)
+    monkeypatch.setattr("jaxgrip.structures._deflected.sentences", None)
     solution = js.second_order(structure, poses, still)
     np.testing.assert_array_equal(solution.displacements, 0.0)
 

@@ -10,7 +10,7 @@ import scipy.linalg
 import jaxgrip as jg
 from experiments.benchmarks import numpy_frames
 from experiments.benchmarks.large_frame import numpy_masses, numpy_tower, tower
-from jaxgrip.structures import vibration
+from jaxgrip.structures import _vibration as vibration
 from tests.structures.models import STEEL, check_derivatives
 
 js = jg.structures
@@ -24,7 +24,7 @@ PINNED = {"f.n0": ("x", "y", "z", "rx"), "last": ("y", "z")}
 @pytest.fixture
 def sparse(monkeypatch):
     """Function that has everything solved with sparse matrices."""
-    return lambda: monkeypatch.setattr("jaxgrip.structures.linear.LARGE", 0)
+    return lambda: monkeypatch.setattr("jaxgrip.structures._linear.LARGE", 0)
 
 
 def whole(nodes, groups, named, supports, **options):

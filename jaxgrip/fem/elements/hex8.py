@@ -4,7 +4,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from jaxgrip.fem.elements import hexahedron
+from jaxgrip.fem.elements import _hexahedron as hexahedron
 from jaxgrip.fem.elements.solid import FaceRule, Rule, Solid
 
 

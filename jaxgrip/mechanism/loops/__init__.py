@@ -1,3 +1,9 @@
+from jaxgrip.mechanism.loops._minimal import Path as Path
+from jaxgrip.mechanism.loops._minimal import follow as follow
+from jaxgrip.mechanism.loops._minimal import reduced_motion as reduced_motion
+from jaxgrip.mechanism.loops._mjcf import read_mjcf as read_mjcf
+from jaxgrip.mechanism.loops._urdf import Robot as Robot
+from jaxgrip.mechanism.loops._urdf import read_urdf as read_urdf
 from jaxgrip.mechanism.loops.closing import RESULTS as RESULTS
 from jaxgrip.mechanism.loops.closing import Closed as Closed
 from jaxgrip.mechanism.loops.closing import MechanismError as MechanismError
@@ -9,10 +15,6 @@ from jaxgrip.mechanism.loops.dynamics import forward_dynamics as forward_dynamic
 from jaxgrip.mechanism.loops.dynamics import inverse_dynamics as inverse_dynamics
 from jaxgrip.mechanism.loops.dynamics import reaction_forces as reaction_forces
 from jaxgrip.mechanism.loops.kinematics import jacobian as jacobian
-from jaxgrip.mechanism.loops.minimal import Path as Path
-from jaxgrip.mechanism.loops.minimal import follow as follow
-from jaxgrip.mechanism.loops.minimal import reduced_motion as reduced_motion
-from jaxgrip.mechanism.loops.mjcf import read_mjcf as read_mjcf
 from jaxgrip.mechanism.loops.mobility import Mobility as Mobility
 from jaxgrip.mechanism.loops.mobility import mobility as mobility
 from jaxgrip.mechanism.loops.model import Coupling as Coupling
@@ -22,5 +24,3 @@ from jaxgrip.mechanism.loops.model import closed_at as closed_at
 from jaxgrip.mechanism.loops.model import constraints as constraints
 from jaxgrip.mechanism.loops.simulation import Motion as Motion
 from jaxgrip.mechanism.loops.simulation import simulate as simulate
-from jaxgrip.mechanism.loops.urdf import Robot as Robot
-from jaxgrip.mechanism.loops.urdf import read_urdf as read_urdf

@@ -1,0 +1,199 @@
+"""Forces of a system as generalised forces of its tree."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from jaxgrip.checks import check_function
+from jaxgrip.joints import Frame, Joint, frame, relative
+from jaxgrip.mechanism._compiled import Compiled
+from jaxgrip.mechanism._forces import Force, gradient
+from jaxgrip.mechanism.loops.equations import Equations
+from jaxgrip.mechanism.loops.kinematics import State, state
+from jaxgrip.mechanism.poses import placed
+
+
+class Between(NamedTuple):
+    """Pairs of frames (f,) on the `bodies` (f, 2) of a tree; the index after the last is the base.
+
+    `first` frames in base axes; `place`: the second frames seen from the first; `rate` (f, 6):
+    velocity of the second origin relative to the first frame [m/s], then angular velocity [rad/s],
+    in axes of the first.
+    """
+
+    bodies: np.ndarray
+    first: Frame
+    place: Frame
+    rate: Float[Array, "f 6"]
+
+
+class Seats(NamedTuple):
+    """Frames (f, 2) fixed on the `bodies` (f, 2) of a tree, as in `Between`."""
+
+    bodies: np.ndarray
+    frames: Frame
+
+    def between(self, now: State) -> Between:
+        """Relative positions and velocities of the pairs of frames."""
+        rotation = jnp.concatenate([now.place.rotation, jnp.eye(3)[None]])[self.bodies]
+        origin = jnp.pad(now.place.translation, ((0, 1), (0, 0)))[self.bodies]
+        velocity = jnp.pad(now.velocity, ((0, 1), (0, 0)))[self.bodies]
+        arm = jnp.einsum("fsxy,fsy->fsx", rotation, self.frames.origin)
+        spin = velocity[..., :3]
+        linear = velocity[..., 3:] + jnp.cross(spin, arm)
+        axes = rotation @ self.frames.rotation
+        first, second = (Frame((origin + arm)[:, k], axes[:, k]) for k in range(2))
+        back = jnp.swapaxes(first.rotation, 1, 2)
+        away = second.origin - first.origin
+        slide = linear[:, 1] - linear[:, 0] - jnp.cross(spin[:, 0], away)
+        rate = [jnp.einsum("fxy,fy->fx", back, x) for x in (slide, spin[:, 1] - spin[:, 0])]
+        place = jax.vmap(relative)(first, second)
+        return Between(self.bodies, first, place, jnp.concatenate(rate, axis=1))
+
+
+def scattered(now: State, at: Between, wrench: Float[Array, "f 6"]) -> Float[Array, "bodies 6"]:
+    """Loads on the bodies of a tree by wrenches on second frames and their reactions on the first.
+
+    **Arguments:** `now`; `at`; `wrench` (f, 6): force and moment at the second origins, in axes of
+    the first frames.
+
+    **Returns:** (bodies, 6) moment about the origin of the body, then force, in base axes.
+    """
+    origins = jnp.pad(now.place.translation, ((0, 1), (0, 0)))
+    rotation = at.first.rotation
+    force, moment, away = (
+        jnp.einsum("fxy,fy->fx", rotation, x)
+        for x in (wrench[:, :3], wrench[:, 3:], at.place.origin)
+    )
+    total = jnp.zeros((len(origins), 6), wrench.dtype)
+    for side, sign in ((0, -1.0), (1, 1.0)):
+        body = at.bodies[:, side]
+        arm = at.first.origin + away - origins[body]
+        load = jnp.concatenate([moment + jnp.cross(arm, force), force], axis=1)
+        total = total.at[body].add(sign * load)
+    return total[:-1]
+
+
+class Group(eqx.Module):
+    """Forces of one kind, stacked.
+
+    `seats`: the frames between which they act; `along`: names of the connections along which they
+    act, None for the others.
+    """
+
+    seats: Seats
+    force: Force
+    along: tuple[str | None, ...] = eqx.field(static=True)
+
+
+class Effort(eqx.Module):
+    """A torque or force along a joint's coordinate, a function of (t, value, rate) of it."""
+
+    seats: Seats
+    joint: Joint
+    function: Callable[..., Any]
+    name: str = eqx.field(static=True)
+
+
+class Exerted(NamedTuple):
+    """Wrenches (f, 6) on second frames in axes of the first; `along` as of `Group`."""
+
+    at: Between
+    wrench: Float[Array, "f 6"]
+    along: tuple[str | None, ...]
+
+
+class Acting(eqx.Module):
+    """All forces on a system but gravity and the reactions of its joints."""
+
+    forces: tuple[Group, ...]
+    efforts: tuple[Effort, ...]
+
+    def __call__(self, t: Array, equations: Equations, q: Array, qd: Array) -> Float[Array, " n"]:
+        """Generalised forces (n,) of the tree [N m or N]."""
+        if not self.forces and not self.efforts:
+            return jnp.zeros_like(q)
+        now = state(equations.mechanism.tree, q, qd)
+        load = sum(scattered(now, each.at, each.wrench) for each in self.exerted(t, now))
+        return jnp.einsum("bxi,bx->i", now.jacobian, load)
+
+    def exerted(self, t: Array, now: State) -> list[Exerted]:
+        """Wrenches, one entry a kind of force."""
+        found = []
+        for group in self.forces:
+            at = group.seats.between(now)
+            wrench = jax.vmap(lambda f, *moving: f.wrench(*moving))(group.force, at.place, at.rate)
+            found.append(Exerted(at, wrench, group.along))
+        for effort in self.efforts:
+            at = effort.seats.between(now)
+            place = jax.tree.map(lambda x: x[0], at.place)
+            along = gradient(effort.joint, place)
+            value, rate = effort.joint.coordinate(place), along @ at.rate[0]
+            size = jnp.asarray(effort.function(t, value, rate), along.dtype)
+            found.append(Exerted(at, (size * along)[None], (effort.name,)))
+        return found
+
+    def energy(self, now: State) -> Float[Array, ""]:
+        """Potential energy of the forces [J]."""
+        total = jnp.zeros((), now.velocity.dtype)
+        for group in self.forces:
+            place = group.seats.between(now).place
+            total = total + jnp.sum(jax.vmap(lambda f, p: f.energy(p))(group.force, place))
+        return total
+
+
+def acting(compiled: Compiled, efforts: dict[str, Callable[..., Any]]) -> Acting:
+    """`Acting` of a compiled system; `efforts`: functions by the name of the connection."""
+    system = compiled.system
+    groups: dict[Any, list[tuple[Force, tuple, str | None]]] = {}
+    for applied in system.forces:
+        force, ends = system.acting(applied)
+        along = applied.first if force.acts == "along" else None
+        groups.setdefault(jax.tree.structure(force), []).append((force, ends, along))
+    forces = []
+    for alike in groups.values():
+        stacked, ends, along = zip(*alike, strict=True)
+        stacked = jax.tree.map(lambda *x: jnp.stack(x), *stacked)
+        forces.append(Group(seats_of(compiled, list(ends)), stacked, along))
+    functions = []
+    for name, function in efforts.items():
+        connection = system.connections[system.connection(name)]
+        joint = connection.joint
+        if not isinstance(joint, Joint) or joint.measure is None:
+            raise ValueError(
+                f"The effort {name!r} acts on a {type(joint).__name__.lower()}, which has no "
+                "single coordinate."
+            )
+        zero = jnp.zeros(())
+        check_function(f"effort {name!r}", function, (), t=zero, value=zero, rate=zero)
+        seats = seats_of(compiled, [(connection.first, connection.second)])
+        functions.append(Effort(seats, joint, function, name))
+    return Acting(tuple(forces), tuple(functions))
+
+
+def seats_of(compiled: Compiled, ends: list[tuple[str | None, str]]) -> Seats:
+    """Seats of pairs of attachments; None is the frame of the ground."""
+    flat = [one(compiled, end) for pair in ends for end in pair]
+    bodies = np.array([body for body, _ in flat], dtype=int).reshape(-1, 2)
+    frames = jax.tree.map(
+        lambda *x: jnp.stack(x).reshape(-1, 2, *x[0].shape), *(f for _, f in flat)
+    )
+    return Seats(bodies, frames)
+
+
+def one(compiled: Compiled, end: str | None) -> tuple[int, Frame]:
+    """Body of the tree, as in `Between`, and frame on it of an attachment; None is the base."""
+    base = len(compiled.mechanism.tree.parents)
+    if end is None:
+        return base, Frame(jnp.zeros(3), jnp.eye(3))
+    part, points = compiled.system.attachment(end)
+    own = frame(points)
+    if part < 0:
+        return base, own
+    seat = jax.tree.map(lambda x: x[part], compiled.seats)
+    return int(compiled.bodies[part]), placed(own, *seat)

@@ -1,0 +1,178 @@
+"""Forward dynamics by articulated bodies, linear in the number of bodies (Featherstone)."""
+
+from typing import NamedTuple
+
+import jax
+from jaxtyping import Array, Float
+
+from jaxgrip.rigid._dynamics import bias_load, bias_motion
+from jaxgrip.rigid._mass_matrix import Pose, along, masses, poses
+from jaxgrip.rigid._newton_euler import base_motion
+from jaxgrip.rigid._recursion import (
+    Body,
+    Joint,
+    bodies,
+    coordinates,
+    each,
+    given,
+    inward,
+    joints,
+    one_of,
+    outward,
+    per_joint,
+)
+from jaxgrip.rigid._tree import Tree
+from jaxgrip.spatial.components import (
+    ZERO,
+    Matrix,
+    Scalar,
+    Symmetric,
+    Vector,
+    add,
+    cross,
+    cross_matrix,
+    dot,
+    full,
+    madd,
+    matmul,
+    matvec,
+    mul,
+    neg,
+    outer,
+    sadd,
+    scale,
+    scaled_square,
+    ssub,
+    steiner,
+    sub,
+    symmetric_part,
+    symvec,
+    transpose,
+    vadd,
+)
+
+
+class Articulated(NamedTuple):
+    """Force and moment about the origin as affine functions of the origin's acceleration.
+
+    moment = inertia wd + coupling vd + bias moment, force = coupling^T wd + mass vd + bias force.
+    """
+
+    inertia: Symmetric
+    coupling: Matrix
+    mass: Symmetric
+    moment: Vector
+    force: Vector
+
+
+class Drive(NamedTuple):
+    """One joint in the outward sweep: loads of unit acceleration, 1/D and the remainder."""
+
+    moment: Vector
+    force: Vector
+    reciprocal: Scalar
+    rest: Scalar
+
+
+EMPTY = Articulated((0.0,) * 6, (ZERO, ZERO, ZERO), (0.0,) * 6, ZERO, ZERO)
+
+
+def _rigid(body: Body, own: tuple, load: tuple) -> Articulated:
+    com, inertia = own
+    force, moment = load
+    m = body.mass
+    return Articulated(
+        sadd(inertia, steiner(m, com)),
+        cross_matrix(scale(m, com)),
+        (m, 0.0, 0.0, m, 0.0, m),
+        moment,
+        force,
+    )
+
+
+def _absorb(
+    children: Articulated, rigid: Articulated, pose: Pose, joint: Joint, tau: Scalar
+) -> tuple[Articulated, Drive]:
+    inertia, coupling, mass, moment, force = (
+        sadd(children.inertia, rigid.inertia),
+        madd(children.coupling, rigid.coupling),
+        sadd(children.mass, rigid.mass),
+        vadd(children.moment, rigid.moment),
+        vadd(children.force, rigid.force),
+    )
+    z = pose.axis
+    u_moment = vadd(
+        scale(joint.turns, symvec(inertia, z)), scale(joint.slides, matvec(coupling, z))
+    )
+    u_force = vadd(
+        scale(joint.turns, matvec(transpose(coupling), z)), scale(joint.slides, symvec(mass, z))
+    )
+    d = along(joint, z, u_force, u_moment)
+    still = sub(1.0, add(joint.turns, joint.slides))
+    reciprocal = 0.0 if _is_fixed(joint) else mul(sub(1.0, still), 1.0 / add(d, still))
+    rest = sub(tau, along(joint, z, force, moment))
+    gain = mul(rest, reciprocal)
+    moment, force = vadd(moment, scale(gain, u_moment)), vadd(force, scale(gain, u_force))
+    inertia = ssub(inertia, scaled_square(reciprocal, u_moment))
+    mass = ssub(mass, scaled_square(reciprocal, u_force))
+    coupling = madd(coupling, outer(scale(neg(reciprocal), u_moment), u_force))
+    r = cross_matrix(pose.offset)
+    shifted = madd(coupling, matmul(r, full(mass)))
+    sent = Articulated(
+        sadd(inertia, symmetric_part(matmul(r, transpose(madd(coupling, shifted))))),
+        shifted,
+        mass,
+        vadd(moment, cross(pose.offset, force)),
+        force,
+    )
+    return sent, Drive(u_moment, u_force, reciprocal, rest)
+
+
+def _is_fixed(joint: Joint) -> bool:
+    return type(joint.turns) is float and joint.turns == 0.0 and joint.slides == 0.0
+
+
+def _accelerate(parent: tuple, drive: Drive, pose: Pose, joint: Joint) -> tuple:
+    wd, vd, _ = parent
+    vd = vadd(vd, cross(wd, pose.offset))
+    pull = add(dot(drive.moment, wd), dot(drive.force, vd))
+    qdd = mul(sub(drive.rest, pull), drive.reciprocal)
+    z = pose.axis
+    return (
+        vadd(wd, scale(mul(joint.turns, qdd), z)),
+        vadd(vd, scale(mul(joint.slides, qdd), z)),
+        qdd,
+    )
+
+
+@jax.jit
+def aba(
+    tree: Tree, q: Float[Array, " n"], qd: Float[Array, " n"], tau: Float[Array, " n"]
+) -> Float[Array, " n"]:
+    """Joint accelerations by the articulated-body algorithm.
+
+    As `forward_dynamics`, but without a mass matrix and without an implicit derivative.
+
+    **Arguments:**
+
+    - `tree`: the model.
+    - `q`, `qd`: (n,) joint coordinates [rad or m] and rates [per s].
+    - `tau`: (n,) joint torques or forces [N m or N].
+
+    **Returns:** (n,) [rad/s^2 or m/s^2].
+
+    **Raises:** `ValueError` for another shape.
+
+    Source: Featherstone 2008, table 7.1, for the difference to the motion at zero joint
+    acceleration.
+    """
+    q, qd, tau = given(tree, q=q, qd=qd, tau=tau)
+    body, joint = bodies(tree), joints(tree, q, qd)
+    pose = poses(tree, body, joint, one_of(q))
+    own = each(tree, masses, body, pose)
+    motion = outward(tree, bias_motion, base_motion(tree), pose, joint)
+    load = each(tree, bias_load, body, own, motion)
+    rigid = each(tree, _rigid, body, own, load)
+    drive = inward(tree, _absorb, EMPTY, rigid, pose, joint, per_joint(tree, tau))
+    rates = outward(tree, _accelerate, (ZERO, ZERO, 0.0), drive, pose, joint)
+    return coordinates(tree, each(tree, lambda m: m[2], rates))

@@ -1,0 +1,251 @@
+"""The tree primitive: every recursion is one outward or inward sweep over the bodies.
+
+A step is a function of scalars (`spatial.components`). Small trees are unrolled: each body's step
+is traced once with its own joint type, and under `vmap` everything becomes elementwise operations
+on the batch. Large trees are scanned: one step for all bodies, joint types as data, so that the
+program does not grow with the tree. `unrolled` alone decides which.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Float
+
+from jaxgrip.checks import real
+from jaxgrip.rigid._tree import Tree
+from jaxgrip.solve.fusion import opaque_one
+from jaxgrip.spatial.components import Matrix, Scalar, Symmetric, Vector, stack, unstack
+
+# Above this the program of an unrolled tree takes longer to compile than it saves in running.
+UNROLL_LIMIT = 6
+
+PerBody = Any  # a tuple of pytrees of scalars, or one pytree of (bodies,) arrays
+
+
+class Body(NamedTuple):
+    """Constant numbers of one body."""
+
+    rotation: Matrix
+    translation: Vector
+    mass: Scalar
+    com: Vector
+    inertia: Symmetric
+
+
+class Joint(NamedTuple):
+    """State of one joint: cosine and sine of its angle, shift along z, and its rates.
+
+    `turns` and `slides` are 1 where the joint is revolute or prismatic, else 0; `turn_rate`,
+    `slide_rate`, `turn_accel` and `slide_accel` are rates of the angle and of the shift.
+    """
+
+    cos: Scalar
+    sin: Scalar
+    shift: Scalar
+    turns: Scalar
+    slides: Scalar
+    turn_rate: Scalar
+    slide_rate: Scalar
+    turn_accel: Scalar
+    slide_accel: Scalar
+
+
+def given(tree: Tree, **values: Any) -> tuple[Array, ...]:
+    """Arguments (n,) of a public function, in the tree's precision; `ValueError` for a wrong one.
+
+    Every public function begins with it.
+    """
+    dtype = precision(tree)
+    return tuple(real(name, x, dtype, (tree.n,)) for name, x in values.items())
+
+
+def precision(tree: Tree) -> np.dtype:
+    """Type of the tree's numbers."""
+    numbers = (tree.rotation, tree.translation, tree.mass, tree.com, tree.inertia)
+    return jnp.result_type(*numbers)
+
+
+def one_of(q: Array) -> Scalar:
+    """A one that is opaque to the compiler, with the type and batch of the coordinates `q`."""
+    return opaque_one(lax.index_in_dim(q, 0, keepdims=False)) if len(q) else 1.0
+
+
+def unrolled(tree: Tree) -> bool:
+    """Whether sweeps over this tree are unrolled rather than scanned."""
+    return len(tree.parents) <= UNROLL_LIMIT
+
+
+def bodies(tree: Tree) -> PerBody:
+    """`Body` numbers of all bodies."""
+    nb = len(tree.parents)
+    r = tree.rotation.reshape(nb, 9)
+    upper = tree.inertia.reshape(nb, 9)[:, np.array([0, 1, 2, 4, 5, 8])]
+    table = jnp.concatenate([r, tree.translation, tree.mass[:, None], tree.com, upper], axis=1)
+
+    def body(k: tuple) -> Body:
+        return Body((k[0:3], k[3:6], k[6:9]), k[9:12], k[12], k[13:16], k[16:22])
+
+    if not unrolled(tree):
+        return body(unstack(table.T))
+    k = unstack(table.reshape(-1))
+    return tuple(body(k[22 * i : 22 * i + 22]) for i in range(nb))
+
+
+def joints(
+    tree: Tree,
+    q: Float[Array, " n"],
+    qd: Float[Array, " n"] | None = None,
+    qdd: Float[Array, " n"] | None = None,
+) -> PerBody:
+    """`Joint` states of all joints; rates that are None are zero."""
+    if not unrolled(tree):
+        return _joint_arrays(tree, q, qd, qdd)
+    coordinates = [unstack(x) if x is not None else (0.0,) * tree.n for x in (q, qd, qdd)]
+    out, k = [], 0
+    for kind in tree.joint_types:
+        if kind == "fixed":
+            out.append(Joint(1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0))
+            continue
+        x, v, a = (values[k] for values in coordinates)
+        k += 1
+        if kind == "revolute":
+            out.append(Joint(lax.cos(x), lax.sin(x), 0.0, 1.0, 0.0, v, 0.0, a, 0.0))
+        else:
+            out.append(Joint(1.0, 0.0, x, 0.0, 1.0, 0.0, v, 0.0, a))
+    return tuple(out)
+
+
+def _joint_arrays(tree: Tree, q: Any, qd: Any, qdd: Any) -> Joint:
+    kinds = np.array(tree.joint_types)
+    turns = jnp.asarray(kinds == "revolute", q.dtype)
+    slides = jnp.asarray(kinds == "prismatic", q.dtype)
+    zero = jnp.zeros(len(kinds), q.dtype)
+    x, v, a = (zero if y is None else per_joint(tree, y) for y in (q, qd, qdd))
+    angle = turns * x
+    return Joint(
+        jnp.cos(angle),
+        jnp.sin(angle),
+        slides * x,
+        turns,
+        slides,
+        turns * v,
+        slides * v,
+        turns * a,
+        slides * a,
+    )
+
+
+def per_joint(tree: Tree, values: Float[Array, " n"]) -> PerBody:
+    """One scalar per body from one per coordinate; zero for fixed joints."""
+    moving = np.array(tree.moving, dtype=int)
+    if not unrolled(tree):
+        return jnp.zeros(len(tree.parents), values.dtype).at[moving].set(values)
+    spread: list = [0.0] * len(tree.parents)
+    for i, x in zip(tree.moving, unstack(values), strict=True):
+        spread[i] = x
+    return tuple(spread)
+
+
+def each(tree: Tree, step: Callable, *per_body: PerBody) -> PerBody:
+    """Apply a step of scalars to every body on its own."""
+    if not unrolled(tree):
+        return step(*per_body)
+    return tuple(step(*args) for args in zip(*per_body, strict=True))
+
+
+def outward(tree: Tree, step: Callable, base: Any, *per_body: PerBody) -> PerBody:
+    """Sweep from the base to the leaves.
+
+    `step(parent, *numbers)` maps the parent's value and the body's numbers to the body's value,
+    a pytree like `base`.
+    """
+    if unrolled(tree):
+        out: list = []
+        for parent, args in zip(tree.parents, zip(*per_body, strict=True), strict=True):
+            out.append(step(base if parent < 0 else out[parent], *args))
+        return tuple(out)
+    per_body = _arrays(tree, per_body)
+    start, pack, unpack = _packing(tree, base)
+    buffer = jnp.zeros((len(tree.parents) + 1, start.shape[0]), start.dtype).at[0].set(start)
+
+    def visit(buffer: Array, x: tuple) -> tuple[Array, None]:
+        i, parent, args = x
+        value = pack(step(unpack(buffer[parent]), *args))
+        return lax.dynamic_update_index_in_dim(buffer, value, i, 0), None
+
+    xs = (_indices(tree), np.array(tree.parents) + 1, per_body)
+    buffer, _ = lax.scan(visit, buffer, xs)
+    return unpack(buffer[1:].T)
+
+
+def inward(tree: Tree, step: Callable, empty: Any, *per_body: PerBody) -> PerBody:
+    """Sweep from the leaves to the base.
+
+    `step(children, *numbers)` maps the sum of what the children sent (a pytree like `empty`, the
+    value without children) and the body's numbers to a pair: what goes to the parent, and the
+    body's own value.
+    """
+    if unrolled(tree):
+        nb = len(tree.parents)
+        received: list = [empty] * (nb + 1)
+        out: list = [None] * nb
+        for i in reversed(range(nb)):
+            sent, out[i] = step(received[i + 1], *(x[i] for x in per_body))
+            old = received[tree.parents[i] + 1]
+            received[tree.parents[i] + 1] = sent if old is empty else jax.tree.map(_add, old, sent)
+        return tuple(out)
+    per_body = _arrays(tree, per_body)
+    start, pack, unpack = _packing(tree, empty)
+    buffer = jnp.zeros((len(tree.parents) + 1, start.shape[0]), start.dtype)
+
+    def visit(buffer: Array, x: tuple) -> tuple[Array, Any]:
+        i, parent, args = x
+        sent, value = step(unpack(buffer[i]), *args)
+        return buffer.at[parent].add(pack(sent)), value
+
+    xs = (_indices(tree), np.array(tree.parents) + 1, per_body)
+    _, out = lax.scan(visit, buffer, xs, reverse=True)
+    return out
+
+
+def _add(a: Scalar, b: Scalar) -> Scalar:
+    return lax.add(a, b) if isinstance(a, jax.Array) and isinstance(b, jax.Array) else a + b
+
+
+def _indices(tree: Tree) -> np.ndarray:
+    return np.arange(1, len(tree.parents) + 1)
+
+
+def _arrays(tree: Tree, per_body: tuple) -> tuple:
+    like = tree.mass
+    return jax.tree.map(lambda x: jnp.full_like(like, x) if type(x) is float else x, per_body)
+
+
+def _packing(tree: Tree, example: Any) -> tuple[Array, Callable, Callable]:
+    leaves, structure = jax.tree.flatten(example)
+
+    def pack(value: Any) -> Array:
+        return stack(structure.flatten_up_to(value), tree.mass)
+
+    def unpack(row: Array) -> Any:
+        return jax.tree.unflatten(structure, unstack(row))
+
+    return stack(leaves, tree.mass), pack, unpack
+
+
+def gather(tree: Tree, values: PerBody) -> Array:
+    """(bodies, ...) array of a pytree of scalars per body; its leaves become the second axis."""
+    if unrolled(tree):
+        return jnp.stack([stack(jax.tree.leaves(v), tree.mass) for v in values])
+    return jnp.stack([jnp.broadcast_to(x, tree.mass.shape) for x in jax.tree.leaves(values)], 1)
+
+
+def coordinates(tree: Tree, values: PerBody) -> Float[Array, " n"]:
+    """(n,) array of one scalar per body, taken at the moving joints."""
+    if unrolled(tree):
+        return stack([values[i] for i in tree.moving], tree.mass)
+    return values[np.array(tree.moving, dtype=int)]
