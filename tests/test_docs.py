@@ -40,6 +40,19 @@ def test_a_room_imports_what_the_page_says(room):
     assert found - COMMON - {room} == ROOMS[room]
 
 
+def test_private_files_are_imported_in_their_own_folder_only():
+    for path in PACKAGE.rglob("*.py"):
+        folder = path.relative_to(ROOT).parent.parts
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, ast.ImportFrom) or not node.module.startswith("jaxgrip"):
+                continue
+            for alias in node.names:
+                parts = [*node.module.split("."), alias.name]
+                private = [k for k, part in enumerate(parts) if part.startswith("_")]
+                above = tuple(parts[: min(private, default=0)])
+                assert folder[: len(above)] == above, f"{path}: {'.'.join(parts)}"
+
+
 def test_the_core_of_trees_with_loops_knows_no_systems():
     for path in (PACKAGE / "mechanism" / "loops").glob("*.py"):
         tree = ast.parse(path.read_text())
