@@ -394,6 +394,11 @@ plain(
 )
 plain("fem.section_forces", lambda x: jg.fem.section_forces(_beam(x), _bent(_beam(x))), ())
 plain("fem.principal_stresses", jg.fem.principal_stresses, (6,))
+plain(
+    "fem.rayleigh_ritz",
+    lambda x: jg.fem.rayleigh_ritz(x @ x.T + 9 * jnp.eye(9), jnp.eye(9)),
+    (9, 9),
+)
 plain("fem.von_mises", jg.fem.von_mises, (6,))
 plain("fem.safety_factor", lambda s: jg.fem.safety_factor(s, 1e6), (6,))
 plain("fem.smooth_maximum", jg.fem.smooth_maximum, (9,))

@@ -163,9 +163,14 @@ def _ritz(x: Array, kx: Array, mx: Array) -> tuple[Array, Array]:
 def rayleigh_ritz(
     k: Float[Array, "m m"], m: Float[Array, "m m"]
 ) -> tuple[Float[Array, " m"], Float[Array, "m m"]]:
-    """Squared frequencies, ascending, of small matrices, and vectors with modal mass 1.
+    """Natural frequencies of small dense matrices, as of a body in a few chosen shapes.
 
     Solves for the inverse eigenvalues, the largest of which are the most accurate.
+
+    **Arguments:** positive definite stiffness `k` and symmetric mass `m`, (m, m).
+
+    **Returns:** squared frequencies (m,) [rad²/s²], ascending, and vectors (m, m) as columns, with
+    modal mass 1.
     """
     # Scaled columns keep the small matrix far from singular.
     scale = 1 / jnp.sqrt(jnp.diagonal(k))

@@ -150,3 +150,12 @@ def test_other_numbers_do_not_compile_again():
     before = _modes._cached._cache_size()
     fem.modes(link(0.08, (2, 1, 1), material=(2e11, 0.3, 7800.0)), 3)
     assert _modes._cached._cache_size() == before
+
+
+def test_small_matrices_against_scipy():
+    factor = np.random.default_rng(4).normal(size=(2, 6, 6))
+    k, m = (f @ f.T + np.eye(6) for f in factor)
+    squared, vectors = fem.rayleigh_ritz(jnp.asarray(k), jnp.asarray(m))
+    np.testing.assert_allclose(squared, scipy.linalg.eigh(k, m)[0], rtol=1e-12)
+    np.testing.assert_allclose(vectors.T @ m @ vectors, np.eye(6), atol=1e-12)
+    np.testing.assert_allclose(k @ vectors, m @ vectors * squared, atol=1e-10)
