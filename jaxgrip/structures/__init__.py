@@ -18,6 +18,7 @@ from jaxgrip.structures._results import Solution as Solution
 from jaxgrip.structures._results import StructureError as StructureError
 from jaxgrip.structures._results import Wrench as Wrench
 from jaxgrip.structures._results import centre_of_gravity as centre_of_gravity
+from jaxgrip.structures._solid import Solid as Solid
 from jaxgrip.structures._stability import Buckling as Buckling
 from jaxgrip.structures._stability import buckling as buckling
 from jaxgrip.structures._structure import Structure as Structure

@@ -61,7 +61,8 @@ def solve(
     if throw:
         raised(solution)
     known = all(map(concrete, jax.tree.leaves((structure, poses, loads))))
-    if known and solution.succeeded:
+    # The estimate follows the forces of beams and bars, not those of solids.
+    if known and solution.succeeded and not whole.solids:
         off, node = deflection.estimate(structure, poses, loads, solution, found)
         if off > OFF:
             much = f"about {100 * off:.2g} % of" if off < 1 else "more than"

@@ -130,6 +130,11 @@ def checked(structure: Structure, poses: Poses, loads: Load | Iterable[Load]) ->
             f"equilibrium_path and buckling take at most {MOST}, since their matrices are dense. "
             "solve takes more."
         )
+    if structure.solids:
+        raise ValueError(
+            "The structure has solids; second_order, equilibrium_path and buckling take beams, "
+            "bars and ropes. solve takes solids."
+        )
     loads = as_loads(loads)
     structure.check(poses)
     check_loads(structure, loads)

@@ -10,6 +10,7 @@ from jaxgrip.checks import brief, concrete, numbers
 from jaxgrip.fem.topology import Constant
 from jaxgrip.mechanism import Part
 from jaxgrip.structures._elements import Bars, Beams, PointMasses, RigidLinks, mapped, node_numbers
+from jaxgrip.structures._solid import Solid
 
 
 class FramePart(eqx.Module):
@@ -18,7 +19,7 @@ class FramePart(eqx.Module):
     **Arguments:**
 
     - `nodes` (k, 3) in the frame of the part [m].
-    - `elements`: groups of `Beams`, `Bars`, `RigidLinks`, `PointMasses`.
+    - `elements`: groups of `Beams`, `Bars`, `RigidLinks`, `PointMasses`, and `Solid`s.
     - `attachments`: name to node numbers, one to three for joints, ties and loads, any number for
       supports. Other attachments are found by the positions of their points.
 
@@ -30,7 +31,7 @@ class FramePart(eqx.Module):
     """
 
     nodes: Float[Array, "k 3"]
-    elements: tuple[Beams | Bars | RigidLinks | PointMasses, ...]
+    elements: tuple[Beams | Bars | RigidLinks | PointMasses | Solid, ...]
     attachments: tuple[tuple[str, tuple[int, ...]], ...] = eqx.field(static=True)
     _roots: Constant = eqx.field(static=True)
 
@@ -41,11 +42,11 @@ class FramePart(eqx.Module):
                 f"The nodes of a frame part have the shape {nodes.shape}; it must be (k, 3)."
             )
         self.nodes = nodes
-        groups = (Beams, Bars, RigidLinks, PointMasses)
+        groups = (Beams, Bars, RigidLinks, PointMasses, Solid)
         if not isinstance(elements, (*groups, Iterable)):
             raise ValueError(
                 f"The elements of a frame part are {brief(elements)}; give groups of Beams, Bars, "
-                "RigidLinks or PointMasses."
+                "RigidLinks, PointMasses, or a Solid."
             )
         self.elements = (elements,) if isinstance(elements, groups) else tuple(elements)
         named = {}
@@ -64,11 +65,13 @@ class FramePart(eqx.Module):
 
     @property
     def turning(self) -> np.ndarray:
-        """(k,) whether a node has rotations: those of beams and rigid links do."""
+        """(k,) whether a node has rotations: those of beams, solids and rigid links do."""
         result = np.zeros(len(self.nodes), dtype=bool)
         for group in self.elements:
             if isinstance(group, Beams):
                 result[self.roots[group.ends.array]] = True
+            elif isinstance(group, Solid):
+                result[self.roots[group.nodes.array]] = True
         followed = np.flatnonzero(self.roots != np.arange(len(result)))
         result[self.roots[followed]] = True
         result[followed] = True
@@ -95,10 +98,14 @@ class FramePart(eqx.Module):
             if isinstance(group, PointMasses):
                 _check_numbers(who, group.nodes.array, len(self.nodes))
                 continue
+            if isinstance(group, Solid):
+                _check_numbers(who, group.nodes.array, len(self.nodes))
+                used[group.nodes.array] = True
+                continue
             if not isinstance(group, Beams | Bars | RigidLinks):
                 raise ValueError(
-                    f"Element group {k} is {brief(group)}; give Beams, Bars, RigidLinks or "
-                    "PointMasses."
+                    f"Element group {k} is {brief(group)}; give Beams, Bars, RigidLinks, "
+                    "PointMasses or a Solid."
                 )
             ends = group.ends.array
             _check_numbers(who, ends, len(self.nodes))

@@ -17,6 +17,7 @@ from jaxgrip.fem.element_sum import ElementSum
 from jaxgrip.fem.elements.beam import Beam
 from jaxgrip.mechanism import Poses
 from jaxgrip.structures._elements import Bars, Beams, PointMasses, arm, axes, release
+from jaxgrip.structures._solid import SolidMatrices, mass_and_centre, solid_matrices
 from jaxgrip.structures._structure import Structure
 
 # A unit of each of a0 (3,) and W (3, 3) of an acceleration a0 + W x.
@@ -82,12 +83,15 @@ class Elements(NamedTuple):
     groups: list[BeamGroup]
     matrices: list[BeamMatrices]
     bars: Bar
+    solids: list[tuple[np.ndarray, SolidMatrices]]
 
 
 def elements(structure: Structure) -> Elements:
     """Everything of the elements that does not depend on displacements."""
     groups = beam_groups(structure)
-    return Elements(groups, [beam_matrices(group) for group in groups], bars(structure))
+    x = structure.nodes()
+    solids = [(nodes, solid_matrices(solid, x[nodes])) for nodes, solid in structure.solids]
+    return Elements(groups, [beam_matrices(group) for group in groups], bars(structure), solids)
 
 
 def beam_groups(structure: Structure) -> list[BeamGroup]:
@@ -213,14 +217,15 @@ def arms(structure: Structure, nodes: np.ndarray) -> Float[Array, "*k 6 6"] | No
 
 
 def by_freedoms(
-    structure: Structure, ends: np.ndarray, matrices: Float[Array, "m 12 12"]
-) -> tuple[np.ndarray, Float[Array, "m 12 12"]]:
-    """Matrices by the displacements of two nodes each as a group of an `ElementSum`."""
-    link = arms(structure, ends)
+    structure: Structure, nodes: np.ndarray, matrices: Float[Array, "m v v"]
+) -> tuple[np.ndarray, Float[Array, "m v v"]]:
+    """Matrices by displacements of k nodes each, v = 6 k, as a group of an `ElementSum`."""
+    link, count = arms(structure, nodes), nodes.shape[1]
     if link is not None:
-        blocks = matrices.reshape(-1, 2, 6, 2, 6)
-        matrices = jnp.einsum("miak,miajb,mjbl->mikjl", link, blocks, link).reshape(-1, 12, 12)
-    return structure.layout.dof[ends].reshape(-1, 12), matrices
+        blocks = matrices.reshape(-1, count, 6, count, 6)
+        blocks = jnp.einsum("miak,miajb,mjbl->mikjl", link, blocks, link)
+        matrices = blocks.reshape(matrices.shape)
+    return structure.layout.dof[nodes].reshape(-1, 6 * count), matrices
 
 
 def add_forces(
@@ -250,6 +255,8 @@ def stiffness(structure: Structure, own: Elements) -> ElementSum:
         row = stretch(bar.direction[stiff])
         k = jnp.einsum("m,mi,mj->mij", bar.stiffness[stiff], row, row)
         groups.append(by_freedoms(structure, bar.ends[stiff], k))
+    for nodes, solid in own.solids:
+        groups.append(by_freedoms(structure, nodes[None], solid.stiffness[None]))
     return ElementSum(structure.freedoms, groups)
 
 
@@ -265,6 +272,8 @@ def mass(structure: Structure, poses: Poses, own: Elements) -> ElementSum:
         if matrices.end is not None:
             m = jnp.einsum("mai,mab,mbj->mij", matrices.end, m, matrices.end)
         groups.append(by_freedoms(structure, group.ends, m))
+    for solid_nodes, solid in own.solids:
+        groups.append(by_freedoms(structure, solid_nodes[None], solid.mass[None]))
     bar = own.bars
     straight = jnp.broadcast_to(jnp.eye(3), (len(bar.ends), 2, 3, 3))
     groups.append(by_freedoms(structure, bar.ends, _of_lines(bar.mass, straight)))
@@ -303,6 +312,9 @@ def inertia_loads(structure: Structure, own: Elements) -> Float[Array, "n 12"]:
             load = jnp.einsum("mij,mki->mkj", matrices.end, load)
         load = jnp.moveaxis(load.reshape(-1, 12, 2, 6), 1, 3).reshape(-1, 6, 12)
         total = add_forces(structure, total, group.ends.reshape(-1), load)
+    for own_nodes, solid in own.solids:
+        load = solid.inertia.reshape(-1, 6, 12)
+        total = add_forces(structure, total, own_nodes, load)
     x, bar = structure.nodes(), own.bars
     nodes, masses = point_masses(structure)
     # Half of a bar's mass moves with either end, and a sixth with the other one's place.
@@ -350,6 +362,11 @@ def masses(structure: Structure) -> Masses:
     mass.append(bar.mass)
     places.append((x[bar.ends[:, 0]] + x[bar.ends[:, 1]]) / 2)
     nodes.append(bar.ends[:, 0])
+    for of_solid, solid in structure.solids:
+        amount, centre = mass_and_centre(solid)
+        mass.append(amount[None])
+        places.append(centre[None])
+        nodes.append(of_solid[:1])
     own, heavy = point_masses(structure)
     mass, places = jnp.concatenate([*mass, heavy]), jnp.concatenate([*places, x[own]])
     offsets = np.array(structure.layout.offsets, dtype=int)

@@ -59,6 +59,8 @@ class PartResult(NamedTuple):
       section axes, in second order those of the deflected section; `beam_stresses` (m, 2, 2):
       least and greatest N/A ± M/W [Pa], NaN without `reach`.
     - `bar_forces` (b,): tension of every bar, rope and spring [N].
+    - `solids`: displacements (n, 3) [m] of the mesh of every `Solid`, in the frame of the part;
+      `jaxgrip.fem.stress` makes stresses of them.
     """
 
     nodes: Float[Array, "k 3"]
@@ -67,6 +69,7 @@ class PartResult(NamedTuple):
     beam_forces: Float[Array, "m 2 6"]
     beam_stresses: Float[Array, "m 2 2"]
     bar_forces: Float[Array, " b"]
+    solids: tuple[Float[Array, "_ 3"], ...]
 
 
 class Solution(eqx.Module):
@@ -83,6 +86,7 @@ class Solution(eqx.Module):
       undeformed in linear statics.
     - `margin`: estimate of the smallest eigenvalue of the stiffness, scaled to unit diagonal;
       below 1e-12 for a mechanism.
+    - `solids`: displacements within all solids, see `PartResult`.
     - `load_factor`: share of the loads reached: 1, or less where stability is lost or the path
       could not be followed.
     - `result`: member of `RESULTS`.
@@ -105,13 +109,15 @@ class Solution(eqx.Module):
     tie_loads: Float[Array, "t 2 3"]
     places: Float[Array, "n 3"]
     load_factor: Float[Array, ""]
+    solids: tuple[Float[Array, "_ 3"], ...] = ()
 
     def or_nan(self) -> "Solution":
         """The solution, with NaN for results and their derivatives unless it has succeeded."""
         there = jnp.where(self.succeeded, 1.0, jnp.nan)
         names = ["displacements", "beam_forces", "bar_forces", "multipliers", "spring_forces"]
         names += ["coefficients", "spring_coefficients", "tie_loads", "places"]
-        return dataclasses.replace(self, **{name: there * getattr(self, name) for name in names})
+        changed = {name: there * getattr(self, name) for name in names}
+        return dataclasses.replace(self, **changed, solids=tuple(there * u for u in self.solids))
 
     @property
     def succeeded(self) -> Bool[Array, ""]:
@@ -124,6 +130,7 @@ class Solution(eqx.Module):
         frame = self.structure.frames[name]
         own = slice(first, first + len(frame.nodes))
         beams, bars = _counts(self.structure, name)
+        solids = zip(self.structure.solids, self.solids, strict=True)
         forces = self.beam_forces[beams]
         return PartResult(
             self.structure.places(self.poses)[own],
@@ -132,6 +139,7 @@ class Solution(eqx.Module):
             forces,
             _stresses(frame.elements, forces),
             self.bar_forces[bars],
+            tuple(u for (nodes, _), u in solids if own.start <= nodes[0] < own.stop),
         )
 
     def connection(self, name: str) -> Wrench:
@@ -253,6 +261,11 @@ def recover(
     bar_forces = bar.stiffness * (stretch[:, 1] - stretch[:, 0])
     ropes = np.flatnonzero(bar.tension_only)
     bar_forces = bar_forces.at[ropes].set(found.spring_forces[: len(ropes)])
+    solids = [
+        jnp.tensordot(u[nodes].reshape(-1), solid.shapes, 1)
+        + jnp.tensordot(amounts[part[nodes[0]]], solid.sag, 1)
+        for nodes, solid in elements.solids
+    ]
     rotations = structure.rotations(poses)[: len(layout.root)]
     u = jnp.einsum("kab,kib->kia", rotations, u.reshape(-1, 2, 3)).reshape(-1, 6)
     result = RESULTS.where(found.settled, RESULTS.successful, RESULTS.ropes)
@@ -274,6 +287,7 @@ def recover(
         on_ties,
         structure.places(poses),
         jnp.ones(()),
+        tuple(solids),
     )
     return solution.or_nan()
 

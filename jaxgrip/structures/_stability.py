@@ -137,6 +137,10 @@ def geometric_stiffness(
     **Arguments:** as `solve`; `first`: what it has found. Ends that are released follow the nodes
     as they do without this stiffness.
     """
+    if structure.solids:
+        raise ValueError(
+            "The structure has solids, whose geometric stiffness is not known; leave out the loads."
+        )
     problem = members.problem(structure, poses, loads)
     elastic, stress, _ = _linear_stress(
         problem, _acting(structure, problem, first), linear.is_large(structure.freedoms)

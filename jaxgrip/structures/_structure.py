@@ -27,6 +27,7 @@ from jaxgrip.structures._elements import (
     mapped,
 )
 from jaxgrip.structures._frame_part import FramePart
+from jaxgrip.structures._solid import Solid
 
 FREEDOMS = ("x", "y", "z", "rx", "ry", "rz")
 Place = str | tuple[str, int]
@@ -147,6 +148,17 @@ class Structure(eqx.Module):
         for place, k in self.layout.grounds:
             points.append(self.system.attachment(place)[1][k : k + 1])
         return jnp.concatenate(points)
+
+    @property
+    def solids(self) -> list[tuple[np.ndarray, Solid]]:
+        """Nodes of every solid among all nodes, and the solid."""
+        parts = zip(self.layout.offsets, self.models, strict=True)
+        return [
+            (offset + group.nodes.array, group)
+            for offset, frame in parts
+            for group in frame.elements
+            if isinstance(group, Solid)
+        ]
 
     def rotations(self, poses: Poses) -> Float[Array, "k 3 3"]:
         """Rotation matrix of the part of every node and ground point."""
@@ -582,6 +594,8 @@ def _shape(frame: FramePart) -> tuple:
             groups.append((Bars, type(group.kind), group.ends))
         elif isinstance(group, PointMasses):
             groups.append((PointMasses, group.nodes))
+        elif isinstance(group, Solid):
+            groups.append((Solid, group.nodes, group.interfaces))
         else:
             groups.append((type(group), group.ends))
     return len(frame.nodes), frame.attachments, tuple(groups)

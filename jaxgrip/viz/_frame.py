@@ -10,7 +10,7 @@ from matplotlib.colors import LinearSegmentedColormap, Normalize
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
-from mpl_toolkits.mplot3d.art3d import Line3DCollection
+from mpl_toolkits.mplot3d.art3d import Line3DCollection, Poly3DCollection
 from mpl_toolkits.mplot3d.axes3d import Axes3D
 from PIL import Image
 
@@ -18,6 +18,7 @@ from jaxgrip.checks import brief
 from jaxgrip.structures import Bars, Beams, RigidLinks
 from jaxgrip.structures.loads import Load, NodalForce, as_loads
 from jaxgrip.viz._mechanism import Animation, as_animation
+from jaxgrip.viz._solid import outer_faces
 from jaxgrip.viz.style import GREY, readable, styled
 
 if TYPE_CHECKING:
@@ -97,7 +98,8 @@ def animate_frame(
 class _Drawing(NamedTuple):
     """Lines (l, p, 3) undeformed, their displacements, and values (l, p) [N or Pa].
 
-    `slack` and `rigid` are lines (l, 2, 3) with displacements; `supports` are positions.
+    `slack` and `rigid` are lines (l, 2, 3) with displacements; `faces` of solids (f, v, 3) with
+    theirs; `supports` are positions.
     """
 
     lines: np.ndarray
@@ -105,12 +107,18 @@ class _Drawing(NamedTuple):
     values: np.ndarray
     slack: tuple[np.ndarray, np.ndarray]
     rigid: tuple[np.ndarray, np.ndarray]
+    faces: list[tuple[np.ndarray, np.ndarray]]
     supports: np.ndarray
 
     @property
     def size(self) -> float:
         """Largest extent [m]."""
-        return float(np.ptp(self.lines.reshape(-1, 3), axis=0).max())
+        return float(np.ptp(self.points(0.0), axis=0).max())
+
+    def points(self, scale: float) -> np.ndarray:
+        """All positions (n, 3), with enlarged displacements."""
+        shapes = [(self.lines, self.moved), *self.faces]
+        return np.concatenate([(x + scale * u).reshape(-1, 3) for x, u in shapes])
 
     @classmethod
     def of(cls, solution: "Solution", quantity: str) -> "_Drawing":
@@ -122,6 +130,7 @@ class _Drawing(NamedTuple):
         u = np.zeros((len(nodes), 6))
         u[:count] = solution.displacements
         lines, moved, values, slack, rigid = [], [], [], [], []
+        faces = []
         for name, offset in zip(structure.names, structure.layout.offsets, strict=True):
             result, beams, bars = solution.part(name), 0, 0
             for group in structure.frames[name].elements:
@@ -145,6 +154,13 @@ class _Drawing(NamedTuple):
                     _add(lines, moved, values, slack, nodes, u, ends, force / area, loose)
                 else:
                     rigid.append((nodes[ends], u[ends, :3]))
+        turns = np.asarray(structure.rotations(solution.poses))
+        for (own, solid), inner in zip(structure.solids, solution.solids, strict=True):
+            mesh, turn = solid.body.mesh, turns[own[0]].T
+            corners = outer_faces(mesh.topology).corners
+            origin = nodes[own[0]] - np.asarray(structure.nodes()[own[0]]) @ turn
+            x = origin + np.asarray(mesh.nodes) @ turn
+            faces.append((x[corners], (np.asarray(inner) @ turn)[corners]))
         for span in structure.layout.spans:
             force = np.asarray(solution.tie(span.name))[None]
             loose = (force == 0) & span.tension_only
@@ -156,11 +172,12 @@ class _Drawing(NamedTuple):
         supported = [s for b in structure.layout.blocks if b.kind == "support" for s, _ in b.held]
         supports = nodes[sorted({s for s in tied if s >= count} | set(supported))]
         return cls(
-            np.concatenate(lines),
-            np.concatenate(moved),
-            np.concatenate(values),
+            np.concatenate([np.zeros((0, _POINTS, 3)), *lines]),
+            np.concatenate([np.zeros((0, _POINTS, 3)), *moved]),
+            np.concatenate([np.zeros((0, _POINTS)), *values]),
             _pair(slack),
             _pair(rigid),
+            faces,
             supports,
         )
 
@@ -205,7 +222,7 @@ def _bent(x: np.ndarray, u: np.ndarray) -> np.ndarray:
 
 def _round_scale(drawing: _Drawing) -> float:
     """A round factor that makes the largest displacement about a twentieth of the size."""
-    largest = np.linalg.norm(drawing.moved, axis=2).max()
+    largest = np.linalg.norm(drawing.points(1.0) - drawing.points(0.0), axis=1).max()
     if largest == 0:
         return 1.0
     wanted = 0.06 * drawing.size / largest
@@ -222,9 +239,7 @@ def _space(figure: Figure, drawings: Sequence[_Drawing], scale: float) -> Axes3D
     axes = figure.add_axes((0.0, 0.04, 0.84, 0.84), projection="3d")
     axes.computed_zorder = False
     axes.set_proj_type("ortho")
-    points = np.concatenate(
-        [np.concatenate([d.lines, d.lines + scale * d.moved]).reshape(-1, 3) for d in drawings]
-    )
+    points = np.concatenate([d.points(s) for d in drawings for s in (0.0, scale)])
     low, high = points.min(axis=0), points.max(axis=0)
     middle, size = (low + high) / 2, high - low
     size = np.maximum(1.06 * size, 0.2 * size.max())
@@ -243,22 +258,29 @@ def _space(figure: Figure, drawings: Sequence[_Drawing], scale: float) -> Axes3D
 
 
 def _draw(axes: Axes3D, drawing: _Drawing, norm: Normalize, scale: float) -> None:
-    rest = drawing.lines[:, [0, -1]]
-    axes.add_collection3d(Line3DCollection(rest, colors="#BDBDBD", linewidths=1.2, zorder=1))
-    shape = drawing.lines + scale * drawing.moved
-    pieces = np.stack([shape[:, :-1], shape[:, 1:]], axis=2).reshape(-1, 2, 3)
-    values = ((drawing.values[:, :-1] + drawing.values[:, 1:]) / 2).reshape(-1)
-    colours = _SIGNED(norm(np.nan_to_num(values)))
-    colours[np.isnan(values)] = matplotlib.colors.to_rgba(GREY)
-    axes.add_collection3d(
-        Line3DCollection(pieces, colors=colours, linewidths=3.2, capstyle="round", zorder=3)
-    )
+    if len(drawing.lines):
+        rest = drawing.lines[:, [0, -1]]
+        axes.add_collection3d(Line3DCollection(rest, colors="#BDBDBD", linewidths=1.2, zorder=1))
+        shape = drawing.lines + scale * drawing.moved
+        pieces = np.stack([shape[:, :-1], shape[:, 1:]], axis=2).reshape(-1, 2, 3)
+        values = ((drawing.values[:, :-1] + drawing.values[:, 1:]) / 2).reshape(-1)
+        colours = _SIGNED(norm(np.nan_to_num(values)))
+        colours[np.isnan(values)] = matplotlib.colors.to_rgba(GREY)
+        axes.add_collection3d(
+            Line3DCollection(pieces, colors=colours, linewidths=3.2, capstyle="round", zorder=3)
+        )
     for (x, u), look in (
         (drawing.rigid, {"colors": "black", "linewidths": 1.6, "zorder": 2}),
         (drawing.slack, {"colors": GREY, "linewidths": 1.2, "linestyles": "--", "zorder": 2}),
     ):
         if len(x):
             axes.add_collection3d(Line3DCollection(x + scale * u, **look))
+    for x, u in drawing.faces:
+        axes.add_collection3d(
+            Poly3DCollection(
+                x + scale * u, facecolors=(0.8, 0.8, 0.8, 0.35), edgecolors=GREY, linewidths=0.4
+            )
+        )
     axes.plot(*drawing.supports.T, "^", color="black", markersize=7, linestyle="none", zorder=10)
 
 

@@ -226,7 +226,7 @@ class _Surface(NamedTuple):
 
 
 @functools.lru_cache(maxsize=8)
-def _surface(topology: "Topology") -> _Surface:
+def outer_faces(topology: "Topology") -> _Surface:
     element = topology.element
     edges = 4 if element.nodes.min() < 0 else 3
     local = np.array([face[:edges] for face in element.faces])
@@ -278,7 +278,7 @@ class _Drawing:
     """A body on its axes; `move` updates its shape and colours."""
 
     def __init__(self, axes: Axes, body: "Body", norm: Normalize, colours: Colormap, rulers: str):
-        self._nodes, self._surface = np.asarray(body.mesh.nodes), _surface(body.mesh.topology)
+        self._nodes, self._surface = np.asarray(body.mesh.nodes), outer_faces(body.mesh.topology)
         self._norm, self._colours = norm, colours
         self._polygons = PolyCollection([], zorder=2, rasterized=True)
         self._edges = LineCollection([], colors="black", linewidths=0.9, zorder=3)
@@ -360,7 +360,7 @@ def _draw_supports(axes: Axes, body: "Body") -> None:
 
 def _wall(body: "Body") -> tuple[np.ndarray, bool] | None:
     """Corners (4, 3) in mm, in view axes, of a wall at the clamped face, if it is flat."""
-    surface, nodes = _surface(body.mesh.topology), np.asarray(body.mesh.nodes)
+    surface, nodes = outer_faces(body.mesh.topology), np.asarray(body.mesh.nodes)
     fixed = ~body.free.any(axis=1)
     clamped = fixed[surface.corners].all(axis=1)
     if not clamped.any():
@@ -441,7 +441,7 @@ def _cell(figure: Figure, row: int, column: int, rows: int, columns: int) -> tup
 def _window(body: "Body", u: Iterable[np.ndarray], scale: float) -> np.ndarray:
     """Lower and upper corner [mm] around all positions of a body, with space for the rulers."""
     nodes = np.asarray(body.mesh.nodes)
-    shown = np.unique(_surface(body.mesh.topology).corners)
+    shown = np.unique(outer_faces(body.mesh.topology).corners)
     points = [nodes[shown], *((nodes + scale * now)[shown] for now in u)]
     low, high = np.full(2, np.inf), np.full(2, -np.inf)
     for one in points:
