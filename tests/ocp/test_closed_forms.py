@@ -174,7 +174,9 @@ def test_terminal_cost_of_time(priced_time):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("side", "bound"), [("lower", 2.5), ("upper", 1.6)])
+@pytest.mark.parametrize(
+    ("side", "bound"), [("lower", 2.5), pytest.param("upper", 1.6, marks=pytest.mark.soak)]
+)
 def test_final_time_on_its_bound(priced_time, side, bound):
     """The best time, 2, lies outside; the cost is 6 / T^3 + w T at the bound."""
     problem = eqx.tree_at(

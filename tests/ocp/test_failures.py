@@ -161,7 +161,9 @@ def assert_fails(problem, results):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("change", ["too_weak", "too_short", "not_a_number"])
+@pytest.mark.parametrize(
+    "change", [pytest.param("too_weak", marks=pytest.mark.soak), "too_short", "not_a_number"]
+)
 def test_motions_that_do_not_exist(finger_problem, fingers, change):
     if change == "too_weak":
         # Against 0.31 N m of gravity in joint 2 with the links stretched out.
@@ -321,7 +323,9 @@ def test_constraint_without_an_order():
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("bounds", [([0.0, None], None), ([0.0, 0.0], [1.0, None])])
+@pytest.mark.parametrize(
+    "bounds", [([0.0, None], None), pytest.param(([0.0, 0.0], [1.0, None]), marks=pytest.mark.soak)]
+)
 def test_constraint_that_is_active_at_the_start_and_leaves(bounds):
     lower, upper = bounds
     solution = jg.ocp.solve(

@@ -89,7 +89,13 @@ def cases():
 
 @pytest.mark.long
 @SLENDER
-@pytest.mark.parametrize("case", [pytest.param(c[1:], id=c[0]) for c in cases()])
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(c[1:], id=c[0], marks=() if c[0] in ("mixed", "crane") else pytest.mark.soak)
+        for c in cases()
+    ],
+)
 def test_both_give_the_same(case, sparse):
     dense = js.solve(*case)
     sparse()
