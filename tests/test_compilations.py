@@ -63,9 +63,13 @@ def servo(scale):
 )
 def test_other_numbers_compile_nothing(made, compilations):
     first, second = made(1.0), made(1.1)
-    with compilations() as before:
-        first()
-    with compilations() as after:
+    first()
+    with compilations() as found:
         second()
-    assert before
-    assert not after
+    assert not found
+
+
+def test_what_is_compiled_is_counted(compilations):
+    with compilations() as found:
+        jax.jit(lambda x: 2.5 * x - 1.25)(jnp.ones(3))
+    assert found

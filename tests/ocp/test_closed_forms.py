@@ -153,6 +153,7 @@ def test_long_horizon_with_a_stable_plant():
     np.testing.assert_allclose(sol.costate[[0, -1], 0], (2**0.5 - 1, -(2**0.5) - 1), rtol=1e-7)
 
 
+@pytest.mark.long
 def test_terminal_cost(soft_target):
     """lambda_1 = 6 (x(1) - 1) is constant and x(1) = -lambda_1 / 3, hence lambda_1 = -2."""
     sol = soft_target.solution
