@@ -90,6 +90,27 @@ def forget_compiled_programs():
 
 
 @pytest.fixture
+def compilations():
+    """Context that fills a list with the programs compiled in it, those read from the disk too."""
+
+    @contextlib.contextmanager
+    def listed():
+        found = []
+
+        def listen(event, duration, **_):
+            if event == "/jax/core/compile/backend_compile_duration":
+                found.append(duration)
+
+        jax.monitoring.register_event_duration_secs_listener(listen)
+        try:
+            yield found
+        finally:
+            jax.monitoring.unregister_event_duration_listener(listen)
+
+    return listed
+
+
+@pytest.fixture
 def key():
     return jax.random.key(2007)
 

@@ -571,6 +571,7 @@ def test_gripper_run_meets_the_published_times(gripper_run):
     assert any("Joint 6 reaches 80.0 rad/s" in note for note in summary["notes"])
 
 
+@pytest.mark.long
 def test_gripper_arrays_have_units_and_end_where_published(gripper_run):
     arrays = xarray.open_datatree(gripper_run[0] / "results.zarr", engine="zarr")
     # Positions of the tips in closed form; the height of A at the start is
@@ -593,6 +594,7 @@ def test_gripper_arrays_have_units_and_end_where_published(gripper_run):
         np.testing.assert_allclose(finger.torque.values[inside], expected[inside], rtol=1e-14)
 
 
+@pytest.mark.long
 def test_gripper_run_has_its_pictures_and_report(gripper_run):
     folder, done = gripper_run
     names = {p.name for p in (folder / "figures").iterdir()}
@@ -615,6 +617,7 @@ def test_gripper_run_has_its_pictures_and_report(gripper_run):
     )
 
 
+@pytest.mark.long
 def test_gripper_with_too_little_time_fails_in_one_sentence(tmp_path):
     short = ["--set", "final_time.guess=0.05", "--set", "final_time.upper=0.06"]
     done = _jaxgrip("run", GRIPPER, "--out", tmp_path / "run", *short)

@@ -30,7 +30,7 @@ def test_search_by_both_formulations_least_time():
 
 @pytest.mark.long
 @pytest.mark.parametrize(("rate", "least"), [(4.0, 10.0 / 3.0), (8.0, 3.0)])
-@pytest.mark.parametrize("always", [(), (1,), (0, 1)])
+@pytest.mark.parametrize("always", [(), (0, 1), pytest.param((1,), marks=pytest.mark.soak)])
 def test_imposed_structure_has_the_closed_form(rate, least, always):
     """Two forces over the distance one: the rate is at its bound all along, or nowhere."""
     problem = ocp_problems.redundant_actuators_energy(rate=rate)

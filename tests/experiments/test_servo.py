@@ -60,7 +60,7 @@ def test_noise_is_reflected_in_the_deviations(duties, clean):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("stage", [rigs.gear, rigs.run_up])
+@pytest.mark.parametrize("stage", [rigs.gear, pytest.param(rigs.run_up, marks=pytest.mark.soak)])
 def test_stages_of_the_study_agree_with_what_is_known(tmp_path, stage):
     run = report.Run(tmp_path, study.Config(experiment="servo/study"))
     stage(run)

@@ -313,6 +313,7 @@ def test_eulers_column_of_beams(kind):
     assert abs(smallest_load_factor(body, load) / euler - 1) < 1e-3
 
 
+@pytest.mark.long
 def test_eulers_column_of_solids():
     length, h = 0.15, 0.01
     mesh = jg.fem.box_mesh(length, h, h, 30, 1, 1, element=jg.fem.Hex8Incompatible())

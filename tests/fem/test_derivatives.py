@@ -8,10 +8,10 @@ import jaxgrip as jg
 
 ELEMENTS = [
     jg.fem.Hex8(),
-    jg.fem.Hex8BBar(),
+    pytest.param(jg.fem.Hex8BBar(), marks=pytest.mark.soak),
     jg.fem.Hex8Incompatible(),
-    jg.fem.Hex27(),
-    jg.fem.Tet4(),
+    pytest.param(jg.fem.Hex27(), marks=pytest.mark.soak),
+    pytest.param(jg.fem.Tet4(), marks=pytest.mark.soak),
     jg.fem.Tet10(),
 ]
 

@@ -312,6 +312,7 @@ def test_steps_too_long_for_the_motion_are_told():
         fem.simulate(body, lambda t: fast, 2.5e-5, t1=1e-4, throw=False)
 
 
+@pytest.mark.long
 def test_a_load_that_the_reduction_does_not_know():
     body = beam()
     with pytest.raises(ValueError, match="2 patterns, but the body was reduced with 0"):

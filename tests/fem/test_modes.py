@@ -91,7 +91,7 @@ def test_derivatives_of_frequencies():
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("geometric", [False, True])
+@pytest.mark.parametrize("geometric", [True, pytest.param(False, marks=pytest.mark.soak)])
 def test_derivatives_of_reduced_bodies(geometric):
     """Of a static answer within the span of few modes, which depends on all of the span."""
 

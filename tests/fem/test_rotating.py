@@ -196,7 +196,7 @@ def test_spin_up_in_time(spinning):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("reduced", [False, True])
+@pytest.mark.parametrize("reduced", [False, pytest.param(True, marks=pytest.mark.soak)])
 def test_faster_than_the_first_vibration(reduced):
     """By default the lag vibration keeps Southwell's frequency, w² = w1² + 0.193 Ω²; without
     stiffening it grows like cosh √(Ω² - w1²) t, and that is told beforehand."""

@@ -51,6 +51,7 @@ def test_forward_dynamics_is_the_inverse(branched):
     assert float(jnp.abs(rest).max()) < 1e-13 * spring
 
 
+@pytest.mark.long
 def test_mass_matrix(branched):
     """Symmetric, positive definite; the rigid one in its corner when nothing is deformed."""
     q, eta, *_ = random_state(branched)
@@ -62,6 +63,7 @@ def test_mass_matrix(branched):
     np.testing.assert_allclose(flat, jg.rigid.crba(branched.tree, q), rtol=1e-12, atol=1e-14)
 
 
+@pytest.mark.long
 def test_rigid_functions_when_undeformed(branched):
     tree, rest = branched.tree, jnp.zeros(branched.k)
     q, _, qd, _, qdd, _, _ = random_state(branched)
@@ -145,6 +147,12 @@ def test_one_mode_by_hand():
     one = [jnp.array([v]) for v in (phi, eta, omega, rate, alpha, change)]
     found = jnp.concatenate(jg.flexible.inverse_dynamics(model, *one))
     np.testing.assert_allclose(found, [torque, force], rtol=1e-10)
+    exact = np.array([[moment + mu * eta**2, beta], [beta, mu]])
+    np.testing.assert_allclose(jg.flexible.mass_matrix(model, *one[:2]), exact, rtol=1e-10)
+    # Left to itself the shape moves so that no force is missing.
+    free = np.linalg.solve(exact, exact @ [alpha, change] - [0.0, force])
+    found = jg.flexible.forward_dynamics(model, *one[:4], jnp.array([torque]))
+    np.testing.assert_allclose(jnp.concatenate(found), free, rtol=1e-9)
 
 
 def hub_and_beam(ratio, count):

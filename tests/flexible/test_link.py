@@ -71,7 +71,10 @@ def test_attachment_modes_make_static_tip_loads_exact():
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("element", ["Hex8", "EulerBernoulli", "Timoshenko"])
+@pytest.mark.parametrize(
+    "element",
+    ["Hex8", *(pytest.param(e, marks=pytest.mark.soak) for e in ("EulerBernoulli", "Timoshenko"))],
+)
 def test_stiffening_of_a_rotating_beam(element):
     """Southwell's coefficients of the first mode: 1.193 across the plane, 0.193 in it."""
     if element == "Hex8":

@@ -175,7 +175,7 @@ def test_floating_body_keeps_momentum():
         assert float(drift) < 1e-8
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_faster_than_the_first_vibration():
     """On a heavy hub the lag vibration has Southwell's frequency, w² = w1² + 0.193 Ω²; without
     stiffening it grows like cosh √(Ω² - w1²) t, which is told."""

@@ -93,6 +93,7 @@ def test_double_pendulum_has_two_freedoms():
     assert mobility(System(parts, [*hinges, stay], ground)).loops == 1
 
 
+@pytest.mark.long
 def test_slider_crank_is_determinate():
     found = mobility(slider_crank(), assemble(slider_crank()).poses)
     assert (found.equations, found.rank) == (18, 18)

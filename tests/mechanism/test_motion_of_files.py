@@ -55,7 +55,7 @@ def test_double_four_bar_goes_over_the_top():
     assert "went through a singular position" in motion.warnings()[0]
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_bricards_mechanism_keeps_its_energy():
     """Overconstrained by one: one of at most 25 loop equations is redundant, one motion is left."""
     system = mechanism.read_system(FILES / "bricard.toml")

@@ -232,6 +232,7 @@ def test_names_that_are_part_and_assembly_are_named():
         assemble_nested(crane(parts, JOINTS, places))
 
 
+@pytest.mark.long
 def test_an_assembly_that_can_still_move_is_named():
     joints = [each for each in JOINTS if each[0] != "jib/cylinder"]
     with pytest.raises(MechanismError, match=r"Assembly 'jib' cannot be assembled: .*'upper'"):

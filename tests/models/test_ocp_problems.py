@@ -89,7 +89,10 @@ def test_goddard_against_the_published_solution():
     assert sol.structure.active[:, 0].tolist() == [False, False, True, False]
 
 
-@pytest.mark.parametrize("guess", [0.1, 0.5, 2.0])
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "guess", [0.1, *(pytest.param(t, marks=pytest.mark.soak) for t in (0.5, 2.0))]
+)
 def test_goddard_from_other_guesses_of_the_time(guess):
     sol = certified(problems.goddard(final_time=jg.ocp.Free(guess)))
     np.testing.assert_allclose(sol.final_time, GODDARD_FINAL_TIME, atol=1e-9)
@@ -383,6 +386,7 @@ def test_fuller_with_time_to_rest():
     np.testing.assert_allclose(sol.objective, fuller_cost(), rtol=1e-2)
 
 
+@pytest.mark.long
 def test_fuller_in_less_time_than_chattering_takes():
     """The arcs sum up to (1 + w) + (1 + k) w / (1 - k) = 2.92; before, finitely many do."""
     sol = certified(problems.fuller(final_time=2.8))

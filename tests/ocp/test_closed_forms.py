@@ -153,6 +153,7 @@ def test_long_horizon_with_a_stable_plant():
     np.testing.assert_allclose(sol.costate[[0, -1], 0], (2**0.5 - 1, -(2**0.5) - 1), rtol=1e-7)
 
 
+@pytest.mark.long
 def test_terminal_cost(soft_target):
     """lambda_1 = 6 (x(1) - 1) is constant and x(1) = -lambda_1 / 3, hence lambda_1 = -2."""
     sol = soft_target.solution
@@ -174,7 +175,9 @@ def test_terminal_cost_of_time(priced_time):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("side", "bound"), [("lower", 2.5), ("upper", 1.6)])
+@pytest.mark.parametrize(
+    ("side", "bound"), [("lower", 2.5), pytest.param("upper", 1.6, marks=pytest.mark.soak)]
+)
 def test_final_time_on_its_bound(priced_time, side, bound):
     """The best time, 2, lies outside; the cost is 6 / T^3 + w T at the bound."""
     problem = eqx.tree_at(

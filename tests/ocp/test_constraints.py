@@ -76,7 +76,7 @@ def test_bryson_denham(limit, objective, times, costate):
     assert np.all(np.asarray(sol.x)[:, 0] <= limit + 1e-12)
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_mixed_constraint_that_always_holds():
     """x' = u as fast as u <= 1 - x / 2 allows: x = 2 (1 - exp(-t / 2)), J = 2 (1 - exp(-2))."""
     sol = solve(

@@ -247,7 +247,7 @@ def test_gain_that_is_tied_to_the_final_time(exponent, guess):
     np.testing.assert_allclose(sol.objective, cost, rtol=1e-10)
 
 
-@pytest.mark.long
+@pytest.mark.soak
 @pytest.mark.parametrize("guess", [0.5, 3.0])
 def test_start_and_design_variable_that_are_the_final_time(guess):
     """x(0) = p = T and |u| <= 1 to the place three: T = 3 / 2."""

@@ -73,7 +73,14 @@ def test_both_modes_against_differences(time_problem):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", ["free_speed", "soft_target", "priced_time", "turnpike"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "free_speed",
+        "turnpike",
+        *(pytest.param(name, marks=pytest.mark.soak) for name in ("soft_target", "priced_time")),
+    ],
+)
 def test_costates_are_sensitivities(request, name):
     """The derivative of the optimal cost by the initial state is the costate there, by the final
     state minus the costate there.

@@ -2,6 +2,8 @@
 
 from itertools import pairwise
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.integrate import solve_ivp
@@ -134,6 +136,22 @@ def test_switching_functions(solution):
     at_switch = np.isin(t, np.asarray(solution.switching_times))
     assert np.all((sign * s)[~at_switch] < 0.0)
     assert np.all((sign * s)[at_switch] < 1e-10)
+
+
+def test_other_numbers_do_not_compile_again(fingers, finger_problem, compiled):
+    assert compiled(lambda: jax.jit(lambda x: x + 1.25)(jnp.ones(3)))
+    jg.ocp.solve(fingers["A"].problem)
+    others = [
+        finger_problem("A", start=(0.1, -0.5, -0.4), end=(1.2, -1.0, -1.1)),
+        finger_problem("B", torque_limit=(0.3, 0.4, 0.5), masses=(0.1, 0.2, 0.15), guess=0.2),
+        finger_problem("A", link_lengths=(0.02, 0.055, 0.072), gravity=(0.0, 0.0, -9.0)),
+    ]
+    solutions = []
+    messages = compiled(lambda: solutions.extend(jg.ocp.solve(p, throw=False) for p in others))
+    for solution in solutions:
+        assert solution.result == jg.ocp.RESULTS.successful
+    programs = ("solve_transcription", "solve_shooting", "_scaled_flow", "hamiltonian")
+    assert not [m for m in messages if any(name in m for name in programs)]
 
 
 @pytest.mark.soak

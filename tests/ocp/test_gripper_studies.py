@@ -82,6 +82,7 @@ def test_both_fingers_certified(together):
     np.testing.assert_allclose(together.final_time, 0.1213262947, atol=1e-9)
 
 
+@pytest.mark.long
 def test_both_fingers_switching_times(together):
     tau = np.asarray(together.switching_times) / float(together.final_time)
     np.testing.assert_allclose(tau, TOGETHER, atol=2e-6)
@@ -91,6 +92,7 @@ def test_both_fingers_switching_times(together):
     assert (together.structure.switching_controls + 1).tolist() == changing
 
 
+@pytest.mark.long
 def test_both_fingers_jumps_and_multipliers(together):
     """Order one: the jump at the entry is the multiplier there; it does not grow on the arc.
 

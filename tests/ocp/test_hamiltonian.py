@@ -137,6 +137,7 @@ def test_switching_slope(swing_problem):
     assert_slope(swing_problem, y, jnp.array([0.4, -0.2]), 1e-3)
 
 
+@pytest.mark.long
 def test_switching_slope_of_an_arm(arm):
     problem, sol = arm
     assert_slope(problem, jnp.concatenate([sol.x[7], sol.costate[7]]), sol.u[7], 1e-3)

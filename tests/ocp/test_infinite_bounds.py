@@ -47,7 +47,9 @@ def least_time(speed):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("build", [limited_by_states, limited_by_path])
+@pytest.mark.parametrize(
+    "build", [limited_by_path, pytest.param(limited_by_states, marks=pytest.mark.soak)]
+)
 def test_value_gradient_and_batch(build):
     """T(v) = v + 1 / v, T'(1/2) = -3; without a limit T = 2."""
 

@@ -31,7 +31,7 @@ def there_and_back(bvp, arcs, key):
     [
         # A touch point with a jump of the costate; an arc on which the control is a state.
         lambda: problems.bryson_denham(0.2),
-        problems.redundant_actuators_time,
+        pytest.param(problems.redundant_actuators_time, marks=pytest.mark.soak),
     ],
 )
 def test_newton_step_solves_the_linearised_conditions(make, key):

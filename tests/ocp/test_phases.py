@@ -149,7 +149,7 @@ def test_phases_with_design_variables_and_time():
     np.testing.assert_allclose(sol.objective, 0.25 + 0.5, rtol=1e-11)
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_derivative_by_a_number_in_the_links():
     """The second phase starts a step beyond the end of the first, which saves the way."""
 

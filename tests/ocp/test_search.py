@@ -106,7 +106,7 @@ def least_rocket_time(speed_limit):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("speed_limit", [1.7, 1.2])
+@pytest.mark.parametrize("speed_limit", [1.7, pytest.param(1.2, marks=pytest.mark.soak)])
 def test_thrust_that_chatters_along_a_speed_limit(speed_limit):
     """No finite structure is optimal; what is handed over is within all bounds and says so."""
     sol = jg.ocp.solve(rocket(speed_limit), throw=False)
@@ -166,7 +166,11 @@ def root(start, end, dynamics, cost=None):
     ("problem", "place"),
     [
         (root(1.0, 0.0, lambda x, u: -jnp.sqrt(x) * u), "the slope by state 0 at the end"),
-        (root(0.0, 1.0, lambda x, u: jnp.sqrt(x) * u), "the slope by state 0 at the start"),
+        pytest.param(
+            root(0.0, 1.0, lambda x, u: jnp.sqrt(x) * u),
+            "the slope by state 0 at the start",
+            marks=pytest.mark.soak,
+        ),
         (root(0.0, 1.0, lambda x, u: 0.5 * u / x), "the rate of state 0 at the start"),
         (
             root(1.0, 0.0, lambda x, u: -u, lambda x, u: jnp.log(x[0])),
@@ -227,6 +231,10 @@ def test_the_budget_is_kept_and_named():
     ) as caught:
         jg.ocp.solve(far(), solver=solver)
     assert caught.value.solution.stats["transcriptions"] == 7
+
+
+@pytest.mark.long
+def test_the_budget_of_shootings_is_kept():
     few = Solver(starts=1, max_shootings=2)
     solution = jg.ocp.solve(rocket(1.7), solver=few, throw=False)
     assert solution.stats["rounds"] == 2
@@ -236,6 +244,7 @@ def test_the_budget_is_kept_and_named():
     assert sum(line.startswith("start with control 0") for line in history) == 2
 
 
+@pytest.mark.long
 def test_the_same_motion_is_shot_once():
     """Four guesses end in one motion, whose readings are few."""
     sol = jg.ocp.solve(rocket(1.7), throw=False)

@@ -158,6 +158,7 @@ def test_multipliers_do_not_depend_on_the_grid():
     np.testing.assert_allclose(*(np.cumsum(pull)[9::10] for pull in pulls), rtol=1e-2, atol=1e-3)
 
 
+@pytest.mark.long
 def test_mixed_constraint():
     """cosh(2 b) = 4, 2 cos(a) = cosh(b), T = sqrt(2) (a + b); the constraint carries H_u."""
     b = 0.5 * np.arccosh(4.0)
@@ -239,6 +240,7 @@ def test_error_falls_with_the_square_of_the_interval(make, exact, grids):
     np.testing.assert_allclose(np.log2(coarse / fine), 2.0, atol=0.15)
 
 
+@pytest.mark.long
 def test_constraint_active_at_the_start():
     """Speed 0.6 on its bound; v is constant and then falls as a parabola over the time 3/4."""
     problem = jg.ocp.Problem(
@@ -256,6 +258,7 @@ def test_constraint_active_at_the_start():
     np.testing.assert_allclose(got.objective, 0.32, rtol=5e-4)
 
 
+@pytest.mark.long
 def test_contradictory_constraints():
     problem = jg.ocp.Problem(
         double_integrator,

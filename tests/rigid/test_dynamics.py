@@ -11,7 +11,10 @@ from jaxgrip.rigid import _recursion as recursion
 
 from .conftest import random_state, random_tree
 
-TREES = [(1, 4), (3, 12), (4, 20)]
+SOAK = {"marks": pytest.mark.soak}
+# Seed and number of joints of random trees.
+TREES = [(1, 4), (4, 20), pytest.param(3, 12, **SOAK)]
+BRANCHED = [(3, 12), pytest.param(1, 4, **SOAK)]
 
 
 def close(a, b, tolerance=1e-12):
@@ -49,7 +52,7 @@ def test_the_ways_to_accelerations_agree(seed, size):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("seed", "size"), TREES[:2])
+@pytest.mark.parametrize(("seed", "size"), BRANCHED)
 def test_unrolled_and_scanned_sweeps_agree(monkeypatch, seed, size):
     tree = random_tree(seed, size)
     q, qd, qdd, tau = random_state(seed, tree.n)
@@ -71,7 +74,7 @@ def test_unrolled_and_scanned_sweeps_agree(monkeypatch, seed, size):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("seed", "size"), TREES[:2])
+@pytest.mark.parametrize(("seed", "size"), BRANCHED)
 def test_passivity(seed, size):
     tree = random_tree(seed, size)
     q, qd, *_ = random_state(seed, tree.n)
@@ -85,7 +88,7 @@ def test_passivity(seed, size):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("seed", "size"), TREES[:2])
+@pytest.mark.parametrize(("seed", "size"), BRANCHED)
 def test_energies(seed, size):
     tree = random_tree(seed, size)
     q, qd, *_ = random_state(seed, tree.n)
@@ -104,7 +107,7 @@ def test_energies(seed, size):
     close(jg.rigid.kinetic_energy(tree, q, qd), energy)
 
 
-@pytest.mark.parametrize(("seed", "size"), TREES[:2])
+@pytest.mark.parametrize(("seed", "size"), BRANCHED)
 def test_jacobians_are_derivatives_of_poses(seed, size):
     tree = random_tree(seed, size)
     q, *_ = random_state(seed, tree.n)
@@ -281,7 +284,9 @@ def test_large_tree_derivatives_match_small_tree_derivatives(monkeypatch):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("make", [small_tree, jg.models.two_finger_gripper])
+@pytest.mark.parametrize(
+    "make", [small_tree, pytest.param(jg.models.two_finger_gripper, marks=pytest.mark.soak)]
+)
 def test_jacobians_of_many_states(make):
     tree = make()
     states = jnp.asarray(np.random.default_rng(6).normal(size=(3, tree.n, 4)))
@@ -319,7 +324,7 @@ def test_tree_that_cannot_move(size):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("size", [3, 8])
+@pytest.mark.parametrize("size", [3, pytest.param(8, marks=pytest.mark.soak)])
 def test_single_precision_stays_single(size):
     tree = random_tree(9, size)
     model = (tree, *random_state(9, tree.n))

@@ -17,7 +17,9 @@ def close(ours, theirs):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("k", range(7))
+@pytest.mark.parametrize(
+    "k", [0, 1, 2, *(pytest.param(k, marks=pytest.mark.soak) for k in (3, 4, 5)), 6]
+)
 def test_dynamics(stored, k):
     tree = pinocchio_tree(stored, k)
     q, qd, qdd, tau = (jnp.asarray(stored[f"{key}_{k}"]) for key in ("q", "qd", "qdd", "tau"))
@@ -38,7 +40,7 @@ def test_poses(stored, k):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("k", [3, 6])
+@pytest.mark.parametrize("k", [pytest.param(3, marks=pytest.mark.soak), 6])
 def test_derivatives_of_forward_dynamics(stored, k):
     tree = pinocchio_tree(stored, k)
     q, qd, tau = (jnp.asarray(stored[f"{key}_{k}"]) for key in ("q", "qd", "tau"))

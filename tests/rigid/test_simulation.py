@@ -19,6 +19,7 @@ def test_energy_of_free_motion():
     assert float(jnp.abs(total - total[0]).max()) < 1e-9 * float(jnp.abs(kinetic).max())
 
 
+@pytest.mark.long
 def test_power_of_torques():
     """d(T + U)/dt = qd . tau on a branched tree, as an integral."""
     tree = random_tree(7, 5)

@@ -13,7 +13,11 @@ from jax.test_util import check_grads
 from jaxgrip.solve import dense
 
 # Either side of every bound in `SMALL`, and sizes that go through LAPACK a few at a time.
-CASES = [(n, (2, 20)) for n in (1, 2, 3, 6, 7, 9, 40)] + [(3, ()), (9, (3,))]
+CASES = [(n, (2, 20)) for n in (1, 3, 6, 7, 40)] + [(9, (3,))]
+CASES += [
+    pytest.param(n, shape, marks=pytest.mark.soak)
+    for n, shape in ((2, (2, 20)), (9, (2, 20)), (3, ()))
+]
 EPS = np.finfo(float).eps
 
 
@@ -181,7 +185,7 @@ def _functions(n):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("n", [3, 9])
+@pytest.mark.parametrize("n", [3, pytest.param(9, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("name", _functions(1))
 def test_derivatives(name, n):
     f = jax.vmap(_functions(n)[name])
@@ -277,6 +281,7 @@ for n in (5, 12):
 """
 
 
+@pytest.mark.long
 def test_calls_at_a_time_do_not_wait_for_each_other():
     # With jax.numpy.linalg in place of dense this never ends on two cores with jaxlib 0.10.
     flags = {k: v for k, v in os.environ.items() if k != "XLA_FLAGS"}

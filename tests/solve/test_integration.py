@@ -67,8 +67,15 @@ def test_a_motion_that_stops(options, sentence):
 
 @pytest.mark.long
 @pytest.mark.parametrize("jumps", [None, [0.0, 0.25]])
-@pytest.mark.parametrize("value", [jnp.nan, jnp.inf])
-@pytest.mark.parametrize("start", [0.0, 1e6])
+@pytest.mark.parametrize(
+    ("value", "start"),
+    [
+        (jnp.nan, 0.0),
+        pytest.param(jnp.inf, 0.0, marks=pytest.mark.soak),
+        pytest.param(jnp.nan, 1e6, marks=pytest.mark.soak),
+        pytest.param(jnp.inf, 1e6, marks=pytest.mark.soak),
+    ],
+)
 def test_rates_that_are_lost_end_the_integration(start, value, jumps):
     """At once or later, at small and large times: not after so many steps as are allowed."""
 

@@ -38,7 +38,9 @@ def end(solver, stiffness, gain, adjoint=None):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("mode", ["forward", "reverse", "second"])
+@pytest.mark.parametrize(
+    "mode", ["forward", "reverse", pytest.param("second", marks=pytest.mark.soak)]
+)
 def test_derivatives_are_those_of_diffrax(mode):
     adjoint = None if mode == "reverse" else diffrax.ForwardMode()
 

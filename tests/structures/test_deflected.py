@@ -183,7 +183,7 @@ def test_truss_has_second_derivatives_and_those_of_its_margin():
     np.testing.assert_allclose(twice, [-second / first**3, bent], rtol=1e-6)
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_no_numbers_where_there_is_no_equilibrium():
     """Of loads that are no numbers, too many, and some that are carried, in one batch."""
     limit, _ = truss_limit()
@@ -255,7 +255,13 @@ def test_linear_analyses_say_where_they_mislead():
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("kind", [js.Rope(1e6), js.Bar(jg.fem.Isotropic(1e9, 0.3, 1.0), 1e-3)])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        js.Rope(1e6),
+        pytest.param(js.Bar(jg.fem.Isotropic(1e9, 0.3, 1.0), 1e-3), marks=pytest.mark.soak),
+    ],
+)
 def test_straight_line_loaded_across(kind):
     """2 EA (L / l - 1) w / L = F with L² = l² + w²; its linear stiffness is none."""
     nodes = [[-1.0, 0, 0], [0, 0, 0], [1, 0, 0]]
@@ -671,7 +677,7 @@ def sprung_case():
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("make", [crane_case, sprung_case])
+@pytest.mark.parametrize("make", [sprung_case, pytest.param(crane_case, marks=pytest.mark.soak)])
 def test_tangent_is_the_derivative_of_what_is_out_of_balance(make):
     """At random places, turned far; symmetric where nothing has been loaded yet."""
     structure, poses, place = make()
@@ -717,7 +723,7 @@ def crane_loads(force, moment=(0.0, 0, 0), gravity=(0.0, 0, 0), **slewing):
     return [js.NodalForce("boom.tip", force, moment), js.Inertia(gravity, **slewing)]
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_turned_structure_has_the_same_forces():
     structure, loads = crane_structure(reference_crane()), crane_loads((0, 0, -2e4))
     forces = [

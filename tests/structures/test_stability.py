@@ -24,7 +24,6 @@ def cantilever(n=24):
     return chain(nodes, turned=False, section=SLENDER)
 
 
-@pytest.mark.long
 def test_euler_buckling():
     structure, poses = cantilever()
     found = js.buckling(structure, poses, js.NodalForce("part.tip", (-1.0, 0, 0)), count=3)
@@ -197,6 +196,7 @@ def test_rigid_arms_on_a_spring():
         )
 
 
+@pytest.mark.long
 def test_rigid_top_that_the_beam_follows():
     """k L tan k L = L / h under a load at the height h above the beam."""
     found = loaded(js.buckling, "mast", (0, 0, -1.0), count=3)
@@ -214,6 +214,7 @@ def test_rigid_top_that_the_beam_follows():
     np.testing.assert_allclose(moved, force / push * sway, rtol=1e-5)
 
 
+@pytest.mark.long
 def test_beam_between_balls():
     """One cubic element buckles at 12/π² times Euler's load, its nodes staying in place."""
     one = 12 * EI / LENGTH**2
@@ -260,7 +261,7 @@ def test_buckling_has_second_derivatives():
     assert np.isnan(rates[1]).any()
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_no_factors_of_what_has_no_linear_solution():
     structure, poses = columns()
 

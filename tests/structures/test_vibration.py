@@ -73,6 +73,7 @@ def test_pinned_beam():
     np.testing.assert_allclose(np.abs(shape[0, 5]), amount * k, rtol=1e-3)
 
 
+@pytest.mark.long
 def test_textbook_beams(sparse):
     """Blevins 1979, tables 8-1 and 8-8: β L of beams clamped, free and on simple supports."""
     count = 12

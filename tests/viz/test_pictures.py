@@ -191,6 +191,7 @@ def test_certificate_shows_controls_multipliers_hamiltonian_and_checks(wall):
     assert f"largest, by the certificate: {check.value:.1e}" in written
 
 
+@pytest.mark.long
 def test_a_solution_without_a_certificate_has_no_pictures_of_one(wall):
     bare = eqx.tree_at(lambda s: s.certificate, wall, None)
     with pytest.raises(ValueError, match="no certificate"):

@@ -173,6 +173,7 @@ def test_double_pendulum():
     assert jnp.max(jnp.abs(energies - energies[0])) < 1e-8
 
 
+@pytest.mark.long
 def test_strut():
     strut = unstressed(Strut((0.1, 0.2, 0.5), 0.28, 2e4, 0.0, 0.0), (0.3, -0.2))
     assert strut_length(strut, jnp.array([0.3, -0.2])) == strut.free_length

@@ -126,6 +126,7 @@ def test_new_numbers_do_not_recompile(link):
     assert len(traces) == 1
 
 
+@pytest.mark.long
 def test_the_position_found_is_near_the_guess():
     """Newton's step is unbounded where constraints depend on each other, as in a flat four-bar."""
     mechanism = jg.models.four_bar(lengths=(2.0, 4.0, 4.0, 4.0)).mechanism
@@ -137,6 +138,7 @@ def test_the_position_found_is_near_the_guess():
     assert np.abs(np.asarray(closed.q) - guesses).max() < 2 * np.pi
 
 
+@pytest.mark.long
 def test_slides_stay_near_too():
     """A crank of 0.1 m, a rod of 0.3 m, a slider: 0.4 m is its largest distance."""
     zero = (0.0, 0.0, 0.0)

@@ -59,7 +59,9 @@ def moving():
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("closure", [jg.joints.Hinge(), jg.joints.Ball()])
+@pytest.mark.parametrize(
+    "closure", [jg.joints.Hinge(), pytest.param(jg.joints.Ball(), marks=pytest.mark.soak)]
+)
 def test_four_bar_against_free_bodies(moving, closure):
     """Accelerations and all reactions, whether or not equations of the loop are redundant."""
     _, q, qd, tau = moving

@@ -70,7 +70,9 @@ def test_andrews_squeezer():
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("make", [jg.models.four_bar, jg.models.slider_crank])
+@pytest.mark.parametrize(
+    "make", [jg.models.four_bar, pytest.param(jg.models.slider_crank, marks=pytest.mark.soak)]
+)
 def test_energy_and_closure_over_ten_seconds(make):
     link = make()
     motion = me.simulate(link.mechanism, link.start, spinning(link, 20.0), jnp.linspace(0, 10, 101))
@@ -81,7 +83,7 @@ def test_energy_and_closure_over_ten_seconds(make):
     assert motion.warnings() == ()
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_redundant_equations_change_nothing():
     times = jnp.linspace(0.0, 1.0, 101)
     hinge, ball = (
@@ -228,7 +230,7 @@ def parallel_cranks(count):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("count", [2, 3])
+@pytest.mark.parametrize("count", [pytest.param(2, marks=pytest.mark.soak), 3])
 def test_singular_positions_are_passed_at_any_tolerance(count):
     """Cranks that stay parallel are one pendulum; where all is flat they could also fold.
 
