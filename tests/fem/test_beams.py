@@ -8,6 +8,7 @@ import scipy.sparse.linalg
 from jax.test_util import check_grads
 
 import jaxgrip as jg
+from jaxgrip.fem.topology import Topology
 
 ALUMINIUM = jg.fem.Isotropic(7.22e10, 0.34, 2700.0)
 SQUARE = np.sqrt(7.5e-5)
@@ -232,6 +233,17 @@ def test_inertia_is_that_of_the_particles():
     first, second = map(particles, u)
     expected = np.einsum("q,qra,ab,qrb->", volume, first, weight, second)
     np.testing.assert_allclose(u[0] @ np.asarray(local) @ u[1], expected, rtol=1e-9)
+
+
+def test_interface_loads_are_dual_to_the_mean_motion_of_nodes():
+    """Of the two nodes of an attachment."""
+    beam = jg.fem.line_mesh(1.0, 3)
+    points = {"x0": np.array([0]), "far": np.array([2, 3])}
+    topology = Topology(beam.topology.element, 4, beam.topology.cells, points=points)
+    body = jg.fem.Body(jg.fem.Mesh(beam.nodes, topology), square_section(), clamp="x0")
+    u = np.random.default_rng(1).normal(size=(4, 6))
+    found = np.tensordot(jg.fem.interface_loads(body, "far"), u, 2)
+    np.testing.assert_allclose(found, (u[2] + u[3]) / 2, rtol=1e-14)
 
 
 def test_torsion_constant_of_rectangles():

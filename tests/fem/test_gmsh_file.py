@@ -273,6 +273,19 @@ def test_hanging_nodes(second, place, tmp_path):
         jg.fem.read_mesh(path)
 
 
+@pytest.mark.parametrize("middle", [(0.5, 0.85), (0.5, 0.15), (0.15, 0.5), (0.85, 0.5)])
+def test_hanging_nodes_in_any_part_of_the_face_of_a_brick(middle, tmp_path):
+    """A small brick on the face of one ten times as large."""
+    ring = [(0, 0), (1, 0), (1, 1), (0, 1)]
+    corners = np.array([(a, b, c) for a in (0, 1) for b, c in ring], dtype=float)
+    small = np.array([1.0, *middle]) + 0.1 * (corners - np.array([0, 0.5, 0.5]))
+    nodes = {k: tuple(x) for k, x in enumerate(np.concatenate([corners, small]), start=1)}
+    entities = {(3, 1): (HEX, [[*range(1, 9)], [*range(9, 17)]], [1])}
+    path = write(tmp_path / "hanging.msh", "4.1", None, nodes, entities, {})
+    with pytest.raises(ValueError, match="has 4 hanging nodes"):
+        jg.fem.read_mesh(path)
+
+
 def test_hanging_node_in_a_face(tmp_path):
     nodes = {k: p for k, p in HALVES.items() if k < 6} | {7: (0.5, 0.5, 0.0)}
     below = [[1, 5, 7, 2], [2, 5, 7, 3], [3, 5, 7, 1]]

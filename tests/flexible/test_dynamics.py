@@ -205,3 +205,44 @@ def test_frequencies_of_hub_and_beam(ratio):
     clamped = 1.8751040687119611
     scale = float(jnp.sqrt(link.stiffness[0, 0])) / clamped**2
     np.testing.assert_allclose(found, scale * hub_and_beam(ratio, 3) ** 2, rtol=5e-3)
+
+
+def test_momentum_when_undeformed(branched):
+    """The sum over rigid bodies, from the derivatives of their poses."""
+    tree, rest = branched.tree, jnp.zeros(branched.k)
+    q, _, qd, *_ = random_state(branched)
+
+    def poses(q):
+        place = jg.rigid.forward_kinematics(tree, q)
+        arm = jnp.einsum("bxy,by->bx", place.rotation, tree.com)
+        return place.rotation, place.translation + arm
+
+    (rotation, centre), (turning, speed) = jax.jvp(poses, (q,), (qd,))
+    spin = np.einsum("bxy,bzy->bxz", turning, rotation)
+    w = np.stack([spin[:, 2, 1], spin[:, 0, 2], spin[:, 1, 0]], axis=1)
+    push = np.asarray(tree.mass)[:, None] * speed
+    twist = np.einsum("bxy,byz,bwz,bw->bx", rotation, tree.inertia, rotation, w)
+    momentum, angular = jg.flexible.momentum(branched, q, rest, qd, rest)
+    np.testing.assert_allclose(momentum, push.sum(axis=0), rtol=1e-12)
+    np.testing.assert_allclose(angular, (twist + np.cross(centre, push)).sum(axis=0), rtol=1e-12)
+
+
+def test_points_move_with_their_face(branched):
+    """With the link where nothing is deformed; then by the mean motion of the face."""
+    tree, rest, point = branched.tree, jnp.zeros(branched.k), jnp.array([0.32, 0.05, -0.02])
+    q, *_ = random_state(branched)
+    link, part = branched.link("arm")
+    face = link.interface.index("x1")
+
+    def tip(eta):
+        return jg.flexible.tip_position(branched, q, eta, "arm", "x1", point)
+
+    place, i = jg.rigid.forward_kinematics(tree, q), tree.body("arm")
+    (found, slope) = jax.jvp(tip, (rest,), (rest.at[part].set(jnp.array([1.0, -2.0, 3.0])),))
+    np.testing.assert_allclose(found, place.rotation[i] @ point + place.translation[i], atol=1e-14)
+    way, turn = (
+        np.asarray(x)[face] @ [1.0, -2.0, 3.0]
+        for x in (link.interface.translation, link.interface.rotation)
+    )
+    expected = way + np.cross(turn, point - link.interface.centre[face])
+    np.testing.assert_allclose(slope, place.rotation[i] @ expected, rtol=1e-12)

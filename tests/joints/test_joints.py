@@ -5,7 +5,7 @@ import pytest
 
 from jaxgrip import joints
 from jaxgrip.joints import Frame
-from jaxgrip.spatial import axis_angle, quaternions, rotation_z, skew
+from jaxgrip.spatial import axis_angle, quaternions, rotation_x, rotation_z, skew
 
 JOINTS = {
     "fixed": joints.Fixed(),
@@ -193,3 +193,15 @@ def test_frame_of_three_points():
 def test_impossible_numbers_get_a_sentence(make, sentence):
     with pytest.raises(ValueError, match=sentence):
         make()
+
+
+@pytest.mark.parametrize("angle", [0.01, 0.6, 1.0, 1.57, 2.2, 3.1])
+def test_an_angle_takes_the_steeper_of_two_products(angle):
+    """Its slope is the sine or the cosine."""
+
+    def residual(turn):
+        rotation = rotation_x(turn)
+        return joints.Angle(angle, "auto").residual(Frame(jnp.zeros(3), rotation))[0]
+
+    slope = jax.grad(residual)(angle)
+    np.testing.assert_allclose(abs(slope), max(np.sin(angle), abs(np.cos(angle))), rtol=1e-12)

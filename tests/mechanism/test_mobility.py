@@ -1,8 +1,9 @@
 import numpy as np
 import pytest
 
-from jaxgrip.joints import Ball, Clamp, Distance, Hinge, Rope, Sleeve
+from jaxgrip.joints import Ball, Clamp, Distance, Hinge, Rope, Screw, Sleeve
 from jaxgrip.mechanism import Connection, Part, System, assemble, loops, mobility, start, system_of
+from jaxgrip.mechanism.loops.mobility import independence
 from jaxgrip.models.linkages import four_bar as four_bar_of_a_tree
 
 from .conftest import four_bar, slider_crank, superlift, upright
@@ -76,6 +77,29 @@ def test_four_bar_by_count_and_by_rank(linkage, kinds, drive, equations, rank):
         first, *others = found.motions[0]
         assert first == "Part 'crank' can still turn about the axis (0, 0, 1) through (0, 0, 0)"
         assert len(others) == 2
+
+
+def test_screw_that_is_left_free_tells_its_advance():
+    """By the lead over 2π, about an axis at a slant."""
+    slant = np.array([[0.0, 0, 0], [1, 2, 2], [2, 1, -2]]) / 3
+    screw = Connection("screw", Screw(0.2 * np.pi), "ground.axis", "nut.axis")
+    found = mobility(System([Part("nut", {"axis": slant})], [screw], {"axis": slant}))
+    assert found.motions == (
+        (
+            "Part 'nut' can still turn about the axis (0.3333, 0.6667, 0.6667) through (0, 0, 0), "
+            "advancing by 0.1 m per radian",
+        ),
+    )
+
+
+def test_conditioning_is_that_of_the_rows_that_count():
+    """Of a matrix with the singular values 2, 0.5 and 0."""
+    left, right = (np.linalg.qr(np.random.default_rng(n).normal(size=(n, n)))[0] for n in (3, 4))
+    matrix = left @ np.diag([2.0, 0.5, 0.0]) @ right[:3]
+    found = independence(matrix, {"all": np.arange(3)})
+    assert (found.rank, found.redundant) == (2, {"all": 1})
+    np.testing.assert_allclose(found.conditioning, 0.25, rtol=1e-12)
+    np.testing.assert_allclose(matrix @ found.motions.T, np.zeros((3, 2)), atol=1e-15)
 
 
 def test_double_pendulum_has_two_freedoms():

@@ -11,6 +11,9 @@ from scipy.special import ellipk
 import jaxgrip.mechanism as mechanism
 from jaxgrip import joints
 from jaxgrip.mechanism import Applied, Connection, JointForce, Load, Part, Spring, System, assemble
+from jaxgrip.mechanism._acting import Seats
+from jaxgrip.mechanism.loops.kinematics import state
+from jaxgrip.rigid import Placement, from_placements
 from jaxgrip.spatial import quaternions
 
 G = np.array([0.0, 0.0, -9.81])
@@ -328,6 +331,32 @@ def _matrix(q):
             [2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)],
         ]
     )
+
+
+def test_rates_between_frames_are_derivatives_of_where_they_are():
+    """Beside the axes of two bodies that turn; velocities of one seen from the other."""
+    tree = from_placements(
+        [
+            Placement("first", None, (0.1, 0.2, 0.0), 1.0, (0.0,) * 3, (0.1,) * 3, (0.0, 0.6, 0.8)),
+            Placement("second", "first", (0.5, 0.0, 0.3), 1.0, (0.0,) * 3, (0.1,) * 3, (1, 0, 0)),
+        ]
+    )
+    turns = jnp.array([[[0.2, 0.5, -0.3], [1.0, -0.4, 0.1]]])
+    rotation = jax.vmap(jax.vmap(lambda x: quaternions.to_matrix(quaternions.exponential(x))))(
+        turns
+    )
+    origin = jnp.array([[[0.3, -0.1, 0.2], [0.1, 0.4, -0.5]]])
+    seats = Seats(np.array([[0, 1]]), joints.Frame(origin, rotation))
+
+    @jax.jit
+    def both(q, qd):
+        place = jax.jvp(lambda q: seats.between(state(tree, q, qd)).place, (q,), (qd,))
+        return seats.between(state(tree, q, qd)).rate[0], place
+
+    rate, (place, change) = both(jnp.array([0.7, -0.4]), jnp.array([2.0, 3.0]))
+    np.testing.assert_allclose(rate[:3], change.origin[0], atol=1e-14)
+    spin = change.rotation[0] @ place.rotation[0].T
+    np.testing.assert_allclose(rate[3:], [spin[2, 1], spin[0, 2], spin[1, 0]], atol=1e-14)
 
 
 @pytest.mark.long

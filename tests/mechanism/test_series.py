@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxgrip.joints import Angle, Gear, Guide, Hinge, Travel
+from jaxgrip.joints import Angle, Distance, Gear, Guide, Hinge, Travel
 from jaxgrip.mechanism import (
     RESULTS,
     Connection,
@@ -19,7 +19,7 @@ from jaxgrip.mechanism import (
     velocity,
 )
 
-from .conftest import COUPLER, CRANK, GROUND, ROCKER, four_bar, slider_crank
+from .conftest import COUPLER, CRANK, GROUND, ROCKER, four_bar, slider_crank, upright
 
 
 @pytest.mark.long
@@ -94,6 +94,24 @@ def test_dead_point_ends_the_way():
     assert float(near.smallest_singular_value) < 1e-4
 
 
+def test_a_way_that_ends_is_told_in_degrees():
+    """A crank of 1 m on a rod of 0.5 m to a slider on its line stops at 30 degrees."""
+    along = np.array([[0.0, 0, 0], [1, 0, 0], [0, 0, 1]])
+    parts = [
+        Part("crank", {"in": upright(), "out": upright(1.0)}),
+        Part("slider", {"way": along}, (1.5, 0, 0)),
+    ]
+    connections = [
+        Connection("pin", Hinge(), "ground.main", "crank.in"),
+        Connection("guide", Guide(), "ground.way", "slider.way"),
+        Connection("rod", Distance(0.5), "crank.out", "slider.way"),
+        Connection("drive", Angle(0.0), "ground.main", "crank.in"),
+    ]
+    start = assemble(System(parts, connections, {"main": upright(), "way": along}))
+    with pytest.raises(StepFailed, match=r"stops at 30° before 60°"):
+        move(start, {"drive": np.pi / 3})
+
+
 @pytest.mark.long
 def test_warning_in_a_dead_point():
     """At the end of its stroke a slider cannot rotate the crank."""
@@ -151,3 +169,18 @@ def test_slewing_is_a_circle(crane):
     change = acceleration(crane, {"slew": 0.5})
     inward = -0.25 * np.asarray(crane.poses.position) * np.array([1.0, 1.0, 0.0])
     np.testing.assert_allclose(change.linear, inward, atol=1e-10)
+
+
+def test_acceleration_of_a_crank():
+    """Its origin is on a circle about the pin: r α across and r ω² inwards."""
+    crank = Part("crank", {"in": upright(-0.8)}, (0.8, 0.0, 0.0))
+    connections = [
+        Connection("pin", Hinge(), "ground.main", "crank.in"),
+        Connection("drive", Angle(0.3), "ground.main", "crank.in"),
+    ]
+    here = assemble(System([crank], connections, {"main": upright()}))
+    change = acceleration(here, {"drive": 2.0}, {"drive": 3.0})
+    along, across = ((np.cos(x), np.sin(x), 0.0) for x in (0.3, 0.3 + np.pi / 2))
+    expected = 0.8 * (3.0 * np.array(across) - 2.0**2 * np.array(along))
+    np.testing.assert_allclose(change.linear[0], expected, atol=1e-13)
+    np.testing.assert_allclose(change.angular[0], [0, 0, 3.0], atol=1e-13)

@@ -106,6 +106,12 @@ def test_controls_beyond_their_bounds(problem, extremal):
     assert "control bounds" in failed
 
 
+@pytest.mark.parametrize("off", [1e-6, -1e-6])
+def test_start_to_either_side_of_its_value(problem, extremal, off):
+    start = extremal.shot.arcs.start.at[0, 0].add(off)
+    assert "initial state" in verdict(problem, extremal, start=start)
+
+
 def test_arcs_of_negative_length(problem, extremal):
     times = np.array(extremal.shot.arcs.times)
     times[[2, 3]] = times[[3, 2]]

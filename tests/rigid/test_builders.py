@@ -84,6 +84,18 @@ def test_impossible_trees():
         jg.rigid.from_placements([placement._replace(rotation=2 * np.eye(3))])
 
 
+def test_bodies_without_mass_in_a_row_carry_one_with_a_mass():
+    none = {"mass": 0.0, "com": (0.0,) * 3, "inertia": (0.0,) * 3}
+    rows = [
+        ROW._replace(name="first", **none),
+        ROW._replace(name="second", parent="first", **none),
+        ROW._replace(name="third", parent="second"),
+    ]
+    np.testing.assert_array_equal(jg.rigid.from_dh(rows).mass, [0.0, 0.0, ROW.mass])
+    with pytest.raises(ValueError, match="mass of body 'fourth' is 0 kg"):
+        jg.rigid.from_dh([*rows, ROW._replace(name="fourth", parent="third", **none)])
+
+
 def test_tree_with_numbers_of_another_body():
     tree = jg.rigid.from_dh([ROW, TIP])
     sentence = r"rotation of the tree has the shape \(2, 3, 3\); it must be \(1, 3, 3\)"

@@ -149,6 +149,14 @@ def test_files_that_cannot_be_read(tmp_path, old, new, message):
         jg.rigid.read_urdf(path)
 
 
+def test_a_mimic_without_numbers_does_the_same(tmp_path):
+    """The ratio is one and the offset zero where a file gives none."""
+    path = tmp_path / "same.urdf"
+    path.write_text(PATH.read_text().replace(' multiplier="0.1" offset="0.05"', ""))
+    (mimic,) = jg.rigid.read_urdf(path).mimics
+    assert (float(mimic.ratio), float(mimic.offset)) == (1.0, 0.0)
+
+
 def test_mimics_of_mimics(tmp_path):
     """A chain is one; a circle would hold its joints still and has a sentence."""
     text = PATH.read_text()

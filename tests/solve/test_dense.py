@@ -1,5 +1,6 @@
 """Dense systems in batches against NumPy's LAPACK, and against waiting for each other."""
 
+import itertools
 import os
 import subprocess
 import sys
@@ -122,12 +123,19 @@ def test_what_has_no_solution_is_nan_and_stays_alone(n):
     assert dense.determinant_sign(dense.lu_factor(singular))[4] == 0
 
 
+def test_sign_of_a_permutation():
+    orders = jnp.asarray(list(itertools.permutations(range(3))))
+    a = jnp.eye(3)[orders]
+    found = dense.determinant_sign(dense.lu_factor(a))
+    np.testing.assert_array_equal(found, np.linalg.det(a))
+
+
 @pytest.mark.parametrize("n", [2, 5, 9])
 def test_rows_are_exchanged(n):
     # Without the largest pivot of a column these lose all digits.
     tiny = np.eye(n)[::-1] + 1e-17 * np.eye(n)
     hilbert = 1.0 / (np.arange(n)[:, None] + np.arange(n) + 1)
-    for one in (tiny, hilbert):
+    for one in (tiny, -tiny, hilbert):
         a = jnp.asarray(np.broadcast_to(one, (20, n, n)))
         b = a @ jnp.ones((20, n, 1))
         assert_solves(a, dense.solve(a, b), b)
@@ -193,6 +201,19 @@ def test_derivatives(name, n):
     check_grads(
         f, (a, b), order=2 if n == 3 else 1, modes=("fwd", "rev"), atol=2e-5, rtol=2e-5, eps=1e-5
     )
+
+
+def test_derivative_of_a_pseudoinverse_at_constant_rank():
+    """Rank two of a matrix (4, 3); against differences of NumPy's."""
+    left, right = matrices((2,), 4, 5, 2), matrices((2,), 3, 6, 2)
+
+    def at(t):
+        return (left[0] + t * left[1]) @ (right[0] + t * right[1]).T
+
+    h = 1e-5
+    found = jax.jvp(lambda t: dense.pinv(at(t)), (0.0,), (1.0,))[1]
+    up, down = (np.linalg.pinv(at(t), rcond=1e-9) for t in (h, -h))
+    np.testing.assert_allclose(found, (up - down) / (2 * h), atol=1e-8 * np.abs(found).max())
 
 
 def test_derivatives_where_eigenvalues_are_equal():

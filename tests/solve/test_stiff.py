@@ -6,11 +6,12 @@ import diffrax
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import lineax
 import numpy as np
 import pytest
 
 from jaxgrip.solve.integration import integrate
-from jaxgrip.solve.stiff import Kvaerno5
+from jaxgrip.solve.stiff import LU, Kvaerno5
 
 STIFFNESS, GAIN = jnp.array(30.0), jnp.array(1.3)
 
@@ -68,3 +69,16 @@ def test_gradients_in_batches():
     np.testing.assert_allclose(
         slope(values), (place(values + h) - place(values - h)) / (2 * h), rtol=1e-5
     )
+
+
+def test_the_solver_of_lineax_solves_transposed_systems_too():
+    """Reverse derivatives need them; against NumPy, for a matrix that is not symmetric."""
+    a = jnp.array([[1.0, 4.0, -2.0], [0.5, -1.0, 3.0], [2.0, 0.0, 1.0]])
+    b, weight = jnp.array([1.0, -2.0, 0.5]), jnp.array([0.3, 1.0, -0.7])
+
+    def solution(b):
+        return lineax.linear_solve(lineax.MatrixLinearOperator(a), b, solver=LU()).value
+
+    x, back = jax.vjp(solution, b)
+    np.testing.assert_allclose(x, np.linalg.solve(a, b), rtol=1e-13)
+    np.testing.assert_allclose(back(weight)[0], np.linalg.solve(a.T, weight), rtol=1e-13)

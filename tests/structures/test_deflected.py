@@ -606,6 +606,50 @@ def test_released_beams_are_bars():
     np.testing.assert_allclose(solution.beam_forces[:, :, 0], tension, rtol=1e-7)
 
 
+def test_released_ends_are_pushed_by_the_slope_of_the_energy():
+    released = ("My", "Mz"), ("N", "Mz")
+    beams = js.Beams([(0, 1)], BOX, released=released)
+    structure, poses = alone([[0, 0, 0], [1.2, 0.5, -0.7]], [beams], {0: "all", 1: "all"})
+    which = np.flatnonzero(beams.mask)
+
+    @jax.jit
+    def both(structure, poses, loose):
+        problem = members.problem(structure, poses, ())
+        (group,) = problem.beams
+        (beam,) = (jax.tree.map(lambda x: x[0], group.data),)
+
+        def energy(loose):
+            own = jnp.zeros(12).at[which].set(loose).reshape(2, 6)
+            turns = jax.vmap(jg.spatial.quaternions.exponential)(own[:, 3:])
+            sections = beam.axes @ jax.vmap(jg.spatial.quaternions.to_matrix)(turns)
+            frame = corotational.beam_frame(own[:, :3] @ beam.axes.T, sections, beam.span)
+            return corotational.beam_energy(beam.law, frame.deformation)
+
+        at = problem.start()._replace(loose=loose)
+        found = balance.exerted(problem, at, group, jnp.zeros(0, dtype=bool))
+        return found.loose[0, which], jax.grad(energy)(loose)
+
+    found, slope = both(structure, poses, jnp.array([0.2, -0.3, 0.01, 0.4]))
+    np.testing.assert_allclose(found, slope, rtol=0, atol=1e-12 * np.abs(slope).max())
+
+
+def test_mass_of_a_slewing_bar_pulls_at_both_ends():
+    """At the axis a sixth, at the far end a third of m ω² L: the shares of linear shapes."""
+    bar = js.Bar(jg.fem.Isotropic(YOUNG, 0.3, 7850.0), AREA)
+    structure, poses = alone([[0, 0, 0], [2.0, 0, 0]], [js.Bars([(0, 1)], bar)], {0: "pinned"})
+
+    @jax.jit
+    def forces(structure, poses, rate):
+        problem = members.problem(structure, poses, (js.Inertia((0.0, 0, 0), rate=rate),))
+        at = problem.start()._replace(share=jnp.ones(()))
+        return balance.exerted(problem, at, problem.lines, jnp.ones(1, dtype=bool)).forces[0]
+
+    whole = 7850.0 * AREA * 2.0 * 3.0**2 * 2.0
+    expected = np.zeros((2, 6))
+    expected[:, 0] = -whole / 6, -whole / 3
+    np.testing.assert_allclose(forces(structure, poses, 3.0), expected, rtol=1e-14, atol=1e-14)
+
+
 @pytest.mark.long
 def test_guide_slides_far():
     """A ring on a rod, held by a spring at its side: k (l - a) s / l = F, l² = a² + s²."""

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from jaxgrip.checks import (
     check_function,
@@ -165,9 +165,9 @@ def reduced_motion(
         solution = _reduced(path, start, times, torque, rtol, atol, max_steps)
     s, sd = solution.ys[:, 0], solution.ys[:, 1]
     if concrete(s) and not np.isfinite(s).all():
-        if not diffrax.is_event(solution.result):
+        if not diffrax.is_okay(solution.result):
             raise MechanismError(why_stopped(solution))
-        last = float(times[np.argmin(np.isfinite(s)) - 1])
+        last = float(times[max(np.argmin(np.isfinite(s)) - 1, 0)])
         raise MechanismError(
             f"The motion leaves the path soon after t = {last:g} s; follow {path.name!r} "
             f"beyond {float(path.values.min()):g} to {float(path.values.max()):g}."
@@ -185,12 +185,16 @@ def _path_rate(t: Array, x: Array, args: tuple) -> Array:
 
 def _left(t: Array, x: Array, args: tuple, **_: Any) -> Array:
     path, _ = args
-    return (x[0] < jnp.min(path.values)) | (x[0] > jnp.max(path.values))
+    return _is_outside(path, x[0])
+
+
+def _is_outside(path: Path, s: Float[Array, "*k"]) -> Bool[Array, "*k"]:
+    return (s < jnp.min(path.values)) | (s > jnp.max(path.values))
 
 
 @eqx.filter_jit
 def _reduced(path, start, times, torque, rtol, atol, max_steps) -> Solution:
-    return integrate(
+    found = integrate(
         _path_rate,
         diffrax.Dopri8(),
         times,
@@ -202,3 +206,6 @@ def _reduced(path, start, times, torque, rtol, atol, max_steps) -> Solution:
         event=diffrax.Event(_left),
         throw=False,
     )
+    # The step that leaves the path ends beyond it, perhaps by far.
+    gone = jnp.cumsum(_is_outside(path, found.ys[:, 0])) > 0
+    return found._replace(ys=jnp.where(gone[:, None], jnp.nan, found.ys))

@@ -127,20 +127,36 @@ def test_spatial_reactions_balance_every_body():
         np.testing.assert_allclose(n, twist[i], atol=1e-11)
 
 
-def test_mimic_joints_share_their_inertia():
-    """Two flywheels in a fixed ratio r: (I1 + r² I2) q̈ = τ1 + r τ2."""
+@pytest.fixture(scope="module")
+def flywheels():
+    """Two flywheels in a fixed ratio."""
     rows = [
         jg.rigid.Placement(name, None, (x, 0.0, 0.0), 1.0, (0.0, 0.0, 0.0), (inertia,) * 3)
         for name, x, inertia in (("drive", 0.0, 0.2), ("load", 0.5, 0.3))
     ]
     coupling = me.Coupling("mimic", jg.joints.Gear(-2.5, 0.1), "drive", "load")
-    mechanism = me.Mechanism(jg.rigid.from_placements(rows), [], [coupling])
+    return me.Mechanism(jg.rigid.from_placements(rows), [], [coupling])
+
+
+def test_mimic_joints_share_their_inertia(flywheels):
+    """With the ratio r: (I1 + r² I2) q̈ = τ1 + r τ2."""
+    mechanism = flywheels
     q = me.assemble(mechanism, jnp.zeros(2), {"drive": 0.4}).q
     np.testing.assert_allclose(q, [0.4, -0.9], atol=1e-15)
     qdd, multipliers = me.forward_dynamics(mechanism, q, jnp.zeros(2), jnp.array([1.0, 0.4]))
     exact = (1.0 - 2.5 * 0.4) / (0.2 + 2.5**2 * 0.3)
     np.testing.assert_allclose(qdd, [exact, -2.5 * exact], atol=1e-14)
     np.testing.assert_allclose(multipliers, [-0.4 - 2.5 * 0.3 * exact], atol=1e-14)
+
+
+def test_drives_must_be_as_many_as_degrees_of_freedom(flywheels):
+    """One drive of the flywheels needs (I1 + r² I2) q̈; two or none are refused."""
+    q, rest = jnp.array([0.4, -0.9]), jnp.zeros(2)
+    found = me.inverse_dynamics(flywheels, q, rest, {"drive": 3.0})
+    np.testing.assert_allclose(found.torques, [3.0 * (0.2 + 2.5**2 * 0.3)], rtol=1e-13)
+    for drives in ({}, {"drive": 1.0, "load": -2.5}):
+        with pytest.raises(me.MechanismError, match="do not determine the 1 degree of freedom"):
+            me.inverse_dynamics(flywheels, q, rest, drives)
 
 
 def test_a_mechanism_without_loops_is_its_tree():

@@ -189,3 +189,22 @@ def test_a_loop_of_the_base(tmp_path):
     (loop,) = loops.read_urdf(path, rope).mechanism.loops
     assert loop.first is None
     assert float(loop.joint.length) == 0.1
+
+
+def test_angles_of_loops_are_given_in_degrees(tmp_path):
+    path = as_files(tmp_path)
+    stop = tmp_path / "stop.toml"
+    stop.write_text(
+        """
+        [[loop]]
+        name = "stop"
+        joint = "angle"
+        angle_deg = 30
+        first = "palm"
+        second = "left_tip"
+        first_points = [[0, 0, 0], [0, 0, 1], [1, 0, 0]]
+        second_points = [[0, 0, 0], [0, 0, 1], [1, 0, 0]]
+        """
+    )
+    (loop,) = loops.read_urdf(path, stop).mechanism.loops
+    np.testing.assert_allclose(loop.joint.angle, np.pi / 6, rtol=1e-15)

@@ -258,3 +258,13 @@ def test_singular_positions_are_passed_at_any_tolerance(count):
         assert motion.passages == crossings
         assert abs(np.interp(motion.passed_at, times, exact) / np.pi % 1) < 0.1
         assert "went through a singular position" in motion.warnings()[0]
+
+
+@pytest.mark.parametrize("rate", [2.0, -2.0])
+def test_a_motion_that_leaves_its_path_is_told(rate):
+    """A flywheel that turns steadily leaves ±1 rad after half a second."""
+    wheel = jg.rigid.Placement("wheel", None, (0.0, 0.0, 0.0), 1.0, (0.0, 0.0, 0.0), (0.1,) * 3)
+    mechanism = me.Mechanism(jg.rigid.from_placements([wheel]))
+    path = me.follow(mechanism, jnp.zeros(1), "wheel", jnp.linspace(-1.0, 1.0, 3))
+    with pytest.raises(me.MechanismError, match=r"leaves the path soon after t = 0\.4 s; follow"):
+        me.reduced_motion(path, 0.0, rate, jnp.array([0.0, 0.2, 0.4, 0.6]))
