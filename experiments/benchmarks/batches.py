@@ -431,6 +431,7 @@ for _name, _call in {
     "frequencies": lambda s, poses, loads: jg.structures.frequencies(s, poses, 3, loads),
     "modes": lambda s, poses, loads: jg.structures.modes(s, poses, 3),
     "second_order": functools.partial(jg.structures.second_order, throw=False),
+    "simulate": lambda s, poses, loads: jg.structures.simulate(s, poses, loads, 1e-3, t1=3e-3),
     "solve": functools.partial(jg.structures.solve, throw=False),
     "solve, condensed": lambda s, poses, loads: jg.structures.solve(
         jg.structures.condense(s, loads), poses, loads, throw=False

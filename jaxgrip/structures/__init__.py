@@ -23,6 +23,8 @@ from jaxgrip.structures._stability import Buckling as Buckling
 from jaxgrip.structures._stability import buckling as buckling
 from jaxgrip.structures._structure import Structure as Structure
 from jaxgrip.structures._structure import Tie as Tie
+from jaxgrip.structures._transient import Response as Response
+from jaxgrip.structures._transient import simulate as simulate
 from jaxgrip.structures._vibration import frequencies as frequencies
 from jaxgrip.structures._vibration import modes as modes
 from jaxgrip.structures._zero_modes import ZeroModes as ZeroModes

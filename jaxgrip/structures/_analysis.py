@@ -148,10 +148,7 @@ def _solve_linear(
         part = whole.layout.part_of_freedom
     rotations = whole.rotations(poses)
     tied = coupling(whole, poses, elements.bars)
-    amounts = inertia_amounts(whole, poses, loads)
-    on_ties = tie_loads(whole, poses, loads)
-    force = nodal_forces(whole, poses, loads, on_ties, own)
-    force -= jnp.sum(inertia * amounts[part], axis=1)
+    force, amounts, on_ties = applied(whole, poses, loads, own, inertia, part)
     rows = rows_of if sparse else matrix
     found = equilibrium(
         stiffness,
@@ -233,6 +230,29 @@ def equilibrium(
         equations,
         factor,
     )
+
+
+class Applied(NamedTuple):
+    """Loads as forces on the degrees of freedom, accelerations of the parts, forces on ties."""
+
+    force: Float[Array, " n"]
+    amounts: Float[Array, "p 12"]
+    on_ties: Float[Array, "t 2 3"]
+
+
+def applied(
+    structure: Structure,
+    poses: Poses,
+    loads: tuple[Load, ...],
+    numbering: Numbering,
+    inertia: Float[Array, "n 12"],
+    part: np.ndarray,
+) -> Applied:
+    """Loads of all kinds; `inertia` of the degrees of freedom as in `_model`, `part` of each."""
+    amounts = inertia_amounts(structure, poses, loads)
+    on_ties = tie_loads(structure, poses, loads)
+    force = nodal_forces(structure, poses, loads, on_ties, numbering)
+    return Applied(force - jnp.sum(inertia * amounts[part], axis=1), amounts, on_ties)
 
 
 def inertia_amounts(
