@@ -1,5 +1,8 @@
 from jaxgrip.mechanism import historical as historical
 from jaxgrip.mechanism import loops as loops
+from jaxgrip.mechanism.actuated import Friction as Friction
+from jaxgrip.mechanism.actuated import LuGreFriction as LuGreFriction
+from jaxgrip.mechanism.actuated import ServoDrive as ServoDrive
 from jaxgrip.mechanism.assemble import Assembly as Assembly
 from jaxgrip.mechanism.assemble import assemble as assemble
 from jaxgrip.mechanism.assemble import solve as solve
@@ -9,6 +12,7 @@ from jaxgrip.mechanism.compiled import compiled as compiled
 from jaxgrip.mechanism.equations import equations as equations
 from jaxgrip.mechanism.files import read as read
 from jaxgrip.mechanism.files import write as write
+from jaxgrip.mechanism.forces import AlongJoint as AlongJoint
 from jaxgrip.mechanism.forces import Applied as Applied
 from jaxgrip.mechanism.forces import Force as Force
 from jaxgrip.mechanism.forces import JointForce as JointForce
