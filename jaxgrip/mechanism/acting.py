@@ -123,7 +123,7 @@ class Exerted(NamedTuple):
     at: Between
     wrench: Float[Array, "f 6"]
     along: tuple[str | None, ...]
-    rates: Any = ()
+    rates: Any = None
 
 
 class Acting(eqx.Module):
@@ -133,8 +133,8 @@ class Acting(eqx.Module):
     efforts: tuple[Effort, ...]
 
     def __call__(
-        self, t: Array, equations: Equations, q: Array, qd: Array, inner: tuple
-    ) -> tuple[Float[Array, " n"], tuple]:
+        self, t: Array, equations: Equations, q: Array, qd: Array, inner: tuple | None
+    ) -> tuple[Float[Array, " n"], tuple | None]:
         """Generalised forces (n,) of the tree [N m or N], and rates of the states of the forces."""
         if not self.forces and not self.efforts:
             return jnp.zeros_like(q), inner
@@ -142,17 +142,13 @@ class Acting(eqx.Module):
         found = self.exerted(t, now, inner)
         load = sum(scattered(now, each.at, each.wrench) for each in found)
         rates = tuple(each.rates for each in found[: len(self.forces)])
-        return jnp.einsum("bxi,bx->i", now.jacobian, load), rates
+        load = jnp.einsum("bxi,bx->i", now.jacobian, load)
+        return load, None if inner is None else rates
 
     @property
     def has_states(self) -> bool:
         """Whether any force has a state."""
         return any(type(group.force).start is not Force.start for group in self.forces)
-
-    @property
-    def stateless(self) -> tuple:
-        """States of the forces where none has one."""
-        return ((),) * len(self.forces)
 
     def start(self, now: State) -> tuple:
         """States of the forces at the first time, one entry a kind of force."""
@@ -161,10 +157,14 @@ class Acting(eqx.Module):
             for group in self.forces
         )
 
-    def exerted(self, t: Array, now: State, inner: tuple) -> list[Exerted]:
+    def with_states(self, inner: tuple | None) -> list[tuple[Group, Any]]:
+        """Kinds of forces, each with the states of its forces or None."""
+        return list(zip(self.forces, inner or (None,) * len(self.forces), strict=True))
+
+    def exerted(self, t: Array, now: State, inner: tuple | None) -> list[Exerted]:
         """Wrenches, one entry a kind of force, then one an effort."""
         found = []
-        for group, own in zip(self.forces, inner, strict=True):
+        for group, own in self.with_states(inner):
             at = group.seats.between(now)
             wrench, rates = jax.vmap(lambda f, *moving: f.rates(*moving))(
                 group.at(t), at.place, at.rate, own
@@ -179,22 +179,22 @@ class Acting(eqx.Module):
             found.append(Exerted(at, (size * along)[None], (effort.name,)))
         return found
 
-    def energy(self, now: State, inner: tuple) -> Float[Array, ""]:
+    def energy(self, now: State, inner: tuple | None) -> Float[Array, ""]:
         """Energy that the forces have stored [J]."""
         total = jnp.zeros((), now.velocity.dtype)
-        for group, own in zip(self.forces, inner, strict=True):
+        for group, own in self.with_states(inner):
             place = group.seats.between(now).place
             stored = jax.vmap(lambda f, p, s: f.stored(p, s))(group.force, place, own)
             total = total + jnp.sum(stored)
         return total
 
-    def named(self, inner: tuple) -> dict[str, Any]:
+    def named(self, inner: tuple | None) -> dict[str, Any]:
         """States (k, ...) over time by the name of the force, of those that have one."""
         return {
             name: jax.tree.map(lambda x, i=i: x[:, i], own)
-            for group, own in zip(self.forces, inner, strict=True)
+            for group, own in self.with_states(inner)
+            if own is not None
             for i, name in enumerate(group.names)
-            if jax.tree.leaves(own)
         }
 
 

@@ -42,8 +42,8 @@ class Force(eqx.Module):
         return jnp.zeros_like(place.origin[0])
 
     def start(self, place: Frame) -> Any:
-        """State at the first time, arrays in any structure; empty for a force that has none."""
-        return ()
+        """State at the first time, arrays in any structure; None for a force without a state."""
+        return None
 
     def rates(
         self, place: Frame, rate: Float[Array, "6"], state: Any

@@ -208,7 +208,7 @@ def _moved(
     driven = tuple(mechanism.loop(name) for name in moving)
     setting = Setting(mechanism, acts, tuple(moving.values()), driven)
     qd = _start(found, setting.equations(t, mechanism.unturned), dict(rates or {}))
-    inner = _states(acts, mechanism.tree, found.start) if acts.has_states else acts.stateless
+    inner = _states(acts, mechanism.tree, found.start) if acts.has_states else None
     return found, setting, MotionState(found.start, qd, mechanism.unturned, inner)
 
 
@@ -304,7 +304,7 @@ def _look(found: Compiled, setting: Setting, motion: Any, ends: dict[str, Seats]
     system, bodies = found.system, found.bodies
 
     def at(
-        t: Array, q: Array, qd: Array, qdd: Array, multipliers: Array, turned: Array, inner: tuple
+        t: Array, q: Array, qd: Array, qdd: Array, multipliers: Array, turned: Array, inner: Any
     ) -> _Looked:
         equations = setting.equations(t, turned)
         mechanism = equations.mechanism

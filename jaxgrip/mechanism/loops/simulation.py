@@ -93,12 +93,13 @@ def singular(
 
 class MotionState(NamedTuple):
     """State of a motion: `q` and `qd` (n,); `turned` (balls, 4), unit quaternions from which the
-    coordinates of balls are measured, constant within a step; `inner`, states of the forces."""
+    coordinates of balls are measured, constant within a step; `inner`, states of the forces, or
+    None."""
 
     q: Float[Array, " n"]
     qd: Float[Array, " n"]
     turned: Float[Array, "balls 4"]
-    inner: Any = ()
+    inner: Any = None
 
 
 class Setting(eqx.Module):
