@@ -11,12 +11,17 @@ from jaxtyping import Array, Float
 from jaxgrip.checks import brief, concrete, non_negative, numbers, positive
 
 
-def coulomb(v: ArrayLike, level: ArrayLike) -> Float[Array, "..."]:
+def coulomb(
+    v: ArrayLike, level: ArrayLike, smoothing: ArrayLike | None = None
+) -> Float[Array, "..."]:
     """Coulomb friction [N m] at the speeds `v` [rad/s], zero at rest; `level` [N m].
 
-    Source: Kubisch 2008, eq. 2.1, pp. 9-10.
+    With `smoothing` [rad/s] it is level · tanh(v/smoothing), without a jump at rest, where a body
+    then creeps instead of sticking.
+
+    Source: Kubisch 2008, eq. 2.1, pp. 9-10; own choice of the smooth form.
     """
-    return level * jnp.sign(v)
+    return level * (jnp.sign(v) if smoothing is None else jnp.tanh(v / smoothing))
 
 
 def viscous(

@@ -8,7 +8,6 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optimistix
 from jaxtyping import Array, ArrayLike, Float
 
 from jaxgrip.actuators._driven import Driven, Motion, check_duties, prepare, saturated
@@ -17,7 +16,7 @@ from jaxgrip.actuators._supply import Supply
 from jaxgrip.checks import check_function, concrete, numbers
 from jaxgrip.precision import require_x64
 from jaxgrip.solve.integration import Solution, integrate
-from jaxgrip.solve.stiff import LU, Kvaerno5
+from jaxgrip.solve.stiff import newton_kvaerno5
 
 
 def increasing(times: ArrayLike | Sequence) -> Float[Array, " k"]:
@@ -46,8 +45,7 @@ def stiff(
 ) -> Solution:
     """States at the times of a stiff system with friction, `rates(t, y, args)`.
 
-    By default Kvaerno5 with full Newton steps; those of diffrax, with one matrix for the whole
-    step, stall at the kink of |v|. Steps end at the times `jumps`.
+    By default Kvaerno5 with full Newton steps. Steps end at the times `jumps`.
 
     **Raises:** as `integrate`, and `RuntimeError` when 64-bit mode is off: Newton's tolerances are
     beyond 32 bits.
@@ -55,12 +53,9 @@ def stiff(
     Source: own choice, by trial, of Kvaerno5 with Newton's method.
     """
     require_x64("A simulation with error control")
-    if solver is None:
-        newton = optimistix.Newton(rtol=1e-8, atol=1e-10, linear_solver=LU())
-        solver = Kvaerno5(root_finder=newton)
     return integrate(
         rates,
-        solver,
+        newton_kvaerno5() if solver is None else solver,
         times,
         start,
         args,

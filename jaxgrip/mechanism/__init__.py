@@ -1,5 +1,8 @@
 from jaxgrip.mechanism import historical as historical
 from jaxgrip.mechanism import loops as loops
+from jaxgrip.mechanism._actuated import Friction as Friction
+from jaxgrip.mechanism._actuated import LuGreFriction as LuGreFriction
+from jaxgrip.mechanism._actuated import ServoDrive as ServoDrive
 from jaxgrip.mechanism._assemble import Assembly as Assembly
 from jaxgrip.mechanism._assemble import assemble as assemble
 from jaxgrip.mechanism._assemble import solve as solve
@@ -9,6 +12,7 @@ from jaxgrip.mechanism._compiled import compiled as compiled
 from jaxgrip.mechanism._equations import equations as equations
 from jaxgrip.mechanism._files import read as read
 from jaxgrip.mechanism._files import write as write
+from jaxgrip.mechanism._forces import AlongJoint as AlongJoint
 from jaxgrip.mechanism._forces import Applied as Applied
 from jaxgrip.mechanism._forces import Force as Force
 from jaxgrip.mechanism._forces import JointForce as JointForce

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 from jaxgrip.checks import check_function
 from jaxgrip.joints import Frame, Joint, frame, relative
 from jaxgrip.mechanism._compiled import Compiled
-from jaxgrip.mechanism._forces import Force, gradient
+from jaxgrip.mechanism._forces import Applied, Force, gradient
 from jaxgrip.mechanism.loops.equations import Equations
 from jaxgrip.mechanism.loops.kinematics import State, state
 from jaxgrip.mechanism.poses import placed
@@ -82,13 +82,29 @@ def scattered(now: State, at: Between, wrench: Float[Array, "f 6"]) -> Float[Arr
 class Group(eqx.Module):
     """Forces of one kind, stacked.
 
-    `seats`: the frames between which they act; `along`: names of the connections along which they
-    act, None for the others.
+    `seats`: the frames between which they act; `functions`: of time, for the parameters of some, by
+    their index; `names` of the forces; `along`: names of the connections along which they act, None
+    for the others.
     """
 
     seats: Seats
     force: Force
+    functions: dict[int, Callable[..., Any]]
+    names: tuple[str, ...] = eqx.field(static=True)
     along: tuple[str | None, ...] = eqx.field(static=True)
+
+    def at(self, t: Array) -> Force:
+        """The forces at a time."""
+        if not self.functions:
+            return self.force
+
+        def parameter(force: Force) -> Array:
+            return getattr(force, force.parameter)
+
+        values = parameter(self.force)
+        for k, function in self.functions.items():
+            values = values.at[k].set(jnp.asarray(function(t), values.dtype))
+        return eqx.tree_at(parameter, self.force, values)
 
 
 class Effort(eqx.Module):
@@ -101,11 +117,13 @@ class Effort(eqx.Module):
 
 
 class Exerted(NamedTuple):
-    """Wrenches (f, 6) on second frames in axes of the first; `along` as of `Group`."""
+    """Wrenches (f, 6) on second frames in axes of the first; `along` as of `Group`; rates of the
+    states of the forces."""
 
     at: Between
     wrench: Float[Array, "f 6"]
     along: tuple[str | None, ...]
+    rates: Any = None
 
 
 class Acting(eqx.Module):
@@ -114,21 +132,44 @@ class Acting(eqx.Module):
     forces: tuple[Group, ...]
     efforts: tuple[Effort, ...]
 
-    def __call__(self, t: Array, equations: Equations, q: Array, qd: Array) -> Float[Array, " n"]:
-        """Generalised forces (n,) of the tree [N m or N]."""
+    def __call__(
+        self, t: Array, equations: Equations, q: Array, qd: Array, inner: tuple | None
+    ) -> tuple[Float[Array, " n"], tuple | None]:
+        """Generalised forces (n,) of the tree [N m or N], and rates of the states of the forces."""
         if not self.forces and not self.efforts:
-            return jnp.zeros_like(q)
+            return jnp.zeros_like(q), inner
         now = state(equations.mechanism.tree, q, qd)
-        load = sum(scattered(now, each.at, each.wrench) for each in self.exerted(t, now))
-        return jnp.einsum("bxi,bx->i", now.jacobian, load)
+        found = self.exerted(t, now, inner)
+        load = sum(scattered(now, each.at, each.wrench) for each in found)
+        rates = tuple(each.rates for each in found[: len(self.forces)])
+        load = jnp.einsum("bxi,bx->i", now.jacobian, load)
+        return load, None if inner is None else rates
 
-    def exerted(self, t: Array, now: State) -> list[Exerted]:
-        """Wrenches, one entry a kind of force."""
+    @property
+    def has_states(self) -> bool:
+        """Whether any force has a state."""
+        return any(type(group.force).start is not Force.start for group in self.forces)
+
+    def start(self, now: State) -> tuple:
+        """States of the forces at the first time, one entry a kind of force."""
+        return tuple(
+            jax.vmap(lambda f, p: f.start(p))(group.force, group.seats.between(now).place)
+            for group in self.forces
+        )
+
+    def with_states(self, inner: tuple | None) -> list[tuple[Group, Any]]:
+        """Kinds of forces, each with the states of its forces or None."""
+        return list(zip(self.forces, inner or (None,) * len(self.forces), strict=True))
+
+    def exerted(self, t: Array, now: State, inner: tuple | None) -> list[Exerted]:
+        """Wrenches, one entry a kind of force, then one an effort."""
         found = []
-        for group in self.forces:
+        for group, own in self.with_states(inner):
             at = group.seats.between(now)
-            wrench = jax.vmap(lambda f, *moving: f.wrench(*moving))(group.force, at.place, at.rate)
-            found.append(Exerted(at, wrench, group.along))
+            wrench, rates = jax.vmap(lambda f, *moving: f.rates(*moving))(
+                group.at(t), at.place, at.rate, own
+            )
+            found.append(Exerted(at, wrench, group.along, rates))
         for effort in self.efforts:
             at = effort.seats.between(now)
             place = jax.tree.map(lambda x: x[0], at.place)
@@ -138,29 +179,56 @@ class Acting(eqx.Module):
             found.append(Exerted(at, (size * along)[None], (effort.name,)))
         return found
 
-    def energy(self, now: State) -> Float[Array, ""]:
-        """Potential energy of the forces [J]."""
+    def energy(self, now: State, inner: tuple | None) -> Float[Array, ""]:
+        """Energy that the forces have stored [J]."""
         total = jnp.zeros((), now.velocity.dtype)
-        for group in self.forces:
+        for group, own in self.with_states(inner):
             place = group.seats.between(now).place
-            total = total + jnp.sum(jax.vmap(lambda f, p: f.energy(p))(group.force, place))
+            stored = jax.vmap(lambda f, p, s: f.stored(p, s))(group.force, place, own)
+            total = total + jnp.sum(stored)
         return total
 
+    def named(self, inner: tuple | None) -> dict[str, Any]:
+        """States (k, ...) over time by the name of the force, of those that have one."""
+        return {
+            name: jax.tree.map(lambda x, i=i: x[:, i], own)
+            for group, own in self.with_states(inner)
+            if own is not None
+            for i, name in enumerate(group.names)
+        }
 
-def acting(compiled: Compiled, efforts: dict[str, Callable[..., Any]]) -> Acting:
-    """`Acting` of a compiled system; `efforts`: functions by the name of the connection."""
+
+def acting(
+    compiled: Compiled,
+    efforts: dict[str, Callable[..., Any]],
+    functions: dict[str, Callable[..., Any]],
+) -> Acting:
+    """`Acting` of a compiled system.
+
+    **Arguments:** `compiled`; `efforts`: functions by the name of the connection; `functions`: of
+    time for the parameters of forces, by the name of the force.
+    """
     system = compiled.system
-    groups: dict[Any, list[tuple[Force, tuple, str | None]]] = {}
+    groups: dict[Any, list[tuple[Applied, Force, tuple]]] = {}
     for applied in system.forces:
         force, ends = system.acting(applied)
-        along = applied.first if force.acts == "along" else None
-        groups.setdefault(jax.tree.structure(force), []).append((force, ends, along))
+        kind = jax.tree.structure(force), tuple(map(jnp.shape, jax.tree.leaves(force)))
+        groups.setdefault(kind, []).append((applied, force, ends))
     forces = []
     for alike in groups.values():
-        stacked, ends, along = zip(*alike, strict=True)
+        applied, stacked, ends = zip(*alike, strict=True)
         stacked = jax.tree.map(lambda *x: jnp.stack(x), *stacked)
-        forces.append(Group(seats_of(compiled, list(ends)), stacked, along))
-    functions = []
+        names = tuple(each.name for each in applied)
+        forces.append(
+            Group(
+                seats_of(compiled, list(ends)),
+                stacked,
+                {k: functions[name] for k, name in enumerate(names) if name in functions},
+                names,
+                tuple(each.first if stacked.acts == "along" else None for each in applied),
+            )
+        )
+    along = []
     for name, function in efforts.items():
         connection = system.connections[system.connection(name)]
         joint = connection.joint
@@ -172,8 +240,8 @@ def acting(compiled: Compiled, efforts: dict[str, Callable[..., Any]]) -> Acting
         zero = jnp.zeros(())
         check_function(f"effort {name!r}", function, (), t=zero, value=zero, rate=zero)
         seats = seats_of(compiled, [(connection.first, connection.second)])
-        functions.append(Effort(seats, joint, function, name))
-    return Acting(tuple(forces), tuple(functions))
+        along.append(Effort(seats, joint, function, name))
+    return Acting(tuple(forces), tuple(along))
 
 
 def seats_of(compiled: Compiled, ends: list[tuple[str | None, str]]) -> Seats:

@@ -2,19 +2,22 @@
 
 import inspect
 import json
-from collections.abc import Iterable, Iterator
+import typing
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
 from jaxgrip import config, joints
-from jaxgrip.checks import numbers
+from jaxgrip.checks import brief, numbers
 from jaxgrip.config import DEEPEST, ConfigError, hint, short, toml_key
+from jaxgrip.mechanism import _actuated as actuated
 from jaxgrip.mechanism import _forces as forces
-from jaxgrip.mechanism._forces import Applied
+from jaxgrip.mechanism._forces import Applied, Force
 from jaxgrip.mechanism.system import GROUND, Connection, Part, System
 from jaxgrip.rigid.builders import GRAVITY
 from jaxgrip.spatial import euler, quaternions
@@ -25,7 +28,14 @@ KINDS = {
     if isinstance(kind, type) and hasattr(kind, "equations") and kind is not joints.Joint
 }
 # Kinds of forces, and the keys that say where each acts.
-FORCES = {"spring": forces.Spring, "joint_force": forces.JointForce, "load": forces.Load}
+FORCES = {
+    "spring": forces.Spring,
+    "joint_force": forces.JointForce,
+    "load": forces.Load,
+    "friction": actuated.Friction,
+    "lugre_friction": actuated.LuGreFriction,
+    "servo_drive": actuated.ServoDrive,
+}
 WHERE = {"between": ("first", "second"), "along": ("joint",), "on": ("at",)}
 ENDINGS = (".toml", ".json")
 ORIENTATIONS = ("quaternion", "turn_deg", "euler_deg", "cardan_deg")
@@ -33,8 +43,12 @@ ORIENTATIONS = ("quaternion", "turn_deg", "euler_deg", "cardan_deg")
 MOST = 10_000
 
 
-def read(path: str | Path) -> System:
+def read(path: str | Path, *, kinds: Mapping[str, type] | None = None) -> System:
     """Read a system, with its nested assemblies, from a TOML or JSON file.
+
+    **Arguments:** `path`; `kinds`: joints and forces of one's own, classes by the name of the kind
+    in the file. Their keys are the arguments of the class; one whose field is itself a class of
+    numbers, an `equinox.Module`, is a table.
 
     Keys and tables, of which only `part` is required:
 
@@ -51,7 +65,9 @@ def read(path: str | Path) -> System:
     - `[[force]]`: `name`, `kind` and its numbers: a `spring` between `first` and `second`
       (`"part.attachment"`) has `stiffness`, `length` and `damping`; a `joint_force` along a
       `joint` (its name) has `effort`, `stiffness`, `rest` or `rest_deg`, and `damping`; a `load`
-      at one attachment, `at`, has `force` and `moment`, and rotates with it if it `follows`.
+      at one attachment, `at`, has `force` and `moment`, and rotates with it if it `follows`. Also
+      along a `joint`, with the numbers of the classes of these names: `friction`, `lugre_friction`
+      with a table `law`, and `servo_drive` with a table `servo`.
     - `[[assembly]]`: `name`, a rough `position` and orientation as those of a part, and either its
       own `part`, `joint`, `force` and `assembly`, or a `file` with these, relative to this one.
       Names and poses in it are relative to the assembly; outside they are
@@ -61,12 +77,13 @@ def read(path: str | Path) -> System:
     `"assembly/joint"`.
 
     **Raises:** `ConfigError` that names file, table and key; also for more than 10,000 parts,
-    joints and attachments in all, counted before any is made, and for assemblies more than 50 deep.
+    joints and attachments in all, counted before any is made, and for assemblies more than 50 deep;
+    `ValueError` for kinds that are no joints or forces.
 
     Source: own format.
     """
     path = Path(path)
-    files = _Files()
+    files = _Files(*_kinds(kinds))
     data = files.load(path)
     size = files.size(data, (path.resolve(),))
     if size.count > MOST or size.depth > DEEPEST:
@@ -82,16 +99,24 @@ def read(path: str | Path) -> System:
     return table.build(System, found.parts, found.connections, ground, found.forces, gravity)
 
 
-def write(system: System, path: str | Path, *, overwrite: bool = False) -> None:
+def write(
+    system: System,
+    path: str | Path,
+    *,
+    overwrite: bool = False,
+    kinds: Mapping[str, type] | None = None,
+) -> None:
     """Write a system to a TOML or JSON file, all digits of its numbers.
 
     **Arguments:** `system`; `path`, ending in `.toml` or `.json`; `overwrite`: whether to replace
-    an existing file.
+    an existing file; `kinds`: joints and forces of one's own, as for `read`.
 
-    **Raises:** `ConfigError` for another ending; `FileExistsError`.
+    **Raises:** `ConfigError` for another ending; `ValueError` for a joint or force whose class is
+    not among the kinds; `FileExistsError`.
     """
     path = Path(path)
     _check_ending(path)
+    of_joints, of_forces = _kinds(kinds)
     raw = {"ground": {key: _plain(points) for key, points in system.ground.items()}}
     if not raw["ground"]:
         del raw["ground"]
@@ -111,14 +136,42 @@ def write(system: System, path: str | Path, *, overwrite: bool = False) -> None:
     for connection in system.connections:
         folder, name = _place(raw, connection.name)
         prefix = connection.name.removesuffix(name)
-        folder.setdefault("joint", []).append(_joint_table(connection, name, prefix))
+        folder.setdefault("joint", []).append(_joint_table(connection, name, prefix, of_joints))
     for applied in system.forces:
         folder, name = _place(raw, applied.name)
         prefix = applied.name.removesuffix(name)
-        folder.setdefault("force", []).append(_force_table(applied, name, prefix))
+        folder.setdefault("force", []).append(_force_table(applied, name, prefix, of_forces))
     text = json.dumps(raw, indent=1) if path.suffix == ".json" else "\n".join(_toml(raw))
     with path.open("w" if overwrite else "x", encoding="utf-8") as file:
         file.write(text + "\n")
+
+
+def _kinds(own: Mapping[str, type] | None) -> tuple[dict[str, type], dict[str, type]]:
+    """Classes of joints and of forces by the name of the kind, with those of one's own."""
+    found = dict(KINDS), dict(FORCES)
+    for name, kind in (own or {}).items():
+        for known, base in zip(found, (joints.Joint, Force), strict=True):
+            if isinstance(kind, type) and issubclass(kind, base):
+                if name in known:
+                    raise ValueError(f"The kind {name!r} is already known; choose another name.")
+                known[name] = kind
+                break
+        else:
+            raise ValueError(
+                f"The kind {name!r} is {brief(kind)}; it must be a subclass of Joint or Force."
+            )
+    return found
+
+
+def _name_of(made: Any, kinds: dict[str, type], who: str) -> str:
+    """Name of the kind of a joint or force."""
+    for name, kind in kinds.items():
+        if type(made) is kind:
+            return name
+    raise ValueError(
+        f"{who} is a {type(made).__name__}, which is not among the kinds of a file; give `kinds` "
+        "with a name for it."
+    )
 
 
 class _Pose(NamedTuple):
@@ -201,9 +254,10 @@ class _Size(NamedTuple):
 
 
 class _Files:
-    """The files of a system, each read only once."""
+    """The files of a system, each read only once, and the kinds of joints and forces in them."""
 
-    def __init__(self):
+    def __init__(self, of_joints: dict[str, type], of_forces: dict[str, type]):
+        self.joints, self.forces = of_joints, of_forces
         self._data: dict[Path, Any] = {}
         self._sizes: dict[Path, _Size] = {}
 
@@ -290,8 +344,8 @@ def _contents(
     table: _Table, prefix: str, pose: _Pose, opened: tuple[Path, ...], files: _Files
 ) -> _Contents:
     parts = [_part(row, prefix, pose) for row in table.tables("part")]
-    connections = [_connection(row, prefix) for row in table.tables("joint")]
-    acting = [_force(row, prefix) for row in table.tables("force")]
+    connections = [_connection(row, prefix, files.joints) for row in table.tables("joint")]
+    acting = [_force(row, prefix, files.forces) for row in table.tables("force")]
     for row in table.tables("assembly"):
         within = _assembly(row, prefix, pose, opened, files)
         parts += within.parts
@@ -330,16 +384,16 @@ def _assembly(
     return _contents(table, prefix, inner, (*opened, path), files)
 
 
-def _connection(row: _Table, prefix: str) -> Connection:
-    name, make = _name(row), _kind(row, KINDS)
+def _connection(row: _Table, prefix: str, kinds: dict[str, type]) -> Connection:
+    name, make = _name(row), _kind(row, kinds)
     first = row.take("first", str)
     second = None if getattr(make, "to_ground", False) else _inside(row.take("second", str), prefix)
     joint = _made(row, make)
     return Connection(prefix + name, joint, _inside(first, prefix), second)
 
 
-def _force(row: _Table, prefix: str) -> Applied:
-    name, make = _name(row), _kind(row, FORCES)
+def _force(row: _Table, prefix: str, kinds: dict[str, type]) -> Applied:
+    name, make = _name(row), _kind(row, kinds)
     ends = [_inside(row.take(key, str), prefix) for key in WHERE[make.acts]]
     return Applied(prefix + name, _made(row, make), *ends)
 
@@ -354,22 +408,36 @@ def _kind(row: _Table, kinds: dict[str, type]) -> type:
     return kinds[kind]
 
 
-def _fields(make: type) -> list[inspect.Parameter]:
-    """Keys of a kind in a file."""
-    given = inspect.signature(make).parameters.values()
-    return [field for field in given if field.kind is not inspect.Parameter.KEYWORD_ONLY]
+def _fields(make: type) -> dict[inspect.Parameter, type | None]:
+    """Keys of a kind in a file, each with the class of its table, None for numbers.
+
+    What may be a class or None, such as the joint along which a force acts, is no key.
+    """
+    hints, found = typing.get_type_hints(make), {}
+    for field in inspect.signature(make).parameters.values():
+        hint = hints.get(field.name)
+        if not any(map(_is_table, typing.get_args(hint))):
+            found[field] = hint if _is_table(hint) else None
+    return found
+
+
+def _is_table(hint: Any) -> bool:
+    return isinstance(hint, type) and issubclass(hint, eqx.Module)
 
 
 def _made(row: _Table, make: type) -> Any:
     """Build a kind from the rest of its row; angles may be in degrees."""
     wanted, fields = _fields(make), {}
-    degrees = {name: f"{name}_deg" for name in ("angle", "rest")}
+    degrees = {name: f"{name}_deg" for name in ("angle", "rest", "target")}
     row.known += [field.name for field in wanted]
     row.known += [degrees[field.name] for field in wanted if field.name in degrees]
     row.finish()
-    for field in wanted:
+    for field, table in wanted.items():
         other = degrees.get(field.name)
-        if other in row.left:
+        if table is not None and field.name in row.left:
+            inner = _Table(f"{row.where}: {field.name}", row.left.pop(field.name))
+            fields[field.name] = _made(inner, table)
+        elif other in row.left:
             if field.name in row.left:
                 raise ConfigError(f"{row.where}: give {field.name} or {other}, not both.")
             fields[field.name] = jnp.deg2rad(row.numbers(other, ()))
@@ -429,35 +497,44 @@ def _place(raw: dict[str, Any], path: str) -> tuple[dict[str, Any], str]:
     return raw, name
 
 
-def _joint_table(connection: Connection, name: str, prefix: str) -> dict[str, Any]:
+def _joint_table(
+    connection: Connection, name: str, prefix: str, kinds: dict[str, type]
+) -> dict[str, Any]:
     joint = connection.joint
     ends = {"first": connection.first, "second": connection.second}
     return {
         "name": name,
-        "kind": type(joint).__name__.lower(),
+        "kind": _name_of(joint, kinds, f"Connection {connection.name!r}"),
         **{key: end.removeprefix(prefix) for key, end in ends.items() if end is not None},
         **_numbers_of(joint),
     }
 
 
-def _force_table(applied: Applied, name: str, prefix: str) -> dict[str, Any]:
+def _force_table(
+    applied: Applied, name: str, prefix: str, kinds: dict[str, type]
+) -> dict[str, Any]:
     force = applied.force
-    kind = next(kind for kind, make in FORCES.items() if type(force) is make)
     ends = zip(WHERE[force.acts], (applied.first, applied.second), strict=False)
     return {
         "name": name,
-        "kind": kind,
+        "kind": _name_of(force, kinds, f"Force {applied.name!r}"),
         **{key: end.removeprefix(prefix) for key, end in ends},
         **_numbers_of(force),
     }
 
 
 def _numbers_of(made: Any) -> dict[str, Any]:
-    fields = {field.name: getattr(made, field.name) for field in _fields(type(made))}
-    return {
-        key: value if isinstance(value, str | bool) else _plain(value)
-        for key, value in fields.items()
-    }
+    found = {}
+    for field, table in _fields(type(made)).items():
+        value = getattr(made, field.name)
+        if table is not None:
+            found[field.name] = _numbers_of(value)
+        elif isinstance(value, str | bool):
+            found[field.name] = value
+        # The only numbers that may be infinite are so by default.
+        elif value is not None and np.all(np.isfinite(value)):
+            found[field.name] = _plain(value)
+    return found
 
 
 def _plain(value: Any) -> Any:
@@ -467,7 +544,8 @@ def _plain(value: Any) -> Any:
 def _toml(table: dict[str, Any], path: tuple[str, ...] = ()) -> Iterable[str]:
     inner = {}
     for key, value in table.items():
-        if isinstance(value, dict) or (isinstance(value, list) and isinstance(value[0], dict)):
+        rows = isinstance(value, list) and value and isinstance(value[0], dict)
+        if isinstance(value, dict) or rows:
             inner[key] = value
         else:
             yield f"{toml_key(key)} = {json.dumps(value, ensure_ascii=False)}"

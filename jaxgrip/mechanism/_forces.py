@@ -4,7 +4,7 @@ A new kind of force is a subclass of `Force`.
 """
 
 import abc
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -20,9 +20,13 @@ class Force(eqx.Module):
 
     - `acts`: "between" two attachments, "on" one attachment, the first frame being the ground's,
       or "along" the coordinate of a joint.
+    - `parameter`: name of a field that a motion may replace by a function of time, or None.
+
+    A force with a state of its own defines `start`, `rates` and `stored` too.
     """
 
     acts: ClassVar[str]
+    parameter: ClassVar[str | None] = None
 
     @abc.abstractmethod
     def wrench(self, place: Frame, rate: Float[Array, "6"]) -> Float[Array, "6"]:
@@ -36,6 +40,20 @@ class Force(eqx.Module):
     def energy(self, place: Frame) -> Float[Array, ""]:
         """Potential energy [J], zero for a force that has none."""
         return jnp.zeros_like(place.origin[0])
+
+    def start(self, place: Frame) -> Any:
+        """State at the first time, arrays in any structure; None for a force without a state."""
+        return None
+
+    def rates(
+        self, place: Frame, rate: Float[Array, "6"], state: Any
+    ) -> tuple[Float[Array, "6"], Any]:
+        """Wrench in a state, as of `wrench`, and the rates of the state [per s]."""
+        return self.wrench(place, rate), state
+
+    def stored(self, place: Frame, state: Any) -> Float[Array, ""]:
+        """Energy [J], that of the state included."""
+        return self.energy(place)
 
     def along(self, joint: Joint) -> "Force":
         """The force bound to its joint, for a kind that acts along a joint."""
@@ -72,7 +90,41 @@ class Spring(Force):
         return 0.5 * self.stiffness * (_line(place)[0] - self.length) ** 2
 
 
-class JointForce(Force):
+class AlongJoint(Force):
+    """A torque or force along the coordinate of a joint, to which `along` binds it.
+
+    A subclass has `effort_at`, and `start_at` and `stored_at` if it has a state.
+    """
+
+    joint: eqx.AbstractVar[Joint | None]
+
+    acts: ClassVar[str] = "along"
+
+    @abc.abstractmethod
+    def effort_at(
+        self, value: Float[Array, ""], rate: Float[Array, ""], state: Any
+    ) -> tuple[Float[Array, ""], Any]:
+        """Torque or force [N m or N] at value [rad or m] and rate [per s] of the coordinate, and
+        the rates of the state [per s]."""
+
+    def along(self, joint: Joint) -> "AlongJoint":
+        """The force bound to its joint."""
+        return eqx.tree_at(lambda f: f.joint, self, joint, is_leaf=lambda x: x is None)
+
+    def wrench(self, place: Frame, rate: Float[Array, "6"]) -> Float[Array, "6"]:
+        """Wrench that does the work of the effort along the coordinate, in the state at first."""
+        return self.rates(place, rate, self.start(place))[0]
+
+    def rates(
+        self, place: Frame, rate: Float[Array, "6"], state: Any
+    ) -> tuple[Float[Array, "6"], Any]:
+        """Wrench in a state, and the rates of the state [per s]."""
+        along = gradient(self.joint, place)
+        effort, change = self.effort_at(self.joint.coordinate(place), along @ rate, state)
+        return effort * along, change
+
+
+class JointForce(AlongJoint):
     """Torque or force along the coordinate of a joint.
 
     It is effort - stiffness · (value - rest) - damping · rate; the difference of angles is taken
@@ -90,8 +142,6 @@ class JointForce(Force):
     damping: Float[Array, ""]
     joint: Joint | None
 
-    acts: ClassVar[str] = "along"
-
     def __init__(self, effort=0.0, stiffness=0.0, rest=0.0, damping=0.0, *, joint=None):
         self.effort = numbers("The effort of a joint force", effort, ())
         self.stiffness = non_negative("The stiffness of a joint force", stiffness, ())
@@ -99,22 +149,18 @@ class JointForce(Force):
         self.damping = non_negative("The damping of a joint force", damping, ())
         self.joint = joint
 
-    def along(self, joint: Joint) -> "JointForce":
-        """The force bound to its joint."""
-        return JointForce(self.effort, self.stiffness, self.rest, self.damping, joint=joint)
-
-    def wrench(self, place: Frame, rate: Float[Array, "6"]) -> Float[Array, "6"]:
-        """Wrench that does the work of the effort along the coordinate."""
-        effort = self.effort - self.stiffness * self._beyond(place)
-        along = gradient(self.joint, place)
-        return (effort - self.damping * (along @ rate)) * along
+    def effort_at(
+        self, value: Float[Array, ""], rate: Float[Array, ""], state: Any
+    ) -> tuple[Float[Array, ""], Any]:
+        """Effort, spring and damper."""
+        return self.effort - self.stiffness * self._beyond(value) - self.damping * rate, state
 
     def energy(self, place: Frame) -> Float[Array, ""]:
         """Energy of the spring [J]; an effort has none."""
-        return 0.5 * self.stiffness * self._beyond(place) ** 2
+        return 0.5 * self.stiffness * self._beyond(self.joint.coordinate(place)) ** 2
 
-    def _beyond(self, place: Frame) -> Float[Array, ""]:
-        return self.joint.measure.wrapped(self.joint.coordinate(place) - self.rest)
+    def _beyond(self, value: Float[Array, ""]) -> Float[Array, ""]:
+        return self.joint.measure.wrapped(value - self.rest)
 
 
 class Load(Force):
@@ -154,8 +200,8 @@ class Applied(eqx.Module):
     """A force and where it acts.
 
     **Arguments:** `name`; `force`; `first` and `second`: two attachments, `"part.attachment"` or
-    `"ground.attachment"`, for a force between them. A load has one attachment and a joint force
-    the name of one connection as `first`, and no `second`.
+    `"ground.attachment"`, for a force between them. A load has one attachment, and a force along a
+    joint the name of a connection, as `first`, and no `second`.
     """
 
     name: str = eqx.field(static=True)

@@ -20,7 +20,7 @@ from jaxgrip.checks import (
     positive,
 )
 from jaxgrip.joints import Frame, Joint, relative
-from jaxgrip.mechanism._acting import Seats, acting, scattered, seats_of
+from jaxgrip.mechanism._acting import Acting, Seats, acting, scattered, seats_of
 from jaxgrip.mechanism._assemble import Assembly, assemble
 from jaxgrip.mechanism._compiled import Compiled, compiled
 from jaxgrip.mechanism._forces import gradient
@@ -32,7 +32,7 @@ from jaxgrip.mechanism.loops.model import multiplier_rows, seats
 from jaxgrip.mechanism.loops.simulation import SLACK, MotionState, Setting, at_once, run, singular
 from jaxgrip.mechanism.poses import Poses
 from jaxgrip.mechanism.system import System
-from jaxgrip.rigid import kinetic_energy, potential_energy
+from jaxgrip.rigid import Tree, kinetic_energy, potential_energy
 from jaxgrip.solve.fusion import jit_plainly
 from jaxgrip.spatial import quaternions
 
@@ -51,7 +51,9 @@ class Motion(eqx.Module):
     - `reactions`: by the name of a connection, (k, 6), force [N] and moment [N m] of its first part
       on its second, at the origin of the second attachment.
     - `efforts`: by the name of a drive, (k,), torque or force along its coordinate [N m or N].
-    - `kinetic`, `potential` (k,): energy [J], the latter of gravity and of forces that have one.
+    - `kinetic`, `potential` (k,): energy [J] of the parts; of gravity and what the forces store,
+      such as springs, bristles, and flywheels of servos.
+    - `states`: by the name of a force that has a state, the state with a leading axis (k,).
     - `gap` (k, m): residuals of the joints that close loops [m and sines].
     - `conditioning` (k,): smallest over largest singular value of their equations; `passages`:
       number of singular positions passed, `passed_at`: time of the last [s].
@@ -68,6 +70,7 @@ class Motion(eqx.Module):
     efforts: dict[str, Float[Array, " k"]]
     kinetic: Float[Array, " k"]
     potential: Float[Array, " k"]
+    states: dict[str, Any]
     gap: Float[Array, "k m"]
     conditioning: Float[Array, " k"]
     passages: Int[Array, ""]
@@ -117,7 +120,8 @@ def simulate(
     - `assembly`, or a system, which is assembled first.
     - `times`: (k,) increasing [s]; the first is that of the assembly.
     - `drives`: by the name of a drive, a function of t giving its value [m or rad], twice
-      differentiable, or None to leave the drive out. Others keep their value.
+      differentiable, or None to leave the drive out; by the name of a servo, a function of t giving
+      its target. Others keep their value.
     - `rates`: by the name of a connection of the tree, the rate of its coordinate at the first time
       [rad/s or m/s]; the other rates are those of least kinetic energy.
     - `efforts`: by the name of a connection, a function of `(t, value, rate)` of its coordinate
@@ -130,13 +134,13 @@ def simulate(
     not increase, and a part that moves without mass; `MechanismError` for drives that do not start
     where the system is assembled, and for a motion that stops early.
 
-    Source: index-1 equations of the spanning tree with its loops, by Dopri8 with error control,
-    projected after every step (Hairer 1996, section VII.2).
+    Source: index-1 equations of the spanning tree with its loops, by Dopri8, or Kvaerno5 where
+    forces have states, with error control, projected after every step (Hairer 1996, section VII.2).
     """
     times = check_times(times)
-    found, setting, qd = _moved(assembly, times[0], drives, rates, efforts)
+    found, setting, x0 = _moved(assembly, times[0], drives, rates, efforts)
     tolerances = positive("rtol", rtol, ()), non_negative("atol", atol, ())
-    motion = run(setting, found.start, qd, times, *tolerances, max_steps, adjoint)
+    motion = run(setting, x0, times, *tolerances, max_steps, adjoint)
     return _seen(found, setting, motion)
 
 
@@ -162,8 +166,8 @@ def inverse_dynamics(
     Source: as `simulate`.
     """
     t = numbers("t", t, ())
-    found, setting, qd = _moved(assembly, t, drives, rates, efforts)
-    motion = at_once(setting, MotionState(found.start, qd, found.mechanism.unturned), t)
+    found, setting, x0 = _moved(assembly, t, drives, rates, efforts)
+    motion = at_once(setting, x0, t)
     return jax.tree.map(lambda x: x[0] if x.ndim else x, _seen(found, setting, motion))
 
 
@@ -173,35 +177,45 @@ def _moved(
     drives: Mapping[str, Callable[..., Any] | None] | None,
     rates: Mapping[str, Any] | None,
     efforts: Mapping[str, Callable[..., Any]] | None,
-) -> tuple[Compiled, Setting, Array]:
-    """The compiled system, its drives and forces, and the initial rates (n,) of its tree."""
+) -> tuple[Compiled, Setting, MotionState]:
+    """The compiled system, its drives and forces, and the state at the start."""
     if isinstance(assembly, System):
         assembly = assemble(assembly)
     if not isinstance(assembly, Assembly):
         raise ValueError(f"The assembly is {brief(assembly)}; it must be an Assembly or a System.")
-    functions = dict(drives or {})
+    functions, system = dict(drives or {}), assembly.system
+    of_forces = {
+        name: functions.pop(name)
+        for name in system.controlled
+        if name in functions and name not in system.parameters
+    }
     released = [name for name, function in functions.items() if function is None]
     for name in functions:
-        assembly.system.drive(name)
+        system.drive(name)
     moving = {name: f for name, f in functions.items() if f is not None}
-    for name, function in moving.items():
+    for name, function in (moving | of_forces).items():
         check_function(f"drive {name!r}", function, (), t=t)
-        begin, now = function(t), assembly.system.parameters[name]
+    for name, function in moving.items():
+        begin, now = function(t), system.parameters[name]
         if concrete(begin) and concrete(now) and abs(float(begin) - float(now)) > SLACK:
             raise MechanismError(
                 f"Drive {name!r} starts at {float(begin):g}, but the system is assembled at "
                 f"{float(now):g}; assemble it at the start of the drive."
             )
     found = compiled(assembly, released)
-    acts = acting(found, dict(efforts or {}))
+    acts = acting(found, dict(efforts or {}), of_forces)
     mechanism = found.mechanism
     driven = tuple(mechanism.loop(name) for name in moving)
     setting = Setting(mechanism, acts, tuple(moving.values()), driven)
-    return (
-        found,
-        setting,
-        _start(found, setting.equations(t, mechanism.unturned), dict(rates or {})),
-    )
+    qd = _start(found, setting.equations(t, mechanism.unturned), dict(rates or {}))
+    inner = _states(acts, mechanism.tree, found.start) if acts.has_states else None
+    return found, setting, MotionState(found.start, qd, mechanism.unturned, inner)
+
+
+@jit_plainly
+def _states(acts: Acting, tree: Tree, q: Array) -> tuple:
+    """States of the forces at the start."""
+    return acts.start(state(tree, q, jnp.zeros_like(q)))
 
 
 def _start(found: Compiled, equations: Equations, rates: Mapping[str, Any]) -> Array:
@@ -264,6 +278,7 @@ def _seen(found: Compiled, setting: Setting, motion: Any) -> Motion:
         looked.efforts,
         looked.kinetic,
         looked.potential,
+        setting.effort.named(motion.inner),
         motion.gap,
         motion.conditioning,
         motion.passages,
@@ -288,7 +303,9 @@ class _Looked(NamedTuple):
 def _look(found: Compiled, setting: Setting, motion: Any, ends: dict[str, Seats]) -> _Looked:
     system, bodies = found.system, found.bodies
 
-    def at(t: Array, q: Array, qd: Array, qdd: Array, multipliers: Array, turned: Array) -> _Looked:
+    def at(
+        t: Array, q: Array, qd: Array, qdd: Array, multipliers: Array, turned: Array, inner: Any
+    ) -> _Looked:
         equations = setting.equations(t, turned)
         mechanism = equations.mechanism
         now = state(mechanism.tree, q, qd)
@@ -309,7 +326,7 @@ def _look(found: Compiled, setting: Setting, motion: Any, ends: dict[str, Seats]
             rate = gradient(joint, place) @ pair.rate[0]
             coordinates[name] = jnp.stack([joint.coordinate(place), rate])
         reactions, efforts = _reactions(
-            found, setting, equations, now, (t, q, qd, qdd, multipliers)
+            found, setting, equations, now, (t, q, qd, qdd, multipliers, inner)
         )
         return _Looked(
             poses,
@@ -319,11 +336,11 @@ def _look(found: Compiled, setting: Setting, motion: Any, ends: dict[str, Seats]
             reactions,
             efforts,
             kinetic_energy(mechanism.tree, q, qd),
-            potential_energy(mechanism.tree, q) + setting.effort.energy(now),
+            potential_energy(mechanism.tree, q) + setting.effort.energy(now, inner),
         )
 
     seen = jax.vmap(at)(
-        motion.t, motion.q, motion.qd, motion.qdd, motion.multipliers, motion.turned
+        motion.t, motion.q, motion.qd, motion.qdd, motion.multipliers, motion.turned, motion.inner
     )
     quaternion = _continued(seen.poses.quaternion)
     return seen._replace(poses=Poses(seen.poses.position, quaternion))
@@ -339,13 +356,13 @@ def _reactions(
     found: Compiled, setting: Setting, equations: Equations, now: State, at: tuple
 ) -> tuple[dict[str, Array], dict[str, Array]]:
     """Force and moment of every connection on its second part; effort of every drive."""
-    t, q, qd, qdd, multipliers = at
+    t, q, qd, qdd, multipliers, inner = at
     mechanism, system = equations.mechanism, found.system
     reactions, efforts = {}, {}
     loads = jnp.zeros_like(now.velocity)
     on_tree = {how.connection for how in found.carried}
     own: dict[str, Array] = {}
-    for exerted in setting.effort.exerted(t, now):
+    for exerted in setting.effort.exerted(t, now, inner):
         # Wrenches along a joint of the tree are part of what the joint transmits.
         inside = np.array([name in on_tree and name is not None for name in exerted.along])
         outside = jnp.where(inside[:, None], 0.0, exerted.wrench)

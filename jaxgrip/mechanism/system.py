@@ -173,6 +173,11 @@ class System(eqx.Module):
             if connection.joint.parameter is not None
         }
 
+    @property
+    def controlled(self) -> tuple[str, ...]:
+        """Names of the forces that have a parameter, such as the target of a servo."""
+        return tuple(each.name for each in self.forces if each.force.parameter is not None)
+
     def with_parameters(self, parameters: Mapping[str, object]) -> "System":
         """The system with other values of its drives.
 

@@ -72,6 +72,15 @@ class Kvaerno5(diffrax.Kvaerno5):
         return _step(self, rate, t0, t1, y0, solver_state, made_jump)
 
 
+def newton_kvaerno5() -> Kvaerno5:
+    """`Kvaerno5` with full Newton steps, for friction and other rates with kinks.
+
+    With one matrix for the whole step Newton's method stalls at the kink of |v|. Its tolerances are
+    beyond 32 bits.
+    """
+    return Kvaerno5(root_finder=optimistix.Newton(rtol=1e-8, atol=1e-10, linear_solver=LU()))
+
+
 class _Rate(eqx.Module):
     rate: Callable
 

@@ -31,6 +31,7 @@ from jaxgrip.precision import require_x64
 from jaxgrip.solve import dense
 from jaxgrip.solve.fusion import jit_plainly
 from jaxgrip.solve.integration import Solution, forward_mode_explained, integrate, why_stopped
+from jaxgrip.solve.stiff import newton_kvaerno5
 from jaxgrip.spatial import quaternions
 
 # Largest gap of an initial state that counts as closed.
@@ -45,7 +46,8 @@ class Motion(NamedTuple):
     `conditioning` (k,): smallest over largest singular value of the constraints; `passages`:
     number of singular positions passed, `passed_at`: time of the last [s]; `turned` (k, balls, 4):
     unit quaternions of the `balls` from their rotations in the mechanism. Their coordinates are
-    zero and the rates of these angular velocities in axes of the body.
+    zero and the rates of these angular velocities in axes of the body. `inner`: states of the
+    forces, with a leading axis (k,).
     """
 
     t: Float[Array, " k"]
@@ -59,6 +61,7 @@ class Motion(NamedTuple):
     passages: Int[Array, ""]
     passed_at: Float[Array, ""]
     turned: Float[Array, "k balls 4"]
+    inner: Any
 
     def warnings(self) -> tuple[str, ...]:
         """Sentences on singular positions that the mechanism passes or comes near to."""
@@ -89,23 +92,26 @@ def singular(
 
 
 class MotionState(NamedTuple):
-    """State of a motion: `q` and `qd` (n,), and `turned` (balls, 4), unit quaternions from which
-    the coordinates of balls are measured, constant within a step."""
+    """State of a motion: `q` and `qd` (n,); `turned` (balls, 4), unit quaternions from which the
+    coordinates of balls are measured, constant within a step; `inner`, states of the forces, or
+    None."""
 
     q: Float[Array, " n"]
     qd: Float[Array, " n"]
     turned: Float[Array, "balls 4"]
+    inner: Any = None
 
 
 class Setting(eqx.Module):
     """A mechanism with its forces and drives.
 
-    `effort`: function of `(t, equations, q, qd)` giving (n,) torques or forces, or None; `drives`:
-    functions of t giving the values of the drives of the loops `driven` [m or rad].
+    `effort`: function of `(t, equations, q, qd, inner)` giving (n,) torques or forces and the rates
+    of the states of the forces, or None; `drives`: functions of t giving the values of the drives
+    of the loops `driven` [m or rad].
     """
 
     mechanism: Mechanism
-    effort: Callable[..., Array] | None
+    effort: Callable[..., tuple[Array, Any]] | None
     drives: tuple[Callable[..., Any], ...]
     driven: tuple[int, ...] = eqx.field(static=True)
 
@@ -131,11 +137,12 @@ class Setting(eqx.Module):
             self.driven,
         )
 
-    def motion(self, t: Array, equations: Equations, q: Array, qd: Array) -> tuple[Array, Array]:
-        """Accelerations and multipliers."""
-        zero = jnp.zeros_like(q)
-        tau = zero if self.effort is None else self.effort(t, equations, q, qd)
-        return motion(equations, q, qd, tau, zero[:0])
+    def motion(self, t: Array, equations: Equations, x: MotionState) -> tuple[Array, Array, Any]:
+        """Accelerations, multipliers, and rates of the states of the forces."""
+        tau, inner = jnp.zeros_like(x.q), x.inner
+        if self.effort is not None:
+            tau, inner = self.effort(t, equations, x.q, x.qd, x.inner)
+        return *motion(equations, x.q, x.qd, tau, tau[:0]), inner
 
 
 class _Torque(eqx.Module):
@@ -143,8 +150,10 @@ class _Torque(eqx.Module):
 
     function: Callable[..., Any]
 
-    def __call__(self, t: Array, equations: Equations, q: Array, qd: Array) -> Array:
-        return jnp.asarray(self.function(t, q, qd), q.dtype)
+    def __call__(
+        self, t: Array, equations: Equations, q: Array, qd: Array, inner: Any
+    ) -> tuple[Array, Any]:
+        return jnp.asarray(self.function(t, q, qd), q.dtype), inner
 
 
 class _Passed(NamedTuple):
@@ -192,6 +201,11 @@ class Projected(diffrax.AbstractAdaptiveSolver, diffrax.AbstractWrappedSolver):
         """As of the wrapped solver; diffrax sets it for forward derivatives."""
         return self.solver.scan_kind
 
+    @property
+    def root_finder(self):
+        """As of a wrapped implicit solver."""
+        return self.solver.root_finder
+
     def order(self, terms):
         """As of the wrapped solver."""
         return self.solver.order(terms)
@@ -228,8 +242,8 @@ def _projected(
     _, gap = jax.jvp(equations, (x.q,), (dx.q,))
     dq = dx.q - inverse.driven @ gap
     _, rate = jax.jvp(functools.partial(missed_rate, equations), (x.q, x.qd), (dq, dx.qd))
-    left = MotionState(dq, dx.qd - inverse.driven @ rate, dx.turned)
-    return MotionState(q, qd, x.turned), left
+    left = dx._replace(q=dq, qd=dx.qd - inverse.driven @ rate)
+    return x._replace(q=q, qd=qd), left
 
 
 def recentred(mechanism: Mechanism, x: MotionState) -> MotionState:
@@ -249,7 +263,7 @@ def recentred(mechanism: Mechanism, x: MotionState) -> MotionState:
         return product / jnp.linalg.norm(product), spin
 
     turned, spin = jax.vmap(one)(x.q[index], x.qd[index], x.turned)
-    return MotionState(x.q.at[index].set(0.0), x.qd.at[index].set(spin), turned)
+    return MotionState(x.q.at[index].set(0.0), x.qd.at[index].set(spin), turned, x.inner)
 
 
 def _passed(
@@ -280,14 +294,17 @@ def _passed(
 
 def _rate(t: Array, x: MotionState, setting: Setting) -> MotionState:
     equations = setting.equations(t, x.turned)
-    return MotionState(x.qd, setting.motion(t, equations, x.q, x.qd)[0], jnp.zeros_like(x.turned))
+    qdd, _, inner = setting.motion(t, equations, x)
+    return MotionState(x.qd, qdd, jnp.zeros_like(x.turned), inner)
 
 
 @jit_plainly
 def _simulate(setting, x0, times, rtol, atol, max_steps, adjoint) -> tuple:
+    # Bristles and gears are stiff.
+    solver = newton_kvaerno5() if jax.tree.leaves(x0.inner) else diffrax.Dopri8()
     solution = integrate(
         _rate,
-        Projected(diffrax.Dopri8()),
+        Projected(solver),
         times,
         x0,
         setting,
@@ -316,15 +333,15 @@ def _looked(
 
     def look(t: Array, x: MotionState) -> tuple:
         equations = setting.equations(t, x.turned)
-        nearest = closed(equations, x.q, x.qd)
-        q, qd, turned = recentred(setting.mechanism, MotionState(*nearest, x.turned))
-        equations = setting.equations(t, turned)
-        qdd, multipliers = setting.motion(t, equations, q, qd)
-        return q, qd, turned, qdd, multipliers, equations(q), missed_rate(equations, q, qd)
+        q, qd = closed(equations, x.q, x.qd)
+        x = recentred(setting.mechanism, x._replace(q=q, qd=qd))
+        equations = setting.equations(t, x.turned)
+        qdd, multipliers, _ = setting.motion(t, equations, x)
+        return x, qdd, multipliers, equations(x.q), missed_rate(equations, x.q, x.qd)
 
-    q, qd, turned, *seen = jax.vmap(look)(times, x)
-    sharp = _conditioning(setting, times, MotionState(q, qd, turned))
-    return Motion(times, q, qd, *seen, sharp, passages, passed_at, turned)
+    x, *seen = jax.vmap(look)(times, x)
+    sharp = _conditioning(setting, times, x)
+    return Motion(times, x.q, x.qd, *seen, sharp, passages, passed_at, x.turned, x.inner)
 
 
 def _conditioning(setting: Setting, times: Array, x: MotionState) -> Array:
@@ -392,13 +409,13 @@ def simulate(
     # As arrays, so that another tolerance does not recompile.
     tolerances = positive("rtol", rtol, ()), non_negative("atol", atol, ())
     setting = Setting(mechanism, None if torque is None else _Torque(torque), (), ())
-    return run(setting, q0, qd0, times, *tolerances, max_steps, adjoint)
+    x0 = MotionState(q0, qd0, mechanism.unturned)
+    return run(setting, x0, times, *tolerances, max_steps, adjoint)
 
 
 def run(
     setting: Setting,
-    q0: Array,
-    qd0: Array,
+    x0: MotionState,
     times: Array,
     rtol: Array,
     atol: Array,
@@ -406,9 +423,7 @@ def run(
     adjoint: diffrax.AbstractAdjoint | None,
 ) -> Motion:
     """The motion of a setting; see `simulate`."""
-    turned = setting.mechanism.unturned
-    _check_start(setting.equations(times[0], turned), q0, qd0)
-    x0 = MotionState(q0, qd0, turned)
+    _check_start(setting.equations(times[0], x0.turned), x0.q, x0.qd)
     with forward_mode_explained():
         motion, solution = _simulate(setting, x0, times, rtol, atol, max_steps, adjoint)
     if concrete(motion.q) and not np.isfinite(motion.q).all():
