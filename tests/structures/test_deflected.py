@@ -233,6 +233,7 @@ def said_of(caught):
     return float(str(caught[0].message).split("about ")[1].split(" %")[0]) / 100
 
 
+@pytest.mark.long
 def test_linear_analyses_say_where_they_mislead():
     limit, _ = truss_limit()
     js.solve(*truss(), down(0.02 * limit))
@@ -579,7 +580,7 @@ def test_lee_frame():
     assert loads[path.limit][1] < -9e3
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_released_beams_are_bars():
     """At their far ends they turn by any angle without bending."""
     section = jg.fem.BeamSection(
@@ -604,7 +605,7 @@ def test_released_beams_are_bars():
     np.testing.assert_allclose(solution.beam_forces[:, :, 0], tension, rtol=1e-7)
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_guide_slides_far():
     """A ring on a rod, held by a spring at its side: k (l - a) s / l = F, l² = a² + s²."""
     frame = [[0, 0, 0], [0, 0, 1.0], [1.0, 0, 0]]
