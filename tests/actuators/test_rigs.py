@@ -67,7 +67,6 @@ def test_stick_slip_of_a_turned_servo(servo):
         )
 
 
-@pytest.mark.long
 def test_run_up(servo, bare):
     """Independent values (SciPy); the steady speed is (M_max - F_C)/F_v."""
     np.testing.assert_allclose(bare.servo.speed[-1, 0], 6.0302, rtol=0, atol=5e-5)
@@ -94,7 +93,6 @@ def test_inertia_from_run_ups(servo, bare):
         assert -0.066 < found / servo.inertia - 1 < 0.022
 
 
-@pytest.mark.long
 def test_run_up_backward(bare):
     back = bare._replace(servo=bare.servo._replace(speed=-bare.servo.speed))
     assert rigs.run_up_time(back) == rigs.run_up_time(bare)
@@ -173,7 +171,6 @@ def test_cuboid_pendulum_of_a_thin_rod():
     np.testing.assert_allclose(arm.weight, 0.6 * 9.81 * 0.3, rtol=1e-12)
 
 
-@pytest.mark.long
 def test_duty_out_of_range(servo, bare):
     with pytest.raises(
         ValueError, match=r"The duty of servo 0 is 1.5 at t = 0 s; duties lie betwee"
