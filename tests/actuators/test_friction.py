@@ -331,7 +331,7 @@ def test_power_is_stored_or_lost(sided, key):
 
 def check(function, *inputs):
     # A difference over a kink is wrong by the order of its step.
-    check_grads(function, inputs, order=1, eps=1e-8, rtol=1e-6, atol=1e-6)
+    check_grads(jax.jit(function), inputs, order=1, eps=1e-8, rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("v", [0.0, 0.04, -0.7])

@@ -67,7 +67,6 @@ def test_stick_slip_of_a_turned_servo(servo):
         )
 
 
-@pytest.mark.long
 def test_run_up(servo, bare):
     """Independent values (SciPy); the steady speed is (M_max - F_C)/F_v."""
     np.testing.assert_allclose(bare.servo.speed[-1, 0], 6.0302, rtol=0, atol=5e-5)

@@ -87,7 +87,7 @@ def test_steps_of_heat_add_up(current):
 
 
 def check(function, *inputs):
-    check_grads(function, inputs, order=1, eps=1e-6, rtol=1e-6, atol=1e-6)
+    check_grads(jax.jit(function), inputs, order=1, eps=1e-6, rtol=1e-6, atol=1e-6)
 
 
 @jax.jit

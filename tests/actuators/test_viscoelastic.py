@@ -256,7 +256,7 @@ def test_the_loop_of_a_sine_loses_the_loss_modulus(gear):
 
 
 def check(function, *inputs):
-    check_grads(function, inputs, order=1, eps=1e-6, rtol=1e-6, atol=1e-7)
+    check_grads(jax.jit(function), inputs, order=1, eps=1e-6, rtol=1e-6, atol=1e-7)
 
 
 @jax.jit

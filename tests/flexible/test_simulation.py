@@ -252,6 +252,7 @@ def test_gradient_of_the_tip_error(finger):
     np.testing.assert_allclose(found[:, 0], wanted[:, 0], atol=1e-6 * by_modulus)
 
 
+@pytest.mark.long
 def test_bad_input(gripper, finger):
     rest, flat = jnp.zeros(3), jnp.zeros(6)
     with pytest.raises(ValueError, match=r"eta0 has the shape \(3,\); it must be \(6,\)"):

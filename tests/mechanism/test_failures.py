@@ -205,6 +205,7 @@ def test_start_in_a_dead_point_ends_well_or_in_words():
     assert miss < 1e-10 or not bool(found.succeeded)
 
 
+@pytest.mark.long
 def test_nan_in_the_start_gets_a_sentence(linkage):
     start = Poses(linkage.poses.position * jnp.nan, linkage.poses.quaternion)
     with pytest.raises((ValueError, MechanismError), match=r"NaN|finite"):

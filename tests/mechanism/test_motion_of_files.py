@@ -15,7 +15,7 @@ from tests.mechanism.parallel_cranks import crank_angle
 FILES = Path(__file__).parents[2] / "configs" / "assembly"
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_andrews_mechanism_as_published():
     """Test Set for IVP Solvers, problem andrews, at 0.03 s."""
     system = mechanism.read_system(FILES / "andrews.toml")

@@ -185,6 +185,7 @@ def test_parts_on_fixed_joints_are_composed_in_any_order():
     assert compose(crane(parts, [("3", Ball(), "c.at", "b.end"), *joints[1:]], places)) is None
 
 
+@pytest.mark.long
 def test_attachments_of_different_length_are_named():
     plate = {"base": pin(), "seat": pin(0.5, 0.5) + np.array([[0, 0, 0], [0, 0.02, 0], [0, 0, 0]])}
     (sentence,) = assemble_nested(crane(PARTS | {"jib/head/plate": plate})).warnings()

@@ -62,13 +62,23 @@ def test_stating_a_problem_again_does_not_compile_again(statement):
     assert jax.tree.structure(statement()) == jax.tree.structure(statement())
 
 
+# Problems whose siblings are compared in all runs.
+FURTHER = ("goddard-0.1", "van_der_pol--0.25", "rayleigh_mixed")
+
+
 def name_of(answer):
     values = [f"{value}" for value in answer["keywords"].values()]
     return "-".join([answer["problem"], *values])
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("answer", ANSWERS["answers"], ids=name_of)
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param(x, marks=pytest.mark.soak if name_of(x) in FURTHER else (), id=name_of(x))
+        for x in ANSWERS["answers"]
+    ],
+)
 def test_against_an_independent_code(answer):
     """CasADi and IPOPT by tests/reference/make_ocp_problems.py, phases between the switches."""
     sol = certified(getattr(problems, answer["problem"])(**answer["keywords"]))
@@ -378,7 +388,7 @@ def test_fuller_says_that_it_chatters():
         jg.ocp.solve(problems.fuller())
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_fuller_with_time_to_rest():
     """The cost does not depend on how long the mass rests."""
     sol = jg.ocp.solve(problems.fuller(final_time=6.0), throw=False)

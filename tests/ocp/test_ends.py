@@ -232,7 +232,7 @@ def gain_as_time(exponent, guess):
     )
 
 
-@pytest.mark.long
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("exponent", "guess"), [(1.0, 1.2), (1.0, 1.1066819), (1.0, 4.0), (-1.0, 1.2)]
 )

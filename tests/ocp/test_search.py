@@ -136,7 +136,7 @@ def robbins(final_time):
     )
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_contact_points_that_accumulate():
     sol = jg.ocp.solve(robbins(10.0), throw=False)
     assert sol.result == RESULTS.chattering

@@ -171,6 +171,7 @@ def test_mixed_constraint():
     assert np.max(got.constraint) < 0.0
 
 
+@pytest.mark.long
 def test_bounded_rate():
     """costate_z' = -costate_2, linear in time and odd about the middle, zero at both ends."""
     s = HALF
@@ -217,6 +218,7 @@ def test_drive_as_state(bound, half):
     assert np.max(np.abs(middle)) < bound
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("guess", [0.1, 0.2])
 def test_goddard(guess):
     """A singular arc and a bound on the speed; published r(t_F) = 1.01257632."""
@@ -314,7 +316,7 @@ def finger_states(finger):
     }
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_finger_with_a_speed_limit(fingers):
     """The published minimum time of finger B with |qd_3| <= 65 rad/s."""
     finger = fingers["B"]

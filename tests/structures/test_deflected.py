@@ -235,6 +235,7 @@ def said_of(caught):
     return float(str(caught[0].message).split("about ")[1].split(" %")[0]) / 100
 
 
+@pytest.mark.long
 def test_linear_analyses_say_where_they_mislead():
     limit, _ = truss_limit()
     js.solve(*truss(), down(0.02 * limit))
@@ -581,7 +582,7 @@ def test_lee_frame():
     assert loads[path.limit][1] < -9e3
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_released_beams_are_bars():
     """At their far ends they turn by any angle without bending."""
     section = jg.fem.BeamSection(
@@ -650,7 +651,7 @@ def test_mass_of_a_slewing_bar_pulls_at_both_ends():
     np.testing.assert_allclose(forces(structure, poses, 3.0), expected, rtol=1e-14, atol=1e-14)
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_guide_slides_far():
     """A ring on a rod, held by a spring at its side: k (l - a) s / l = F, l² = a² + s²."""
     frame = [[0, 0, 0], [0, 0, 1.0], [1.0, 0, 0]]

@@ -34,7 +34,7 @@ def test_euler_buckling():
     assert np.isinf(pulled.factors).all()
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_buckling_of_two_cantilevers_that_meet_in_a_ball():
     """Tip stiffnesses P k / (tan k l - k l) of both are negative at once: cos k l = 0."""
     n, half = 6, LENGTH / 2

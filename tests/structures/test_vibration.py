@@ -205,7 +205,7 @@ def test_load_along_a_beam():
         js.modes(structure, poses, 2, crushing)
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_spinning_mass_on_a_weightless_beam():
     """Mass m at the end of a cantilever that turns: ω² = k / m, in the plane less Ω².
 

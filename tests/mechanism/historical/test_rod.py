@@ -54,6 +54,7 @@ def drift(rod):
     return float(energy[0]), float(jnp.max(jnp.abs(energy - energy[0])))
 
 
+@pytest.mark.long
 def test_energy_of_both_modes():
     """The source's equations leave out the moment of the universal joint."""
     start, lost = drift(Rod(0.4, 1.0, gravity=DOWN))
@@ -321,6 +322,7 @@ def test_impossible_rods():
         Strut((0.0, 0.0, 1.0), -1.0, 1.0, 1.0, 1.0)
 
 
+@pytest.mark.long
 def test_wishbone_keeps_its_energy():
     free = jg.models.double_wishbone(gravity=(1.0, -9.81), damping=0.0)
     # Ends of steps, not between them.

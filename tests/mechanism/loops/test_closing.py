@@ -99,6 +99,7 @@ def test_traced_rods_that_do_not_meet_give_no_start():
     assert np.all(np.isnan(found[1]))
 
 
+@pytest.mark.long
 def test_a_joint_turned_by_180_degrees_is_named():
     """A door on two hinges with opposite axes."""
     box = ((1.0, 0.0, 0.0), 1.0, (0.1, 0.0, 0.0), (0.1, 0.1, 0.1))

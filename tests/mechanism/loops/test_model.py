@@ -79,6 +79,7 @@ def test_matrices_agree_with_recursions_and_with_automatic_derivatives():
         np.testing.assert_allclose(mine, other, rtol=0, atol=1e-13)
 
 
+@pytest.mark.long
 def test_programs_do_not_grow_with_the_number_of_loops():
     def row(count):
         """Bodies side by side, each tied to the next and geared to it."""

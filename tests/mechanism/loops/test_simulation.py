@@ -171,7 +171,7 @@ def test_forward_derivatives_of_a_motion():
     np.testing.assert_allclose(jax.jvp(end, (1.0,), (1.0,))[1], difference, rtol=1e-7)
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_sentences():
     link = jg.models.four_bar()
     mechanism, start = link
