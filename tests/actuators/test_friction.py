@@ -246,6 +246,15 @@ def test_steps_are_of_first_order(servo_friction):
     np.testing.assert_allclose(errors[:-1] / errors[1:], 2, atol=0.05)
 
 
+def test_speed_at_the_end_of_an_implicit_step(servo_friction):
+    """It decreases by mobility times friction; far more than one step's worth, or not at all."""
+    free = np.concatenate([-np.logspace(3, -6, 40), np.logspace(-6, 3, 40)])
+    for z, mobility in ((0.3, 1e-3), (-0.2, 2.0), (0.0, 50.0)):
+        law = servo_friction.implicit(0.05, z, 1e-3)
+        v = law.speed(free, mobility)
+        np.testing.assert_allclose(v + mobility * law.torque(v, v), free, rtol=1e-9, atol=1e-12)
+
+
 # Motions
 
 

@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 from jaxgrip import fitting
-from jaxgrip.fitting import Bound
+from jaxgrip.fitting import Bound, evolution
+from jaxgrip.fitting.bounds import place
 
 BOUNDS = {"a": Bound(0.01, 100.0), "b": Bound(-5.0, 5.0, scale="linear")}
 
@@ -30,6 +31,14 @@ def test_an_evolution_strategy_finds_the_bottom():
     found = fitting.mu_plus_lambda(bowl, BOUNDS, evaluations=20_099)
     assert found.rms < 1e-6
     assert found.evaluations == 20 + 100 * found.generations == 20_020
+
+
+def test_the_step_of_an_evolution_strategy_is_one_of_the_logarithm():
+    """By e on a logarithmic scale, by the range on a linear one."""
+    reach = evolution._reach(BOUNDS)
+    here, there = (place(BOUNDS, jnp.asarray(x)) for x in (0.1 + 0 * reach, 0.1 + reach))
+    np.testing.assert_allclose(there["a"] / here["a"], np.e, rtol=1e-13)
+    np.testing.assert_allclose(there["b"] - here["b"], 10.0, rtol=1e-13)
 
 
 def test_the_budget_is_kept_however_fast_the_machine_is():
