@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 
 from jaxgrip import fitting
-from jaxgrip.fitting import Bound, evolution
-from jaxgrip.fitting.bounds import place
+from jaxgrip.fitting import Bound
+from jaxgrip.fitting import _evolution as evolution
+from jaxgrip.fitting._bounds import place
 
 BOUNDS = {"a": Bound(0.01, 100.0), "b": Bound(-5.0, 5.0, scale="linear")}
 
