@@ -626,9 +626,9 @@ def test_released_ends_are_pushed_by_the_slope_of_the_energy():
             frame = corotational.beam_frame(own[:, :3] @ beam.axes.T, sections, beam.span)
             return corotational.beam_energy(beam.law, frame.deformation)
 
-        at = problem.start()._replace(loose=loose)
+        at = problem.start()._replace(releases=loose)
         found = balance.exerted(problem, at, group, jnp.zeros(0, dtype=bool))
-        return found.loose[0, which], jax.grad(energy)(loose)
+        return found.releases[0, which], jax.grad(energy)(loose)
 
     found, slope = both(structure, poses, jnp.array([0.2, -0.3, 0.01, 0.4]))
     np.testing.assert_allclose(found, slope, rtol=0, atol=1e-12 * np.abs(slope).max())
@@ -642,7 +642,7 @@ def test_mass_of_a_slewing_bar_pulls_at_both_ends():
     @jax.jit
     def forces(structure, poses, rate):
         problem = members.problem(structure, poses, (js.Inertia((0.0, 0, 0), rate=rate),))
-        at = problem.start()._replace(share=jnp.ones(()))
+        at = problem.start()._replace(load_factor=jnp.ones(()))
         return balance.exerted(problem, at, problem.lines, jnp.ones(1, dtype=bool)).forces[0]
 
     whole = 7850.0 * AREA * 2.0 * 3.0**2 * 2.0
