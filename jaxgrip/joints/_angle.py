@@ -57,11 +57,8 @@ class Angle(Joint):
         if self.form == "signed":
             sine, cosine = twist(place)
             return (sine * jnp.cos(self.angle) - cosine * jnp.sin(self.angle))[None]
-        dot = place.rotation[2, 2] - jnp.cos(self.angle)
-        axis = place.rotation[:2, 2]
-        square = axis @ axis
-        length = jnp.sqrt(jnp.where(square > 0, square, 1.0))
-        cross = jnp.where(square > 0, length, 0.0) - jnp.sin(self.angle)
+        sine, cosine = _between_axes(place)
+        cross, dot = sine - jnp.sin(self.angle), cosine - jnp.cos(self.angle)
         return jnp.where(self._by_sine(), cross, dot)[None]
 
     def motions(self, place: Frame) -> Float[Array, "5 6"]:
@@ -83,11 +80,19 @@ class Angle(Joint):
         return cosine * jnp.cos(self.angle) + sine * jnp.sin(self.angle)
 
     def coordinate(self, place: Frame) -> Float[Array, ""]:
-        """Rotation from the first x axis to the second [rad]."""
-        return jnp.arctan2(*twist(place))
+        """Rotation from the first x axis to the second [rad]; else that between the z axes."""
+        return jnp.arctan2(*(twist(place) if self.form == "signed" else _between_axes(place)))
 
     def _by_sine(self) -> Bool[Array, ""]:
         """Whether the form, none but the signed one, is the vector product."""
         if self.form == "auto":
             return jnp.abs(jnp.cos(self.angle)) >= np.sqrt(0.5)
         return jnp.asarray(self.form == "cross")
+
+
+def _between_axes(place: Frame) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    """Sine, not negative, and cosine of the angle between the z axes."""
+    axis = place.rotation[:2, 2]
+    square = axis @ axis
+    length = jnp.sqrt(jnp.where(square > 0, square, 1.0))
+    return jnp.where(square > 0, length, 0.0), place.rotation[2, 2]

@@ -33,7 +33,8 @@ class Span(Joint):
 
     def coordinate(self, place: Frame) -> Float[Array, ""]:
         """The distance [m]."""
-        return jnp.linalg.norm(place.origin)
+        square = place.origin @ place.origin
+        return jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1.0)), 0.0)
 
     def with_parameter(self, value: Float[Array, ""]) -> "Span":
         """With another length, checked."""

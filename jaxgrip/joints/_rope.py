@@ -2,11 +2,15 @@
 
 from typing import ClassVar
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxgrip.joints._distance import Distance, Span, excess
 from jaxgrip.joints.joint import Frame
+
+# A rope that is shorter than its length by less than this is taut [m].
+TAUT = 1e-9
 
 
 class Rope(Span):
@@ -28,4 +32,7 @@ class Rope(Span):
 
     def residual(self, place: Frame) -> Float[Array, "1"]:
         """Excess of the distance to first order, zero when slack."""
-        return jnp.maximum(excess(place, self.length), 0.0)[None]
+        found = excess(place, self.length)
+        # A rope that is taut to rounding has the derivative of a taut one.
+        rounded = found + jax.lax.stop_gradient(jnp.maximum(found, 0.0) - found)
+        return jnp.where(found > -TAUT, rounded, 0.0)[None]

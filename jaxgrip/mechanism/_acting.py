@@ -108,12 +108,17 @@ class Group(eqx.Module):
 
 
 class Effort(eqx.Module):
-    """A torque or force along a joint's coordinate, a function of (t, value, rate) of it."""
+    """A torque or force along a joint's coordinate, a function of (t, value, rate) of it.
+
+    `index` among the coordinates of the tree, which count turns; None where the joint closes a
+    loop.
+    """
 
     seats: Seats
     joint: Joint
     function: Callable[..., Any]
     name: str = eqx.field(static=True)
+    index: int | None = eqx.field(static=True)
 
 
 class Exerted(NamedTuple):
@@ -139,7 +144,7 @@ class Acting(eqx.Module):
         if not self.forces and not self.efforts:
             return jnp.zeros_like(q), inner
         now = state(equations.mechanism.tree, q, qd)
-        found = self.exerted(t, now, inner)
+        found = self.exerted(t, now, q, inner)
         load = sum(scattered(now, each.at, each.wrench) for each in found)
         rates = tuple(each.rates for each in found[: len(self.forces)])
         load = jnp.einsum("bxi,bx->i", now.jacobian, load)
@@ -161,7 +166,7 @@ class Acting(eqx.Module):
         """Kinds of forces, each with the states of its forces or None."""
         return list(zip(self.forces, inner or (None,) * len(self.forces), strict=True))
 
-    def exerted(self, t: Array, now: State, inner: tuple | None) -> list[Exerted]:
+    def exerted(self, t: Array, now: State, q: Array, inner: tuple | None) -> list[Exerted]:
         """Wrenches, one entry a kind of force, then one an effort."""
         found = []
         for group, own in self.with_states(inner):
@@ -174,7 +179,9 @@ class Acting(eqx.Module):
             at = effort.seats.between(now)
             place = jax.tree.map(lambda x: x[0], at.place)
             along = gradient(effort.joint, place)
-            value, rate = effort.joint.coordinate(place), along @ at.rate[0]
+            index = effort.index
+            value = effort.joint.coordinate(place) if index is None else q[index]
+            rate = along @ at.rate[0]
             size = jnp.asarray(effort.function(t, value, rate), along.dtype)
             found.append(Exerted(at, (size * along)[None], (effort.name,)))
         return found
@@ -240,7 +247,7 @@ def acting(
         zero = jnp.zeros(())
         check_function(f"effort {name!r}", function, (), t=zero, value=zero, rate=zero)
         seats = seats_of(compiled, [(connection.first, connection.second)])
-        along.append(Effort(seats, joint, function, name))
+        along.append(Effort(seats, joint, function, name, compiled.coordinates.get(name)))
     return Acting(tuple(forces), tuple(along))
 
 

@@ -160,15 +160,18 @@ def assemble(
     pose.check_shapes(system, start, "start")
     square = _is_square(system)
     assembly = _solve(system, start, turns, not square)
-    if not all(map(concrete, jax.tree.leaves(assembly))):
+    # What is differentiated outside of `jit` has numbers to look at.
+    seen = jax.lax.stop_gradient(assembly)
+    if not all(map(concrete, jax.tree.leaves(seen))):
         return assembly
-    if square and not bool(assembly.succeeded):
+    if square and not bool(seen.succeeded):
         # As many equations as coordinates, but perhaps not independent ones.
         other = _solve(system, start, turns, True)
-        lost = bool(assembly.result == RESULTS.not_finite)
-        assembly = other if lost or bool(other.succeeded) else assembly
-    if throw and not bool(assembly.succeeded):
-        raise MechanismError(explain(assembly, start), assembly)
+        lost = bool(seen.result == RESULTS.not_finite)
+        if lost or bool(jax.lax.stop_gradient(other).succeeded):
+            assembly, seen = other, jax.lax.stop_gradient(other)
+    if throw and not bool(seen.succeeded):
+        raise MechanismError(explain(seen, jax.lax.stop_gradient(start)), seen)
     return assembly
 
 

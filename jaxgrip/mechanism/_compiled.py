@@ -140,12 +140,23 @@ def _one_sided(assembly: Assembly) -> list[str]:
 
 
 def _is_slack(assembly: Assembly, name: str) -> bool:
-    """Whether a one-sided connection is slack; within `jit` it counts as taut."""
+    """Whether a one-sided connection is slack; within `jit` it counts as taut, see `has_slack`."""
     system = assembly.system
     j = [connection.name for connection in pairs(system)].index(name)
     place = jax.tree.map(lambda x: x[j], joined(system, assembly.poses).place)
-    excess = system.joint(name).taut().residual(place)
+    excess = jax.lax.stop_gradient(system.joint(name).taut().residual(place))
     return concrete(excess) and bool(np.all(np.asarray(excess) < -_TAUT))
+
+
+def has_slack(assembly: Assembly) -> Array:
+    """Whether a one-sided connection is slack that `compiled` counts as taut, within `jit`."""
+    place = joined(assembly.system, assembly.poses).place
+    found = [
+        jnp.any(connection.joint.taut().residual(jax.tree.map(lambda x, j=j: x[j], place)) < -_TAUT)
+        for j, connection in enumerate(pairs(assembly.system))
+        if connection.joint.one_sided
+    ]
+    return jnp.any(jnp.stack(found)) if found else jnp.asarray(False)
 
 
 def _spanning(system: System, ends: np.ndarray) -> list[tuple[int | None, int, int]]:
@@ -230,7 +241,10 @@ class _Builder:
             backward = self.is_backward(connection, part)
             steps, values = joint.steps, joint.values(place)
             if joint.measure is not None and gears(self.system):
-                values = values.at[joint.leading].set(turns[j])
+                # The number of turns has no derivative, the angle has that of the poses.
+                value = values[joint.leading]
+                turned = value + jax.lax.stop_gradient(turns[j] - value)
+                values = values.at[joint.leading].set(turned)
             inner, outer = (jax.tree.map(lambda x, k=k: x[k], seen) for k in range(2))
             rotation = place.rotation
             if backward:

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxgrip.checks import non_negative, numbers
+from jaxgrip.checks import brief, non_negative, numbers
 from jaxgrip.joints import Frame, Joint, displaced
 
 
@@ -81,9 +81,11 @@ class Spring(Force):
 
     def wrench(self, place: Frame, rate: Float[Array, "6"]) -> Float[Array, "6"]:
         """Tension along the line."""
-        length, direction = _line(place)
-        tension = self.stiffness * (length - self.length) + self.damping * (direction @ rate[:3])
-        return jnp.concatenate([-tension * direction, jnp.zeros_like(direction)])
+        _, direction = _line(place)
+        # Linear in the origin, so that a spring without length has its derivative at length 0.
+        force = -self.stiffness * place.origin
+        force += (self.stiffness * self.length - self.damping * (direction @ rate[:3])) * direction
+        return jnp.concatenate([force, jnp.zeros_like(direction)])
 
     def energy(self, place: Frame) -> Float[Array, ""]:
         """Energy of the spring [J]."""
@@ -178,10 +180,12 @@ class Load(Force):
 
     acts: ClassVar[str] = "on"
 
-    def __init__(self, force=(0.0, 0.0, 0.0), moment=(0.0, 0.0, 0.0), follows: bool = False):
+    def __init__(self, force=(0.0, 0.0, 0.0), moment=(0.0, 0.0, 0.0), follows=False):
         self.force = numbers("The force of a load", force, (3,))
         self.moment = numbers("The moment of a load", moment, (3,))
-        self.follows = bool(follows)
+        if not isinstance(follows, bool):
+            raise ValueError(f"The load follows {brief(follows)}; give True or False.")
+        self.follows = follows
 
     def wrench(self, place: Frame, rate: Float[Array, "6"]) -> Float[Array, "6"]:
         """Force and moment."""

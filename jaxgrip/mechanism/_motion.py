@@ -22,7 +22,7 @@ from jaxgrip.checks import (
 from jaxgrip.joints import Frame, Joint, relative
 from jaxgrip.mechanism._acting import Acting, Seats, acting, scattered, seats_of
 from jaxgrip.mechanism._assemble import Assembly, assemble
-from jaxgrip.mechanism._compiled import Compiled, compiled
+from jaxgrip.mechanism._compiled import Compiled, compiled, has_slack
 from jaxgrip.mechanism._forces import gradient
 from jaxgrip.mechanism.loops import MechanismError
 from jaxgrip.mechanism.loops.dynamics import reactions_at
@@ -183,6 +183,9 @@ def _moved(
         assembly = assemble(assembly)
     if not isinstance(assembly, Assembly):
         raise ValueError(f"The assembly is {brief(assembly)}; it must be an Assembly or a System.")
+    fitting = jax.lax.stop_gradient(assembly.succeeded)
+    if concrete(fitting) and not bool(fitting):
+        raise MechanismError("The parts of the assembly do not fit together.", assembly)
     functions, system = dict(drives or {}), assembly.system
     of_forces = {
         name: functions.pop(name)
@@ -195,21 +198,28 @@ def _moved(
     moving = {name: f for name, f in functions.items() if f is not None}
     for name, function in (moving | of_forces).items():
         check_function(f"drive {name!r}", function, (), t=t)
+    fits = ~has_slack(assembly)
     for name, function in moving.items():
-        begin, now = function(t), system.parameters[name]
-        if concrete(begin) and concrete(now) and abs(float(begin) - float(now)) > SLACK:
+        begin, now = jax.lax.stop_gradient((jnp.asarray(function(t)), system.parameters[name]))
+        if not concrete(begin - now):
+            fits &= jnp.abs(begin - now) <= SLACK
+        elif not float(jnp.abs(begin - now)) <= SLACK:
             raise MechanismError(
                 f"Drive {name!r} starts at {float(begin):g}, but the system is assembled at "
                 f"{float(now):g}; assemble it at the start of the drive."
             )
     found = compiled(assembly, released)
+    start = found.start
+    if not concrete(jax.lax.stop_gradient(fits)):
+        # Nothing can be raised within `jit`.
+        start = jnp.where(fits, start, jnp.nan)
     acts = acting(found, dict(efforts or {}), of_forces)
     mechanism = found.mechanism
     driven = tuple(mechanism.loop(name) for name in moving)
     setting = Setting(mechanism, acts, tuple(moving.values()), driven)
     qd = _start(found, setting.equations(t, mechanism.unturned), dict(rates or {}))
-    inner = _states(acts, mechanism.tree, found.start) if acts.has_states else None
-    return found, setting, MotionState(found.start, qd, mechanism.unturned, inner)
+    inner = _states(acts, mechanism.tree, start) if acts.has_states else None
+    return found, setting, MotionState(start, qd, mechanism.unturned, inner)
 
 
 @jit_plainly
@@ -234,8 +244,10 @@ def _start(found: Compiled, equations: Equations, rates: Mapping[str, Any]) -> A
     asked = jnp.stack(values) if values else jnp.zeros(0)
     qd, error = _least_rates(prescribed, q, asked)
     if concrete(error) and error.size:
-        largest = float(jnp.max(jnp.abs(asked), initial=0.0)) + float(jnp.max(jnp.abs(qd)))
-        if float(jnp.abs(error).max()) > _RATE * (1 + largest):
+        largest = float(jnp.max(jnp.abs(asked), initial=0.0)) + float(
+            jnp.max(jnp.abs(qd), initial=0.0)
+        )
+        if not float(jnp.abs(error).max()) <= _RATE * (1 + largest):
             names = ", ".join([*rates, *_driven_names(equations)]) or "the joints"
             raise MechanismError(
                 f"The rates of {names} are inconsistent: they violate the joints by "
@@ -362,7 +374,7 @@ def _reactions(
     loads = jnp.zeros_like(now.velocity)
     on_tree = {how.connection for how in found.carried}
     own: dict[str, Array] = {}
-    for exerted in setting.effort.exerted(t, now, inner):
+    for exerted in setting.effort.exerted(t, now, q, inner):
         # Wrenches along a joint of the tree are part of what the joint transmits.
         inside = np.array([name in on_tree and name is not None for name in exerted.along])
         outside = jnp.where(inside[:, None], 0.0, exerted.wrench)

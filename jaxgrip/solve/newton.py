@@ -68,6 +68,8 @@ def newton(
         worse = ~(miss <= jnp.maximum(state.miss, NEAR)) & (state.halvings < HALVINGS)
         near, gains = miss < NEAR, (miss > FINE) & (miss < state.miss / 2)
         done = (state.near & near & ~gains) | ~jnp.isfinite(miss)
+        # At an exact start there may be no step: equations that are dependent have none.
+        done |= (state.best.steps == 0) & (miss <= FINE)
         # What is not finite is the end, and so the result.
         best = pick(miss > state.best.miss, state.best, Root(trial, miss, none))
         best = best._replace(steps=state.best.steps + 1)
