@@ -44,6 +44,11 @@ class Equations(eqx.Module):
     accelerations: Float[Array, " d"] | None = None
     driven: tuple[int, ...] = eqx.field(static=True, default=())
 
+    @property
+    def rows(self) -> int:
+        """Number of residuals."""
+        return self.mechanism.m + len(self.held)
+
     def __call__(self, q: Float[Array, " n"]) -> Float[Array, " rows"]:
         """Residuals of the constraints, then of the prescribed coordinates."""
         return jnp.concatenate(
@@ -85,7 +90,6 @@ def weighted_jacobian(m: Float[Array, "n n"], j: Float[Array, "rows n"]) -> tupl
     return lower, dense.solve_triangular(lower, j.T, lower=True)
 
 
-@jax.custom_jvp
 def invert(
     m: Float[Array, "n n"], j: Float[Array, "rows n"], tolerance: Float[Array, ""]
 ) -> Inverse:
@@ -96,10 +100,16 @@ def invert(
     The derivative is that of the inverse at constant rank; its factors have none where singular
     values are equal.
     """
+    if len(j):
+        return _invert(m, j, tolerance)
+    inverse = dense.solve(m, jnp.eye(len(m), dtype=m.dtype), positive=True)
+    return Inverse(inverse, jnp.zeros((len(m), 0), m.dtype), jnp.zeros((0, 0), m.dtype))
+
+
+@jax.custom_jvp
+def _invert(m: Array, j: Array, tolerance: Array) -> Inverse:
     lower, weighted = weighted_jacobian(m, j)
     back = dense.solve_triangular(lower, jnp.eye(len(m), dtype=m.dtype), lower=True)
-    if not len(j):
-        return Inverse(back.T @ back, j.T, jnp.zeros((0, 0), m.dtype))
     left, size, right = dense.svd(weighted)
     keep = dense.independent(size, tolerance)
     inverse = jnp.where(keep, 1 / jnp.where(keep, size, 1.0), 0.0)[:, None]
@@ -109,11 +119,11 @@ def invert(
     return Inverse(rest.T @ rest, back.T @ (left @ scaled), scaled.T @ scaled)
 
 
-@invert.defjvp
+@_invert.defjvp
 def _implicit(primals, tangents):
     m, j, tolerance = primals
     dm, dj, _ = tangents
-    inverse = invert(m, j, tolerance)
+    inverse = _invert(m, j, tolerance)
     g, h, c = inverse
     dependent = jnp.eye(len(j), dtype=m.dtype) - j @ h
     change = dependent @ dj @ h
@@ -213,6 +223,9 @@ def closed(
     equations: Equations, q: Float[Array, " n"], qd: Float[Array, " n"]
 ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
     """Nearest closed position and velocity of a state with a gap above rounding."""
+
+    if not equations.rows:
+        return q, qd
 
     def nearer(_, x):
         return project(equations, inverse_of(equations, x[0]), *x)

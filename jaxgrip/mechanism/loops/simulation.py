@@ -235,6 +235,8 @@ def _projected(
 ) -> tuple[MotionState, MotionState]:
     """The nearest closed state, and what the projection leaves of a small change of the state."""
     equations = setting.equations(t, x.turned)
+    if not equations.rows:
+        return x, dx
     inverse = inverse_of(equations, x.q)
     q, qd = project(equations, inverse, x.q, x.qd)
 
@@ -346,7 +348,7 @@ def _looked(
 
 def _conditioning(setting: Setting, times: Array, x: MotionState) -> Array:
     """Smallest over largest singular value at every position, of those not always zero."""
-    if not setting.mechanism.m:
+    if not setting.mechanism.m or not x.q.shape[1]:
         return jnp.ones(len(times), x.q.dtype)
 
     def sizes(t: Array, x: MotionState) -> Array:
