@@ -310,7 +310,7 @@ class MeasuredEnd(NamedTuple):
 def measured_ends(mechanism: Mechanism, place: Poses) -> list[MeasuredEnd]:
     """Ends of couplings that are joints of loops, at poses of the bodies."""
     found = []
-    for i, coupling in enumerate(mechanism.couplings):
+    for i, coupling in _with_loops(mechanism):
         factors = (-coupling.gear.ratio, jnp.ones_like(coupling.gear.ratio))
         names = (coupling.leader, coupling.follower)
         for name, factor, is_loop in zip(names, factors, coupling.measured, strict=True):
@@ -319,6 +319,11 @@ def measured_ends(mechanism: Mechanism, place: Poses) -> list[MeasuredEnd]:
                 at = jax.tree.map(lambda x: x[0], seats(mechanism, np.array([loop]), place))
                 found.append(MeasuredEnd(i, loop, factor, *at))
     return found
+
+
+def _with_loops(mechanism: Mechanism) -> list[tuple[int, Coupling]]:
+    """Couplings of joints of loops, with their index; no others may add operations."""
+    return [(i, c) for i, c in enumerate(mechanism.couplings) if any(c.measured)]
 
 
 def measured(mechanism: Mechanism, place: Poses) -> Float[Array, " couplings"]:
@@ -332,7 +337,7 @@ def measured(mechanism: Mechanism, place: Poses) -> Float[Array, " couplings"]:
 
 def _within_a_turn(mechanism: Mechanism, coupled: Float[Array, " rows"]) -> Float[Array, " rows"]:
     """Residuals of couplings without the full turns of angles of loops."""
-    for i, coupling in enumerate(mechanism.couplings):
+    for i, coupling in _with_loops(mechanism):
         names = (coupling.leader, coupling.follower)
         ratio = jnp.abs(coupling.gear.ratio)
         for name, scale, is_loop in zip(
