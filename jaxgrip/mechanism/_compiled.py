@@ -103,8 +103,8 @@ def compiled(assembly: Assembly, released: Sequence[str] = ()) -> Compiled:
 
     **Returns:** `Compiled`, differentiable with respect to all numbers of the assembly.
 
-    **Raises:** `ValueError` for a part that moves without mass, and for a gear whose joint closes
-    a loop.
+    **Raises:** `ValueError` for a part that moves without mass, for a gear of a joint that is left
+    out, and for one of two angles that both close loops.
     """
     for name in released:
         assembly.system.drive(name)
@@ -340,7 +340,7 @@ class _Builder:
             inertia=jnp.stack(inertia),
             gravity=system.gravity,
         )
-        couplings = self.couplings + [self.gear(gear) for gear in gears(system)]
+        couplings = self.couplings + [self.gear(gear, loops) for gear in gears(system)]
         return Compiled(
             system,
             Mechanism(tree, loops, couplings, self.balls),
@@ -350,17 +350,21 @@ class _Builder:
             slack,
         )
 
-    def gear(self, gear: Connection) -> Coupling:
+    def gear(self, gear: Connection, loops: list[Loop]) -> Coupling:
         """The coupling of a gear's two joints."""
         moving = [k for k, kind in enumerate(self.kinds) if kind != "fixed"]
-        ends = []
+        ends, measured = [], []
         for name in (gear.first, gear.second):
             how = next((how for how in self.carried if how.connection == name), None)
             if how is None:
-                raise ValueError(
-                    f"Gear {gear.name!r} couples {name!r}, which closes a loop; in a motion gears "
-                    "couple joints of the tree only."
-                )
-            joint = self.system.joint(name)
-            ends.append(self.names[moving[how.coordinates[joint.leading]]])
-        return Coupling(gear.name, gear.joint, *ends)
+                if name not in [loop.name for loop in loops]:
+                    raise ValueError(
+                        f"Gear {gear.name!r} couples {name!r}, which is left out of this motion; "
+                        "leave the gear out of the system too."
+                    )
+                ends.append(name)
+            else:
+                joint = self.system.joint(name)
+                ends.append(self.names[moving[how.coordinates[joint.leading]]])
+            measured.append(how is None)
+        return Coupling(gear.name, gear.joint, *ends, (measured[0], measured[1]))

@@ -70,7 +70,8 @@ def system_of(
         )
         connections.append(Connection(loop.name, loop.joint, *ends))
     for coupling in mechanism.couplings:
-        ends = (names[coupling.leader], names[coupling.follower])
+        given = zip((coupling.leader, coupling.follower), coupling.measured, strict=True)
+        ends = [name if is_loop else names[name] for name, is_loop in given]
         connections.append(Connection(f"gear {coupling.name}", coupling.gear, *ends))
     place = forward_kinematics(tree, q)
     orientations = jax.vmap(quaternions.from_matrix)(place.rotation)

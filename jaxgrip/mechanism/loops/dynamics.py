@@ -1,7 +1,7 @@
 """Forces and accelerations of mechanisms with closed loops, index 1."""
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxgrip.checks import check_shape, concrete
-from jaxgrip.joints import Frame, Joint, displaced, relative
+from jaxgrip.joints import Frame, displaced, relative
 from jaxgrip.mechanism.loops.closing import MechanismError
 from jaxgrip.mechanism.loops.equations import (
     Equations,
@@ -22,7 +22,14 @@ from jaxgrip.mechanism.loops.equations import (
 )
 from jaxgrip.mechanism.loops.kinematics import bias, constraint_bend, state
 from jaxgrip.mechanism.loops.mobility import degrees, independence, mobility
-from jaxgrip.mechanism.loops.model import Mechanism, kinds, loop_bodies, multiplier_rows, seats
+from jaxgrip.mechanism.loops.model import (
+    Mechanism,
+    kinds,
+    loop_bodies,
+    measured_ends,
+    multiplier_rows,
+    seats,
+)
 from jaxgrip.rigid import BodyLoads, Poses, crba, forward_kinematics, rnea_bodies
 
 
@@ -171,7 +178,7 @@ def reactions_at(
     count = len(tree.parents)
     total = jnp.zeros((count, 6), multipliers.dtype) if loads is None else loads
     found = [
-        jax.vmap(_wrench)(
+        jax.vmap(lambda joint, *at: _wrench(joint.residual, *at))(
             *seats(mechanism, alike, place), multipliers[multiplier_rows(mechanism, alike)]
         )
         for alike in groups
@@ -180,6 +187,11 @@ def reactions_at(
     if found:
         order = np.argsort(np.concatenate(groups))
         force, moment, point = (jnp.concatenate(x)[order] for x in zip(*found, strict=True))
+    coupled = multipliers[len(multipliers) - len(mechanism.couplings) :]
+    for end in measured_ends(mechanism, place):
+        row = coupled[end.coupling][None]
+        pull, twist, _ = _wrench(end.share, end.first, end.second, row)
+        force, moment = force.at[end.loop].add(pull), moment.at[end.loop].add(twist)
     for bodies, sign in zip(loop_bodies(mechanism).T, (-1.0, 1.0), strict=True):
         # The base, which comes after the last body, takes no load.
         on = np.flatnonzero(bodies < count)
@@ -191,10 +203,12 @@ def reactions_at(
     return Reactions(force, moment, point, rnea_bodies(tree, *motion, external.reshape(-1, 6)))
 
 
-def _wrench(joint: Joint, first: Frame, second: Frame, multipliers: Array) -> tuple:
-    """Force and moment of a loop on its second body, and their point, in base axes."""
+def _wrench(
+    residual: Callable[[Frame], Array], first: Frame, second: Frame, multipliers: Array
+) -> tuple:
+    """Force and moment of equations on the second body, and their point, in base axes."""
     place = relative(first, second)
     still = jnp.zeros(6, multipliers.dtype)
-    _, pull = jax.vjp(lambda step: joint.residual(displaced(place, step)), still)
+    _, pull = jax.vjp(lambda step: residual(displaced(place, step)), still)
     (wrench,) = pull(multipliers)
     return first.rotation @ wrench[:3], first.rotation @ wrench[3:], second.origin

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxgrip.mechanism.loops.model import Mechanism, coupling_rows, loop_residuals
+from jaxgrip.mechanism.loops.model import Mechanism, coupling_rows, loop_residuals, measured
 from jaxgrip.rigid import Poses, Tree, forward_kinematics
 from jaxgrip.rigid.kinematics import jacobians_at
 from jaxgrip.spatial import skew
@@ -70,10 +70,11 @@ def constraint_matrix(mechanism: Mechanism, now: State) -> Float[Array, "m n"]:
 
     def column(velocity: Velocity) -> Array:
         change = moved(now.place, velocity)
-        return jax.jvp(lambda p: loop_residuals(mechanism, p), (now.place,), (change,))[1]
+        return jax.jvp(lambda p: _at_poses(mechanism, p), (now.place,), (change,))[1]
 
-    loops = jax.vmap(column, in_axes=2, out_axes=1)(now.jacobian)
-    return jnp.concatenate([loops, coupling_rows(mechanism)[0]])
+    rows = jax.vmap(column, in_axes=2, out_axes=1)(now.jacobian)
+    ratios = coupling_rows(mechanism)[0]
+    return rows.at[len(rows) - len(ratios) :].add(ratios)
 
 
 @jax.jit
@@ -104,11 +105,15 @@ def constraint_bend(
         square = 0.5 * t * t
         rotation = now.place.rotation + t * first.rotation + square * (bent.rotation + turned)
         translation = now.place.translation + t * first.translation + square * bent.translation
-        return loop_residuals(moving(t), Poses(rotation, translation))
+        return _at_poses(moving(t), Poses(rotation, translation))
 
     zero, one = jnp.zeros((), now.bend.dtype), jnp.ones((), now.bend.dtype)
-    _, loops = jax.jvp(lambda t: jax.jvp(residual, (t,), (one,))[1], (zero,), (one,))
-    return jnp.concatenate([loops, jnp.zeros(len(mechanism.couplings), loops.dtype)])
+    return jax.jvp(lambda t: jax.jvp(residual, (t,), (one,))[1], (zero,), (one,))[1]
+
+
+def _at_poses(mechanism: Mechanism, place: Poses) -> Float[Array, " m"]:
+    """The constraints without the coordinates of the tree, as functions of poses of the bodies."""
+    return jnp.concatenate([loop_residuals(mechanism, place), measured(mechanism, place)])
 
 
 def _centres(tree: Tree, now: State) -> tuple[Array, Array, Array, Array]:

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -65,10 +65,12 @@ class Loop(eqx.Module):
 
 
 class Coupling(eqx.Module):
-    """A gear between two joints of a tree, such as a mimic joint.
+    """A gear between two joints, such as a mimic joint.
 
     **Arguments:** `name`; `gear`; `leader`, `follower`: names of two bodies, whose joints in the
-    tree have the first and the second coordinate of the gear.
+    tree have the first and the second coordinate of the gear; `measured`: whether either is instead
+    the name of a loop, whose joint measures the coordinate. An angle of a loop is known up to full
+    turns, of which the coupling holds with any number.
 
     **Raises:** `ValueError` when both are the same.
     """
@@ -77,11 +79,20 @@ class Coupling(eqx.Module):
     name: str = eqx.field(static=True)
     leader: str = eqx.field(static=True)
     follower: str = eqx.field(static=True)
+    measured: tuple[bool, bool] = eqx.field(static=True)
 
-    def __init__(self, name: str, gear: Gear, leader: str, follower: str):
-        if leader == follower:
+    def __init__(
+        self,
+        name: str,
+        gear: Gear,
+        leader: str,
+        follower: str,
+        measured: tuple[bool, bool] = (False, False),
+    ):
+        if leader == follower and measured[0] == measured[1]:
             raise ValueError(f"Coupling {name!r} couples the joint of {leader!r} to itself.")
         self.name, self.gear, self.leader, self.follower = name, gear, leader, follower
+        self.measured = measured
 
 
 class Mechanism(eqx.Module):
@@ -125,12 +136,28 @@ class Mechanism(eqx.Module):
                         f"Loop {loop.name!r}: there is no body {body!r}; {near(body, tree.names)}"
                     )
         for coupling in self.couplings:
-            for body in (coupling.leader, coupling.follower):
-                if body not in coordinates:
+            ends = (coupling.leader, coupling.follower)
+            angles = []
+            for body, is_loop in zip(ends, coupling.measured, strict=True):
+                if is_loop:
+                    measure = self.loops[self.loop(body)].joint.measure
+                    if measure is None:
+                        raise ValueError(
+                            f"Coupling {coupling.name!r}: the joint of loop {body!r} has no single "
+                            "coordinate to couple."
+                        )
+                    angles += [body] if measure.periodic else []
+                elif body not in coordinates:
                     known = f"a joint; {near(body, self.coordinates)}"
                     raise ValueError(
                         f"Coupling {coupling.name!r}: there is no body {body!r} with {known}"
                     )
+            if len(angles) > 1:
+                raise ValueError(
+                    f"Coupling {coupling.name!r} couples the angles of {angles[0]!r} and "
+                    f"{angles[1]!r}, which both close loops; at most one may, as an angle there is "
+                    "known up to full turns only."
+                )
 
     @property
     def n(self) -> int:
@@ -232,9 +259,10 @@ def constraints(mechanism: Mechanism, q: Float[Array, " n"]) -> Float[Array, " m
 
     **Raises:** `ValueError` for another shape.
     """
-    loops = loop_residuals(mechanism, forward_kinematics(mechanism.tree, q))
+    place = forward_kinematics(mechanism.tree, q)
     ratios, offsets = coupling_rows(mechanism)
-    return jnp.concatenate([loops, ratios @ q - offsets])
+    coupled = ratios @ q - offsets + measured(mechanism, place)
+    return jnp.concatenate([loop_residuals(mechanism, place), _within_a_turn(mechanism, coupled)])
 
 
 def loop_residuals(mechanism: Mechanism, place: Poses) -> Float[Array, " rows"]:
@@ -254,11 +282,72 @@ def coupling_rows(mechanism: Mechanism) -> tuple[Float[Array, "rows n"], Float[A
     rows = jnp.zeros((len(couplings), mechanism.n), dtype)
     if not couplings:
         return rows, jnp.zeros(0, dtype)
-    leaders = np.array([mechanism.coordinate(c.leader) for c in couplings])
-    followers = np.array([mechanism.coordinate(c.follower) for c in couplings])
-    k = np.arange(len(couplings))
     gears = _stack([c.gear for c in couplings])
-    return rows.at[k, followers].set(1.0).at[k, leaders].set(-gears.ratio), gears.offset
+    for end, factors in ((1, jnp.ones_like(gears.ratio)), (0, -gears.ratio)):
+        k = np.array([i for i, c in enumerate(couplings) if not c.measured[end]], dtype=int)
+        names = [(couplings[i].leader, couplings[i].follower)[end] for i in k]
+        columns = np.array([mechanism.coordinate(name) for name in names], dtype=int)
+        rows = rows.at[k, columns].set(factors[k])
+    return rows, gears.offset
+
+
+class MeasuredEnd(NamedTuple):
+    """Of a coupling, by its index, a joint that closes the loop of the index `loop`; `factor` of
+    its coordinate in the equation; `joint` and its frames on both bodies."""
+
+    coupling: int
+    loop: int
+    factor: Array
+    joint: Joint
+    first: Frame
+    second: Frame
+
+    def share(self, place: Frame) -> Float[Array, "1"]:
+        """What the joint adds to the equation."""
+        return (self.factor * self.joint.coordinate(place))[None]
+
+
+def measured_ends(mechanism: Mechanism, place: Poses) -> list[MeasuredEnd]:
+    """Ends of couplings that are joints of loops, at poses of the bodies."""
+    found = []
+    for i, coupling in _with_loops(mechanism):
+        factors = (-coupling.gear.ratio, jnp.ones_like(coupling.gear.ratio))
+        names = (coupling.leader, coupling.follower)
+        for name, factor, is_loop in zip(names, factors, coupling.measured, strict=True):
+            if is_loop:
+                loop = mechanism.loop(name)
+                at = jax.tree.map(lambda x: x[0], seats(mechanism, np.array([loop]), place))
+                found.append(MeasuredEnd(i, loop, factor, *at))
+    return found
+
+
+def _with_loops(mechanism: Mechanism) -> list[tuple[int, Coupling]]:
+    """Couplings of joints of loops, with their index; no others may add operations."""
+    return [(i, c) for i, c in enumerate(mechanism.couplings) if any(c.measured)]
+
+
+def measured(mechanism: Mechanism, place: Poses) -> Float[Array, " couplings"]:
+    """What joints of loops add to the equations of the couplings."""
+    total = jnp.zeros(len(mechanism.couplings), place.translation.dtype)
+    for end in measured_ends(mechanism, place):
+        share = end.share(relative(end.first, end.second))
+        total = total.at[end.coupling].add(share[0])
+    return total
+
+
+def _within_a_turn(mechanism: Mechanism, coupled: Float[Array, " rows"]) -> Float[Array, " rows"]:
+    """Residuals of couplings without the full turns of angles of loops."""
+    for i, coupling in _with_loops(mechanism):
+        names = (coupling.leader, coupling.follower)
+        ratio = jnp.abs(coupling.gear.ratio)
+        for name, scale, is_loop in zip(
+            names, (ratio, jnp.ones_like(ratio)), coupling.measured, strict=True
+        ):
+            if is_loop and mechanism.loops[mechanism.loop(name)].joint.measure.periodic:
+                turn = jnp.where(scale > 0, 2 * np.pi * scale, jnp.inf)
+                count = jnp.round(coupled[i] / turn)
+                coupled = coupled.at[i].add(-jnp.where(scale > 0, turn, 0.0) * count)
+    return coupled
 
 
 def kinds(mechanism: Mechanism) -> list[np.ndarray]:
