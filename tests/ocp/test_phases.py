@@ -76,7 +76,7 @@ def test_least_time_with_two_forces():
     np.testing.assert_allclose(two.t[-1], sol.objective, rtol=1e-10)
 
 
-@pytest.mark.soak
+@pytest.mark.long
 def test_derivative_by_the_forces():
     slopes = jax.grad(lambda a, b: solve(join(*halves(a, b))).objective, (0, 1))(1.0, 3.0)
     np.testing.assert_allclose(slopes, jax.grad(least_time, (0, 1))(1.0, 3.0), rtol=1e-8)
