@@ -112,7 +112,7 @@ def test_a_tree_of_one_pendulum():
     np.testing.assert_allclose(q, published, rtol=0, atol=2e-8)
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_energy_of_a_gripper_driven_by_six(gripper, six, motion):
     """Growth of all energy is the work of the motors less the losses, which are no gain."""
 

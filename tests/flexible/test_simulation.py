@@ -122,7 +122,7 @@ def test_one_way_loads(gripper, finger):
         )
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_floating_body_keeps_momentum():
     """A bent, turning beam with a mass at its tip, free in the plane and out of plane bending."""
     body = elastic_body(0.5, (0.01, 0.012), (12, 1, 1), E=2e9, rho=1500.0)

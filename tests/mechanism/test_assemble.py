@@ -105,7 +105,7 @@ def test_crane_sensitivities_to_geometry(crane):
         assert float(slopes[name]) == pytest.approx(float(central), abs=1e-8)
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_second_derivative_is_that_of_the_closed_form(crane):
     def angle(rope):
         return angle_of(crane)({"luffing rope": rope})

@@ -36,7 +36,7 @@ def solve(problem):
     return jg.ocp.solve(problem, solver=jg.ocp.Solver(starts=1))
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_speed_limit():
     """On the arc costate_2 + multiplier = 0, costate_1 = -1 / v, and the multiplier ends at 0."""
     sol = solve(speed_limited(0.6))

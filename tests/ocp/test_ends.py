@@ -290,7 +290,7 @@ def test_design_variables_tied_to_each_other_in_a_fixed_time():
     np.testing.assert_allclose(sol.design_variables, [gain, 2.0 * gain], rtol=1e-9)
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_start_on_a_circle():
     """The shortest way from a circle to a place begins where the ray to it leaves the circle."""
     sol = solve(

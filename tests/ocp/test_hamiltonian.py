@@ -97,7 +97,7 @@ class Damped(jg.rigid.StateSpace):
         return super().__call__(x, u - 0.01 * x[self.tree.n :])
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_inherited_expansion_is_not_used_for_other_dynamics(finger_problem):
     problem = finger_problem("A")
     problem = eqx.tree_at(lambda p: p.dynamics, problem, Damped(problem.dynamics.tree))

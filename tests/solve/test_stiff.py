@@ -59,7 +59,7 @@ def test_derivatives_are_those_of_diffrax(mode):
     np.testing.assert_allclose(slopes(Kvaerno5()), slopes(diffrax.Kvaerno5()), rtol=1e-7)
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_gradients_in_batches():
     """No batched call of LAPACK is made, which the tests refuse; members against differences."""
     values = jnp.array([1.0, 10.0, 40.0])

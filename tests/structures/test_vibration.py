@@ -117,7 +117,7 @@ def test_textbook_beams(sparse):
     np.testing.assert_allclose(found.frequency, dense.frequency, rtol=1e-9)
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_equal_frequencies(sparse):
     """Three like cantilevers of a round section have six equal ones, of which only the sum changes
     smoothly: each pair's is that of the two directions.

@@ -153,9 +153,10 @@ def likely(found, published, count):
     return abs(found - published) <= max(3 * np.sqrt(2 * count * p * (1 - p)), 1)
 
 
-LONG = {"marks": pytest.mark.soak}
+FURTHER = {"marks": pytest.mark.soak}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("rows", "pivot", "counts", "steps"),
     [
@@ -163,11 +164,11 @@ LONG = {"marks": pytest.mark.soak}
         pytest.param(
             "all", "relative_guarded", (50, 46, 38), (6.2, 7.9, 12.0), marks=pytest.mark.soak
         ),
-        pytest.param("all", "scaled", (50, 50, 46), (4.8, 6.0, 7.6), **LONG),
-        pytest.param("all", "column", (50, 50, 39), (4.0, 5.2, 7.3), **LONG),
+        pytest.param("all", "scaled", (50, 50, 46), (4.8, 6.0, 7.6), **FURTHER),
+        pytest.param("all", "column", (50, 50, 39), (4.0, 5.2, 7.3), **FURTHER),
         ("all", "least_squares", (50, 50, 45), (4.0, 5.1, 7.2)),
         ("selected", "relative", (50, 50, 42), (4.0, 5.2, 7.7)),
-        pytest.param("selected", "column", (50, 50, 42), (4.0, 5.2, 7.7), **LONG),
+        pytest.param("selected", "column", (50, 50, 42), (4.0, 5.2, 7.7), **FURTHER),
     ],
 )
 def test_the_four_bar_converges_as_often_as_in_the_table_of_pivots(rows, pivot, counts, steps):
@@ -245,6 +246,7 @@ def test_newton_history_of_luffing_from_60_to_45_degrees():
     assert abs(np.rad2deg(np.arctan2(boom[2], boom[0])) - 45) < 1e-8
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("form", source_scheme.FORMS)
 @pytest.mark.parametrize(("rows", "pivot"), [("selected", "relative"), ("all", "least_squares")])
 def test_forms_and_variants_end_at_the_same_crane(form, rows, pivot):
@@ -253,11 +255,12 @@ def test_forms_and_variants_end_at_the_same_crane(form, rows, pivot):
     assert abs(np.rad2deg(np.arctan2(boom[2], boom[0])) - 75) < 1e-8
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("degrees", "published"),
     [
-        pytest.param(5, 40, **LONG),
-        pytest.param(15, 39, **LONG),
+        pytest.param(5, 40, **FURTHER),
+        pytest.param(15, 39, **FURTHER),
         (30, 32),
     ],
 )
@@ -275,9 +278,9 @@ def test_rank_of_the_crane_is_42():
 @pytest.mark.parametrize(
     ("closure", "equations", "rank"),
     [
-        (("Ball", "Sleeve"), 24, 24),
-        (("Ball", "Ball"), 23, 23),
-        (("Hinge", "Ball"), 25, 24),
+        pytest.param(("Ball", "Sleeve"), 24, 24, marks=pytest.mark.long),
+        pytest.param(("Ball", "Ball"), 23, 23, marks=pytest.mark.long),
+        pytest.param(("Hinge", "Ball"), 25, 24, marks=pytest.mark.long),
         (("Hinge", "Hinge"), 27, 24),
     ],
 )
@@ -288,6 +291,7 @@ def test_ranks_of_the_closed_chain_with_unit_lengths(closure, equations, rank):
     assert np.linalg.matrix_rank(slope, 1e-6) == rank + 4
 
 
+@pytest.mark.long
 def test_fixed_joint_has_four_roots_and_is_found_from_25_degrees():
     plate = np.array([[0.0, 0, 0], [1, 0, 0], [0, 1, 0]])
     system = System(
