@@ -85,7 +85,7 @@ def modes(
     # Lanczos's method finds a part of them only.
     is_large = structure is whole and linear.is_large(count)
     is_large = is_large and 3 * k < count - whole.layout.equations
-    # Programs of their own, so that memory for the elements is free again for the factors.
+    # A program of its own, so that memory for the elements is free again for the factors.
     system = matrices(structure, poses, loads, first, is_large)
     found = _modes(structure, poses, system, first, int(k), is_large)
     if concrete(found.frequency) and np.isnan(found.frequency).any():

@@ -326,10 +326,11 @@ def test_against_scipy():
     assert vibration._modes._cached._cache_size() == again
 
 
+@pytest.mark.long
 def test_derivatives_of_a_loaded_structure():
     """By a place of a node, a section, the load and the length of a rope, of frequencies and modes.
 
-    One program gives values and derivatives, since one takes longest to compile.
+    One program gives values and derivatives, since compiling takes nearly all of the time.
     """
 
     def stayed(x):
