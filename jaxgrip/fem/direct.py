@@ -26,7 +26,7 @@ from jaxgrip.fem.topology import Constant
 SMALLEST, LONG = 30, 3
 # Factors kept in the cache: at most KEPT, with at most NUMBERS_KEPT entries in all.
 KEPT = 8
-NUMBERS_KEPT = 2e8
+NUMBERS_KEPT = 1e8
 
 
 class Pattern:
@@ -182,6 +182,10 @@ class _Kept(NamedTuple):
     factor: scipy.sparse.linalg.SuperLU | None
 
 
+def _size(kept: _Kept) -> int:
+    return 0 if kept.factor is None else kept.factor.nnz
+
+
 _kept: list[_Kept] = []
 _lock = threading.Lock()
 
@@ -195,11 +199,9 @@ def _factor(pattern: Pattern, values: np.ndarray) -> scipy.sparse.linalg.SuperLU
             if kept.pattern is pattern and np.array_equal(kept.values, values):
                 _kept.append(_kept.pop(k))
                 return kept.factor
-        # Memory is freed first: two sets of factors may not fit.
-        while _kept and (
-            len(_kept) >= KEPT
-            or sum(0 if k.factor is None else k.factor.nnz for k in _kept) > NUMBERS_KEPT
-        ):
+        # Memory is freed first: the old factors and the new ones may not fit side by side.
+        new = max((_size(kept) for kept in _kept if kept.pattern is pattern), default=0)
+        while _kept and (len(_kept) >= KEPT or sum(map(_size, _kept)) + new > NUMBERS_KEPT):
             del _kept[0]
         try:
             factor = factorise(pattern.matrix(values))

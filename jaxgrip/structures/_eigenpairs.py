@@ -27,6 +27,8 @@ EQUAL = 1e-8
 # Lanczos vectors beyond twice the pairs wanted, and how well these are found by them; inverse
 # iterations that then take out the softness of the equations.
 MORE, FOUND, CORRECTIONS = 20, 1e-10, 2
+# Shapes corrected together: the more, the faster, and the more memory.
+TOGETHER = 3
 
 
 Pair = tuple[Float[Array, ""], Float[Array, " n"], Float[Array, " m"]]
@@ -115,10 +117,13 @@ def _of_sparse(
     numbers = factor.values, *scaled.matrices
     shape = jax.pure_callback(host, result, *numbers, vmap_method="sequential")
     shape = shape * factor.scale[None, :]
+    # Products of all shapes at once take gigabytes for the elements of large frames.
     for _ in range(CORRECTIONS):
-        heavy = jax.vmap(mass.__matmul__)(shape)
-        shape, multiplier = jax.vmap(lambda f: linear.solve(k, b, factor, f, none))(heavy)
-        elastic, heavy = (jax.vmap(x.__matmul__)(shape) for x in (k, mass))
+        heavy = jax.lax.map(mass.__matmul__, shape)
+        shape, multiplier = jax.lax.map(
+            lambda f: linear.solve(k, b, factor, f, none), heavy, batch_size=TOGETHER
+        )
+        elastic, heavy = (jax.lax.map(x.__matmul__, shape) for x in (k, mass))
         value, mix = rayleigh_ritz(shape @ elastic.T, shape @ heavy.T)
         mix = mix / jnp.sqrt(value)[None, :]
         shape, multiplier = mix.T @ shape, mix.T @ multiplier

@@ -1,5 +1,6 @@
 """Members of a structure as groups of a `Problem`, for displacements of any size."""
 
+import functools
 from typing import NamedTuple
 
 import jax
@@ -197,15 +198,17 @@ def _beam(
     more: Array | float,
     factor: Array,
     data: Beam,
+    *,
+    rests: bool = False,
 ) -> MemberForces:
     sections = motion.rotation @ data.axes[None]
     if releases is None:
-        forces, stress = _of_ends(motion.displacement, sections, more, factor, data)
+        forces, stress = _of_ends(motion.displacement, sections, more, factor, data, rests)
         return MemberForces(forces, stress=stress)
     released = releases.reshape(2, 6)
     arms = jnp.einsum("sab,sb->sa", sections, released[:, :3])
     ends, back = jax.vjp(lambda rotations: _released(sections, rotations), released[:, 3:])
-    forces, stress = _of_ends(motion.displacement + arms, ends, more, factor, data)
+    forces, stress = _of_ends(motion.displacement + arms, ends, more, factor, data, rests)
     force, moment = forces[:, :3], forces[:, 3:]
     on_displacements = jnp.einsum("sab,sa->sb", sections, force)
     # A moment is conjugate to section axes as half its cross product with each.
@@ -222,6 +225,12 @@ def _released(
 ) -> Float[Array, "2 3 3"]:
     """Axes of released ends, rotated relative to those at the nodes."""
     return sections @ jax.vmap(quaternions.to_matrix)(jax.vmap(quaternions.exponential)(rotations))
+
+
+def at_rest(problem: Problem) -> Problem:
+    """The problem whose beams are right to first order about the undeformed position only."""
+    member = functools.partial(_beam, rests=True)
+    return problem._replace(beams=[group._replace(member=member) for group in problem.beams])
 
 
 def stressed(problem: Problem, stresses: tuple[Array, ...]) -> Problem:
@@ -262,14 +271,26 @@ def section_axes(problem: Problem, at: Configuration, group: Group) -> Float[Arr
 
 
 def _of_ends(
-    displacements: Array, sections: Array, more: Array | float, factor: Array, data: Beam
+    displacements: Array,
+    sections: Array,
+    more: Array | float,
+    factor: Array,
+    data: Beam,
+    rests: bool,
 ) -> tuple[Float[Array, "2 6"], Float[Array, "7"]]:
-    """Forces on the ends of a beam from their displacements and section axes, and its stress."""
-    frame = corotational.beam_frame(displacements, sections, data.span)
-    stress = corotational.beam_stress(data.law, frame.deformation) + more
+    """Forces on the ends of a beam from their displacements and section axes, and its stress.
+
+    `rests`: to first order about the undeformed position.
+    """
+    if rests:
+        frame = corotational.beam_frame_at_rest(displacements, sections, data.span, data.axes)
+        stress = data.law.stiffness @ frame.deformation + more
+    else:
+        frame = corotational.beam_frame(displacements, sections, data.span)
+        stress = corotational.beam_stress(data.law, frame.deformation) + more
     inertia = data.inertia
     if inertia is None:
-        return corotational.beam_forces(frame, stress, jnp.zeros(3)), stress
+        return corotational.beam_forces(frame, stress, jnp.zeros(3), at_rest=rests), stress
     bow = frame.deformation @ inertia.bow
     middle = inertia.middle + displacements.mean(axis=0) + frame.axes @ bow
     total = factor * inertia.mass * inertia.field.at(middle)
@@ -279,7 +300,7 @@ def _of_ends(
     moment = jnp.cross(bow, total @ frame.axes)
     moment += jnp.sum(jnp.cross(jnp.eye(3)[1:], across[1:]) * second[1:, None], axis=0)
     force = stress + factor * inertia.bent + inertia.bow @ (total @ frame.axes)
-    forces = corotational.beam_forces(frame, force, moment)
+    forces = corotational.beam_forces(frame, force, moment, at_rest=rests)
     return forces.at[:, :3].add(jnp.stack([total / 2 - along, total / 2 + along])), stress
 
 

@@ -180,7 +180,7 @@ def _linear_stress(
     problem: Problem, acting: Array, large: bool
 ) -> tuple[ElementSum, ElementSum, Rows]:
     """Stiffness, geometric stiffness by the linear solution, equations."""
-    start = problem.start()
+    problem, start = members.at_rest(problem), problem.start()
     here = balance.element_wise(problem, start, acting)
     stiffness, slope = here.stiffness, here.slope
     if not large:

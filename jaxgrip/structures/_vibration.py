@@ -87,7 +87,9 @@ def modes(
     # Lanczos's method finds a part of them only.
     is_large = structure is whole and linear.is_large(count)
     is_large = is_large and 3 * k < count - whole.layout.equations
-    found = _modes(structure, poses, loads, first, int(k), is_large)
+    # A program of its own, so that memory for the elements is free again for the factors.
+    system = matrices(structure, poses, loads, first, is_large)
+    found = _modes(structure, poses, system, first, int(k), is_large)
     if concrete(found.frequency) and np.isnan(found.frequency).any():
         raise StructureError(_why_none(whole, poses, first), first)
     return found
@@ -107,18 +109,19 @@ def _why_none(structure: Structure, poses: Poses, first: Solution | None) -> str
 def _modes(
     structure: Structure | Condensed,
     poses: Poses,
-    loads: tuple[Load, ...],
+    system: eigenpairs.Matrices,
     first: Solution | None,
     k: int,
     is_large: bool,
 ) -> Modes:
-    stiffness, mass, equations = matrices(structure, poses, loads, first, is_large)
+    stiffness, mass, equations = system
     scale, _ = linear.scales(stiffness, equations)
     heavy = mass.diagonal() if is_large else jnp.diagonal(mass)
     shift = jax.lax.stop_gradient(SHIFTS[is_large] * len(scale) / jnp.sum(heavy * scale**2))
     found = eigenpairs.lowest((stiffness + shift * mass, -1.0 * mass, equations), k)
     frozen, elastic = jax.lax.stop_gradient((found.shape, stiffness))
-    energy = jnp.sum(frozen * jax.vmap(elastic.__matmul__)(frozen), axis=1)
+    each = jax.lax.map if is_large else lambda f, x: jax.vmap(f)(x)
+    energy = jnp.sum(frozen * each(elastic.__matmul__, frozen), axis=1)
     is_rigid = found.exists & (
         jnp.abs(energy) < RIGID * jnp.sum((frozen / scale[None, :]) ** 2, axis=1)
     )
@@ -140,6 +143,7 @@ def _modes(
     return Modes(frequency, moved.reshape(k, -1, 6))
 
 
+@eqx.filter_jit
 def matrices(
     structure: Structure | Condensed,
     poses: Poses,
