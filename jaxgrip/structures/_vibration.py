@@ -6,7 +6,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from jaxgrip.checks import brief, concrete, is_whole
 from jaxgrip.fem import Modes
@@ -27,6 +27,8 @@ from jaxgrip.structures.loads import Load, as_loads
 # a small one costs digits of high frequencies, a large one Lanczos's method its speed. Energies of
 # scaled shapes of length 1 that are rounding.
 SHIFTS, RIGID = (1e-5, 1e-8), 1e-14
+# Difference of the rotations of a beam's ends, by the largest rotation, that is no rounding.
+BENT = 1e-6
 
 
 def frequencies(
@@ -91,18 +93,23 @@ def modes(
     system = matrices(structure, poses, loads, first, is_large)
     found = _modes(structure, poses, system, first, int(k), is_large)
     if concrete(found.frequency) and np.isnan(found.frequency).any():
-        raise StructureError(_why_none(whole, poses, first), first)
+        raise StructureError(_why_none(whole, poses, first, found), first)
     return found
 
 
-def _why_none(structure: Structure, poses: Poses, first: Solution | None) -> str:
+def _why_none(structure: Structure, poses: Poses, first: Solution | None, found: Modes) -> str:
+    if np.any(np.isnan(found.frequency) & np.asarray(_bends(structure, found.shape))):
+        return (
+            "Rounding hides the lowest frequencies: elements are too short for what they are part "
+            "of; use fewer of them."
+        )
     if first is not None:
         return RESULTS[RESULTS.buckled]
-    found = zero_modes(structure, poses)
+    loose = zero_modes(structure, poses)
     says = "No natural frequencies were found."
-    if found.count:
+    if loose.count:
         says += " Has what can move without force no mass?"
-    return " ".join([says, *found.sentences])
+    return " ".join([says, *loose.sentences])
 
 
 @eqx.filter_jit
@@ -139,8 +146,20 @@ def _modes(
         structure = structure.structure
     moved = jax.vmap(lambda q: model.displacements(structure, q))(shape)
     turn = structure.rotations(poses)[: len(structure.layout.root)]
-    moved = jnp.einsum("kab,zkib->zkia", turn, moved.reshape(k, -1, 2, 3))
-    return Modes(frequency, moved.reshape(k, -1, 6))
+    moved = jnp.einsum("kab,zkib->zkia", turn, moved.reshape(k, -1, 2, 3)).reshape(k, -1, 6)
+    hidden = is_rigid & _bends(structure, jax.lax.stop_gradient(moved))
+    return Modes(jnp.where(hidden, jnp.nan, frequency), moved)
+
+
+def _bends(structure: Structure, moved: Float[Array, "z k 6"]) -> Bool[Array, " z"]:
+    """Whether the two ends of a beam without releases rotate by different angles."""
+    found = jnp.zeros(len(moved), dtype=bool)
+    for group in model.beam_groups(structure):
+        if group.mask is None:
+            turn = moved[:, group.ends, 3:]
+            bent = jnp.max(jnp.abs(turn[:, :, 1] - turn[:, :, 0]), axis=(1, 2))
+            found |= bent > BENT * jnp.max(jnp.abs(turn), axis=(1, 2, 3))
+    return found
 
 
 @eqx.filter_jit

@@ -431,3 +431,14 @@ def test_a_large_frame_against_another_program():
     squared = scipy.linalg.eigh(stiffness, mass, eigvals_only=True, subset_by_index=(0, 7))
     found = js.frequencies(structure, poses, 8)
     np.testing.assert_allclose(found, np.sqrt(squared), rtol=1e-9)
+
+
+@pytest.mark.long
+def test_chains_of_thousands_of_beams():
+    """Rounding grows with the fourth power of their number; what it hides is no rigid motion."""
+    exact = 1.8751040687**2 * np.sqrt(EI / RHO_A) / LENGTH**2
+    structure, poses = straight(200, {"f.n0": "all"})
+    np.testing.assert_allclose(js.frequencies(structure, poses, 1), exact, rtol=1e-3)
+    structure, poses = straight(3000, {"f.n0": "all"})
+    with pytest.raises(js.StructureError, match="Rounding hides the lowest frequencies"):
+        js.frequencies(structure, poses, 1)
