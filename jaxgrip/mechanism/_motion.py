@@ -118,21 +118,23 @@ def simulate(
     **Arguments:**
 
     - `assembly`, or a system, which is assembled first.
-    - `times`: (k,) increasing [s]; the first is that of the assembly.
+    - `times`: (k,) [s], none before the last; the first is that of the assembly.
     - `drives`: by the name of a drive, a function of t giving its value [m or rad], twice
       differentiable, or None to leave the drive out; by the name of a servo, a function of t giving
       its target. Others keep their value.
     - `rates`: by the name of a connection of the tree, the rate of its coordinate at the first time
       [rad/s or m/s]; the other rates are those of least kinetic energy.
     - `efforts`: by the name of a connection, a function of `(t, value, rate)` of its coordinate
-      giving the torque or force along it [N m or N], such as a controller.
+      giving the torque or force along it [N m or N], such as a controller. Angles count turns, but
+      those of joints that close loops are within half a turn.
     - `rtol`, `atol`, `max_steps`, `adjoint`: of the integration.
 
     **Returns:** `Motion`, differentiable with respect to all numbers of the system.
 
-    **Raises:** `ValueError` for unknown names, arguments that should be functions, times that do
-    not increase, and a part that moves without mass; `MechanismError` for drives that do not start
-    where the system is assembled, and for a motion that stops early.
+    **Raises:** `ValueError` for unknown names, arguments that should be functions, times that
+    decrease, and a part that moves without mass; `MechanismError` for drives that do not start
+    where the system is assembled, and for a motion that stops early. Within `jit` the motion is NaN
+    then, and where a rope is slack at the start.
 
     Source: index-1 equations of the spanning tree with its loops, by Dopri8, or Kvaerno5 where
     forces have states, with error control, projected after every step (Hairer 1996, section VII.2).
@@ -154,8 +156,8 @@ def inverse_dynamics(
 ) -> Motion:
     """Efforts of the drives and reactions of all joints at the position of an assembly.
 
-    Drives have the rates and accelerations of their functions, others are at rest; degrees of
-    freedom without a drive accelerate under the forces. Without motion this is statics.
+    Drives with a function have its rate and acceleration, the others rest; degrees of freedom
+    without a drive accelerate under the forces. Without motion this is statics.
 
     **Arguments:** as for `simulate`; `t`: time [s] for the functions.
 
