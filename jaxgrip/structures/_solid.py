@@ -57,7 +57,7 @@ class Solid(eqx.Module):
                 "give a node for every interface."
             )
         if len(set(self.nodes.array.tolist())) != len(self.nodes.array):
-            raise ValueError(f"A solid has the nodes {self.nodes.array.tolist()}; give each once.")
+            raise ValueError(f"A solid has the nodes {brief(self.nodes.array)}; give each once.")
         taken = np.zeros(body.mesh.topology.n_nodes, dtype=int)
         for name in self.interfaces:
             taken[body.mesh.topology.point_set(name)] += 1

@@ -40,6 +40,7 @@ def test_taut_ropes_have_the_derivative_of_a_distance(length):
     np.testing.assert_allclose([found, slope], [length, 1.0], atol=1e-9)
 
 
+@pytest.mark.long
 def test_slack_ropes_are_found_below_derivatives_and_not_within_jit():
     def fall(length):
         found = mechanism.inverse_dynamics(hanging(length))

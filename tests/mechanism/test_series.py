@@ -94,6 +94,7 @@ def test_dead_point_ends_the_way():
     assert float(near.smallest_singular_value) < 1e-4
 
 
+@pytest.mark.long
 def test_a_way_that_ends_is_told_in_degrees():
     """A crank of 1 m on a rod of 0.5 m to a slider on its line stops at 30 degrees."""
     along = np.array([[0.0, 0, 0], [1, 0, 0], [0, 0, 1]])

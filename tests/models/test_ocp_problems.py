@@ -189,6 +189,7 @@ def test_bryson_denham_touches_the_wall():
     np.testing.assert_allclose(sol.jumps[0], (2.0 * b, 0.0), atol=1e-9)
 
 
+@pytest.mark.long
 def test_bryson_denham_follows_the_wall():
     """Cubics over 3 l at both ends, J = 4 / (9 l), lambda_1 = 2 / (9 l^2), lambda_2(0) = 2 / (3 l).
 

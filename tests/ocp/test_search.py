@@ -55,6 +55,7 @@ def test_published_value_of_the_long_reactor():
     np.testing.assert_allclose(least_catalyst(4.0), -0.191814356, atol=1e-9)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("upper", [5.0, 30.0, 1000.0])
 def test_singular_arc_next_to_a_bound(upper):
     """x = 1 - t, then zero, then up at the rate `upper`: 1/3 + (1/2)^3 / (3 upper)."""

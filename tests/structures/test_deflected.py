@@ -14,6 +14,7 @@ import jaxgrip as jg
 from jaxgrip.models import reference_crane
 from jaxgrip.structures import _balance as balance
 from jaxgrip.structures import _corotational as corotational
+from jaxgrip.structures import _deflected as deflected
 from jaxgrip.structures import _members as members
 from tests.structures.models import BOX, STEEL, crane_poses, crane_structure, two_frames
 
@@ -148,7 +149,7 @@ def test_truss_has_derivatives_and_batches_and_one_program():
     # Beyond the limit load there is no equilibrium.
     assert np.isnan(many[3])
 
-    count = js.deflected.follow._cached._cache_size
+    count = deflected.follow._cached._cache_size
     js.second_order(*truss(), down(100.0))
     before = count()
     js.second_order(*truss(1.1 * YOUNG, 0.04), down(321.0))

@@ -11,6 +11,7 @@ from experiments.benchmarks import numpy_frames
 from experiments.benchmarks.large_frame import numpy_tower, tower
 from jaxgrip.fem import direct
 from jaxgrip.models import reference_crane
+from jaxgrip.structures import _linear as linear
 from tests.structures.models import (
     BOX,
     STEEL,
@@ -170,7 +171,7 @@ def test_large_structures_are_condensed():
     structure, poses = tower(4, 9)
     load = [js.NodalForce("tower.top", (1e5, 3e4, -2e4)), js.Inertia()]
     small = js.condense(structure, load)
-    assert js.linear.is_large(int((~small.kept).sum()))
+    assert linear.is_large(int((~small.kept).sum()))
     whole, parts = js.solve(structure, poses, load), js.solve(small, poses, load)
     for name in ("displacements", "beam_forces", "multipliers"):
         ours, theirs = np.asarray(getattr(parts, name)), np.asarray(getattr(whole, name))
@@ -198,7 +199,7 @@ AT = jnp.array([1.1, 0.9, 0.2, 1.0])
 @pytest.mark.long
 def test_derivatives_of_large_structures():
     structure, poses = tower(4, 12)
-    assert js.linear.is_large(structure.freedoms)
+    assert linear.is_large(structure.freedoms)
     check_derivatives(lambda x: bent(structure, poses, x), AT, 1e-7)
 
 

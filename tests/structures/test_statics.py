@@ -10,6 +10,8 @@ import pytest
 
 import jaxgrip as jg
 from jaxgrip.models import reference_crane
+from jaxgrip.structures import _analysis as analysis
+from jaxgrip.structures import _model as model
 from tests.structures.models import (
     BOX,
     STEEL,
@@ -153,11 +155,11 @@ def test_work_is_twice_the_energy():
     load = js.NodalForce("lower.pin", (1e3, -2e3, 5e2))
     solution = js.solve(structure, poses, load)
     work = load.force @ solution.displacements[structure.node("lower.pin"), :3] / 2
-    group = js.model.elements(structure).groups[0]
+    group = model.elements(structure).groups[0]
     turn = np.asarray(structure.rotations(poses))[group.ends[:, 0]]
     u = np.asarray(solution.displacements)[group.ends].reshape(-1, 4, 3)
     u = np.einsum("mba,mkb->mka", turn, u).reshape(-1, 12)
-    stiffness = jax.jit(js.model.beam_matrices)(group).stiffness
+    stiffness = jax.jit(model.beam_matrices)(group).stiffness
     energy = np.einsum("mi,mij,mj->", u, stiffness, u) / 2
     np.testing.assert_allclose(work, energy, rtol=1e-10)
 
@@ -326,9 +328,9 @@ def test_numbers_do_not_compile_anew():
     structure, poses = two_frames(J.Hinge(), supports=supports)
     other = jax.tree.map(lambda x: 1.01 * x, structure)
     before = js.solve(structure, poses, js.Inertia())
-    count = js.analysis._solve_linear._cached._cache_size()
+    count = analysis._solve_linear._cached._cache_size()
     after = js.solve(other, poses, js.Inertia((0.0, 0.0, -3.0)), throw=False)
-    assert js.analysis._solve_linear._cached._cache_size() == count
+    assert analysis._solve_linear._cached._cache_size() == count
     assert not np.allclose(before.displacements, after.displacements)
 
 
