@@ -99,7 +99,7 @@ class Compiled(eqx.Module):
 def compiled(assembly: Assembly, released: Sequence[str] = ()) -> Compiled:
     """The tree of bodies with loops of an assembled system.
 
-    **Arguments:** `assembly`; `released`: names of drives to leave out.
+    **Arguments:** `assembly`; `released`: names of drives and gears to leave out.
 
     **Returns:** `Compiled`, differentiable with respect to all numbers of the assembly.
 
@@ -132,7 +132,7 @@ def _built(assembly: Assembly, released: tuple[str, ...], slack: tuple[str, ...]
             sides = [builder.seated(int(ends[j, k]), seen, j, k) for k in range(2)]
             names = [builder.name_of(int(ends[j, k])) for k in range(2)]
             loops.append(Loop(connection.name, connection.joint.taut(), *names, *sides))
-    return builder.compiled(loops, slack)
+    return builder.compiled(loops, slack, released)
 
 
 def _one_sided(assembly: Assembly) -> list[str]:
@@ -319,7 +319,9 @@ class _Builder:
         """Name of the body of a part."""
         return None if part == self.ground else self.names[self.body[part]]
 
-    def compiled(self, loops: list[Loop], slack: tuple[str, ...]) -> Compiled:
+    def compiled(
+        self, loops: list[Loop], slack: tuple[str, ...], released: tuple[str, ...]
+    ) -> Compiled:
         """The tree with its loops and couplings."""
         count, system = len(self.names), self.system
         mass = [jnp.zeros(())] * count
@@ -340,7 +342,8 @@ class _Builder:
             inertia=jnp.stack(inertia),
             gravity=system.gravity,
         )
-        couplings = self.couplings + [self.gear(gear, loops) for gear in gears(system)]
+        acting = [gear for gear in gears(system) if gear.name not in released]
+        couplings = self.couplings + [self.gear(gear, loops) for gear in acting]
         return Compiled(
             system,
             Mechanism(tree, loops, couplings, self.balls),

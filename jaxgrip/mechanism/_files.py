@@ -454,6 +454,18 @@ def _inside(end: str, prefix: str) -> str:
     return end if end.split(".")[0] == GROUND else prefix + end
 
 
+def _outside(end: str, prefix: str, who: str) -> str:
+    """The inverse of `_inside`."""
+    if end.split(".")[0] == GROUND:
+        return end
+    if not end.startswith(prefix):
+        raise ValueError(
+            f"{who} joins {end!r}, which is not in {prefix!r}, the assembly of its name; in a file "
+            "it must be. Choose another name."
+        )
+    return end.removeprefix(prefix)
+
+
 def _name(row: _Table) -> str:
     name = row.take("name", str)
     if not name or set(name) & set("./"):
@@ -505,7 +517,11 @@ def _joint_table(
     return {
         "name": name,
         "kind": _name_of(joint, kinds, f"Connection {connection.name!r}"),
-        **{key: end.removeprefix(prefix) for key, end in ends.items() if end is not None},
+        **{
+            key: _outside(end, prefix, f"Connection {connection.name!r}")
+            for key, end in ends.items()
+            if end is not None
+        },
         **_numbers_of(joint),
     }
 
@@ -518,7 +534,7 @@ def _force_table(
     return {
         "name": name,
         "kind": _name_of(force, kinds, f"Force {applied.name!r}"),
-        **{key: end.removeprefix(prefix) for key, end in ends},
+        **{key: _outside(end, prefix, f"Force {applied.name!r}") for key, end in ends},
         **_numbers_of(force),
     }
 

@@ -19,7 +19,7 @@ from jaxgrip.checks import (
     numbers,
     positive,
 )
-from jaxgrip.joints import Frame, Joint, relative
+from jaxgrip.joints import Frame, Gear, Joint, relative
 from jaxgrip.mechanism._acting import Acting, Seats, acting, scattered, seats_of
 from jaxgrip.mechanism._assemble import Assembly, assemble
 from jaxgrip.mechanism._compiled import Compiled, compiled, has_slack
@@ -120,8 +120,8 @@ def simulate(
     - `assembly`, or a system, which is assembled first.
     - `times`: (k,) [s], none before the last; the first is that of the assembly.
     - `drives`: by the name of a drive, a function of t giving its value [m or rad], twice
-      differentiable, or None to leave the drive out; by the name of a servo, a function of t giving
-      its target. Others keep their value.
+      differentiable, or None to leave the drive out, as also a gear; by the name of a servo, a
+      function of t giving its target. Others keep their value.
     - `rates`: by the name of a connection of the tree, the rate of its coordinate at the first time
       [rad/s or m/s]; the other rates are those of least kinetic energy.
     - `efforts`: by the name of a connection, a function of `(t, value, rate)` of its coordinate
@@ -202,6 +202,10 @@ def _moved(
         check_function(f"drive {name!r}", function, (), t=t)
     fits = ~has_slack(assembly)
     for name, function in moving.items():
+        if isinstance(system.connections[system.connection(name)].joint, Gear):
+            raise ValueError(
+                f"Connection {name!r} is a gear, which no function moves; None leaves it out."
+            )
         begin, now = jax.lax.stop_gradient((jnp.asarray(function(t)), system.parameters[name]))
         if not concrete(begin - now):
             fits &= jnp.abs(begin - now) <= SLACK

@@ -52,25 +52,39 @@ def test_slack_ropes_are_found_below_derivatives_and_not_within_jit():
     np.testing.assert_allclose(jax.jit(fall)(1.0), [-1.0, 0.0], atol=1e-12)
 
 
-def test_a_gear_leaves_the_derivatives_of_the_start():
+def geared(angle):
+    """Two arms on parallel pins, coupled by a gear of ratio -2, the first driven."""
+    parts = [
+        Part(name, {"pin": AXIS}, position=(x, 0, 0), mass=1.0, com=(0.5, 0, 0), inertia=INERTIA)
+        for name, x in (("a", 0.0), ("b", 2.0))
+    ]
+    found = [
+        Connection("first", joints.Hinge(), "ground.one", "a.pin"),
+        Connection("second", joints.Hinge(), "ground.two", "b.pin"),
+        Connection("gear", joints.Gear(-2.0), "first", "second"),
+        Connection("drive", joints.Angle(angle), "ground.one", "a.pin"),
+    ]
     second = [[2.0, 0, 0], [2, 1, 0], [3, 0, 0]]
+    return System(parts, found, {"one": AXIS, "two": second})
 
+
+def test_a_gear_leaves_the_derivatives_of_the_start():
     def start(angle):
-        parts = [
-            Part(name, {"pin": AXIS}, position=(x, 0, 0), mass=1.0, inertia=INERTIA)
-            for name, x in (("a", 0.0), ("b", 2.0))
-        ]
-        found = [
-            Connection("first", joints.Hinge(), "ground.one", "a.pin"),
-            Connection("second", joints.Hinge(), "ground.two", "b.pin"),
-            Connection("gear", joints.Gear(-2.0), "first", "second"),
-            Connection("drive", joints.Angle(angle), "ground.one", "a.pin"),
-        ]
-        system = System(parts, found, {"one": AXIS, "two": second})
-        return mechanism.compiled(assemble(system), ("drive",)).start
+        return mechanism.compiled(assemble(geared(angle)), ("drive",)).start
 
     found, slope = jax.jvp(start, (0.3,), (1.0,))
     np.testing.assert_allclose([found, slope], [[0.3, -0.6], [1.0, -2.0]], atol=1e-12)
+
+
+@pytest.mark.long
+def test_a_gear_may_be_left_out():
+    """The second arm then falls by itself, m g l cos(2 a) / I about y."""
+    assembly = assemble(geared(0.3))
+    found = mechanism.inverse_dynamics(assembly, drives={"gear": None})
+    fall = 9.81 * 0.5 * np.cos(0.6) / 0.35
+    np.testing.assert_allclose(found.acceleration[:, 4], [0.0, fall], atol=1e-9)
+    with pytest.raises(ValueError, match="'gear' is a gear, which no function moves"):
+        mechanism.inverse_dynamics(assembly, drives={"gear": lambda t: t})
 
 
 def test_dependent_equations_as_many_as_coordinates():

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from scipy.spatial.transform import Rotation
 
+from jaxgrip import mechanism
 from jaxgrip.config import ConfigError
-from jaxgrip.joints import Angle, Guide, Hinge, Screw
+from jaxgrip.joints import Angle, Ball, Guide, Hinge, Screw
 from jaxgrip.mechanism import _files as files
 from jaxgrip.spatial import euler, quaternions
 
@@ -360,3 +361,11 @@ def test_three_angles_are_those_of_an_independent_code():
     np.testing.assert_allclose(
         matrix(euler.from_euler(one)), matrix(euler.from_euler(other)), atol=1e-15
     )
+
+
+def test_names_of_assemblies_are_those_of_what_they_join(tmp_path):
+    point = [[0.0, 0, 0]]
+    parts = [mechanism.Part(name, {"p": point}) for name in ("arm", "x/b")]
+    joint = mechanism.Connection("x/j", Ball(), "arm.p", "x/b.p")
+    with pytest.raises(ValueError, match=r"Connection 'x/j' joins 'arm\.p', which is not in 'x/'"):
+        mechanism.write(mechanism.System(parts, [joint]), tmp_path / "own.toml")
