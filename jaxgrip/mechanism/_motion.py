@@ -170,6 +170,12 @@ def inverse_dynamics(
     t = numbers("t", t, ())
     found, setting, x0 = _moved(assembly, t, drives, rates, efforts)
     motion = at_once(setting, x0, t)
+    seen = jax.lax.stop_gradient(motion.qdd)
+    if concrete(seen) and not np.isfinite(seen).all():
+        raise MechanismError(
+            "The accelerations are not finite; check drives, efforts and numbers of the system.",
+            assembly,
+        )
     return jax.tree.map(lambda x: x[0] if x.ndim else x, _seen(found, setting, motion))
 
 

@@ -196,3 +196,9 @@ def test_motions_without_loops_have_derivatives():
 
     slope, rate = jax.grad(lambda gravity: tuple(angle(gravity)), has_aux=True)(9.81)
     np.testing.assert_allclose(slope, rate * 0.3 / (2 * 9.81), rtol=1e-6)
+
+
+def test_accelerations_that_are_not_finite_are_told():
+    efforts = {"hinge": lambda t, x, v: jnp.sqrt(t - 1.0)}
+    with pytest.raises(mechanism.MechanismError, match="accelerations are not finite"):
+        mechanism.inverse_dynamics(arm(), efforts=efforts)
