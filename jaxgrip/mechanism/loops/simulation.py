@@ -36,6 +36,11 @@ from jaxgrip.spatial import quaternions
 
 # Largest gap of an initial state that counts as closed.
 SLACK = 1e-9
+# Share of an error that the projection removes, in the error by which steps are chosen: a motion
+# that drives determine has no other, and a projection from far away may end on another branch.
+REMOVED = 1e-3
+# Largest gap of a motion.
+OPEN = 1e-6
 
 
 class Motion(NamedTuple):
@@ -244,7 +249,11 @@ def _projected(
     _, gap = jax.jvp(equations, (x.q,), (dx.q,))
     dq = dx.q - inverse.driven @ gap
     _, rate = jax.jvp(functools.partial(missed_rate, equations), (x.q, x.qd), (dq, dx.qd))
-    left = dx._replace(q=dq, qd=dx.qd - inverse.driven @ rate)
+    dqd = dx.qd - inverse.driven @ rate
+    left = dx._replace(
+        q=dq + REMOVED * (dx.q - dq),
+        qd=dqd + REMOVED * (dx.qd - dqd),
+    )
     return x._replace(q=q, qd=qd), left
 
 
@@ -318,7 +327,12 @@ def _simulate(setting, x0, times, rtol, atol, max_steps, adjoint) -> tuple:
     )
 
     passed = solution.solver_state[1]
-    return _looked(setting, times, solution.ys, passed.count, passed.time), solution
+    motion = _looked(setting, times, solution.ys, passed.count, passed.time)
+    # Nothing can be raised here: a motion that has left its joints is not finite from there on.
+    is_closed = jnp.max(jnp.abs(motion.gap), axis=1, initial=0.0) <= OPEN
+    still = jnp.where(jnp.cumprod(is_closed) > 0, 1.0, jnp.nan)
+    q, qd, qdd = (still[:, None] * x for x in (motion.q, motion.qd, motion.qdd))
+    return motion._replace(q=q, qd=qd, qdd=qdd), solution
 
 
 @jit_plainly
@@ -429,6 +443,13 @@ def run(
     with forward_mode_explained():
         motion, solution = _simulate(setting, x0, times, rtol, atol, max_steps, adjoint)
     if concrete(motion.q) and not np.isfinite(motion.q).all():
+        gap = np.abs(np.asarray(motion.gap)).max(axis=1, initial=0.0)
+        if (gap > OPEN).any():
+            k = int(np.argmax(gap > OPEN))
+            raise MechanismError(
+                f"The motion leaves its joints: at t = {float(times[k]):g} s they are open by "
+                f"{gap[k]:.3g}. Tighten rtol and atol."
+            )
         raise MechanismError(_stopped(setting.mechanism, solution))
     return motion
 
