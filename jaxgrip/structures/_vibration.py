@@ -98,13 +98,13 @@ def modes(
 
 
 def _why_none(structure: Structure, poses: Poses, first: Solution | None, found: Modes) -> str:
+    if first is not None:
+        return RESULTS[RESULTS.buckled]
     if np.any(np.isnan(found.frequency) & np.asarray(_bends(structure, found.shape))):
         return (
             "Rounding hides the lowest frequencies: elements are too short for what they are part "
             "of; use fewer of them."
         )
-    if first is not None:
-        return RESULTS[RESULTS.buckled]
     loose = zero_modes(structure, poses)
     says = "No natural frequencies were found."
     if loose.count:
