@@ -1,6 +1,7 @@
 """Differentiable, batched simulation and certified optimal control of mechanisms."""
 
 import importlib
+import warnings
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ _ROOMS = (
     *("actuators", "fem", "fitting", "flexible", "joints", "mechanism"),
     *("models", "ocp", "rigid", "spatial", "structures"),
 )
+# Rooms that have moved.
+_MOVED = {"assembly": "mechanism", "mechanisms": "mechanism.loops"}
 
 
 def __getattr__(name: str) -> Any:
@@ -28,6 +31,11 @@ def __getattr__(name: str) -> Any:
     # before jax is imported, which takes seconds.
     if name in _ROOMS:
         return importlib.import_module(f"jaxgrip.{name}")
+    if name in _MOVED:
+        warnings.warn(
+            f"jaxgrip.{name} is jaxgrip.{_MOVED[name]} now.", DeprecationWarning, stacklevel=2
+        )
+        return importlib.import_module(f"jaxgrip.{_MOVED[name]}")
     if name == "enable_x64":
         from jaxgrip.precision import enable_x64
 

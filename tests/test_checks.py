@@ -110,3 +110,9 @@ def test_what_is_no_function(value):
     wanted = r"The torque is .*; it must be a function of \(t, q\) that returns an"
     with pytest.raises(ValueError, match=wanted):
         checks.check_function("torque", value, (3,), t=jnp.zeros(()), q=jnp.zeros(3))
+
+
+def test_rooms_that_have_moved_are_found_with_a_warning():
+    for old, new in {"assembly": jg.mechanism, "mechanisms": jg.mechanism.loops}.items():
+        with pytest.warns(DeprecationWarning, match=f"jaxgrip.{old} is {new.__name__} now"):
+            assert getattr(jg, old) is new
