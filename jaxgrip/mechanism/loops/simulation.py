@@ -36,9 +36,9 @@ from jaxgrip.spatial import quaternions
 
 # Largest gap of an initial state that counts as closed.
 SLACK = 1e-9
-# Share of an error that the projection removes, in the error by which steps are chosen: a motion
-# that drives determine has no other, and a projection from far away may end on another branch.
-REMOVED = 1e-3
+# An error of the coordinates that the projection removes does not count, unless it is larger than
+# this [rad or m]: a motion that drives determine has no other, and could end on another branch.
+FAR = 1e-2
 # Largest gap of a motion.
 OPEN = 1e-6
 
@@ -249,11 +249,8 @@ def _projected(
     _, gap = jax.jvp(equations, (x.q,), (dx.q,))
     dq = dx.q - inverse.driven @ gap
     _, rate = jax.jvp(functools.partial(missed_rate, equations), (x.q, x.qd), (dq, dx.qd))
-    dqd = dx.qd - inverse.driven @ rate
-    left = dx._replace(
-        q=dq + REMOVED * (dx.q - dq),
-        qd=dqd + REMOVED * (dx.qd - dqd),
-    )
+    is_far = jnp.max(jnp.abs(dx.q - dq)) > FAR
+    left = dx._replace(q=jnp.where(is_far, dx.q, dq), qd=dx.qd - inverse.driven @ rate)
     return x._replace(q=q, qd=qd), left
 
 
