@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from jaxgrip.checks import brief, numbers
-from jaxgrip.joints.joint import ANGLE, Frame, Joint, Measure, twist
+from jaxgrip.joints.joint import ANGLE, Frame, Joint, Measure, length, twist
 
 FORMS = ("signed", "dot", "cross", "auto")
 
@@ -92,7 +92,4 @@ class Angle(Joint):
 
 def _between_axes(place: Frame) -> tuple[Float[Array, ""], Float[Array, ""]]:
     """Sine, not negative, and cosine of the angle between the z axes."""
-    axis = place.rotation[:2, 2]
-    square = axis @ axis
-    length = jnp.sqrt(jnp.where(square > 0, square, 1.0))
-    return jnp.where(square > 0, length, 0.0), place.rotation[2, 2]
+    return length(place.rotation[:2, 2]), place.rotation[2, 2]

@@ -7,6 +7,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxgrip.checks import concrete, numbers
+from jaxgrip.joints import joint
 from jaxgrip.joints.joint import LENGTH, Frame, Joint, Measure
 
 LEAST = 1e-6
@@ -33,8 +34,7 @@ class Span(Joint):
 
     def coordinate(self, place: Frame) -> Float[Array, ""]:
         """The distance [m]."""
-        square = place.origin @ place.origin
-        return jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1.0)), 0.0)
+        return joint.length(place.origin)
 
     def with_parameter(self, value: Float[Array, ""]) -> "Span":
         """With another length, checked."""

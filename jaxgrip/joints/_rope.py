@@ -7,10 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxgrip.joints._distance import Distance, Span, excess
-from jaxgrip.joints.joint import Frame
-
-# A rope that is shorter than its length by less than this is taut [m].
-TAUT = 1e-9
+from jaxgrip.joints.joint import TAUT, Frame
 
 
 class Rope(Span):

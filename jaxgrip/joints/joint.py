@@ -92,6 +92,8 @@ class Measure(NamedTuple):
 ANGLE = Measure("rad", True)
 TURNS = Measure("rad", False)
 LENGTH = Measure("m", False)
+# A rope that is shorter than its length by less than this is taut [m].
+TAUT = 1e-9
 
 
 class Joint(eqx.Module):
@@ -185,6 +187,12 @@ def twist(place: Frame) -> tuple[Float[Array, ""], Float[Array, ""]]:
     # The root of zero has no derivative, even where it is not used.
     size = jnp.sqrt(jnp.where(square > 0, square, 1.0))
     return sine / size, cosine / size
+
+
+def length(vector: Float[Array, " n"]) -> Float[Array, ""]:
+    """Length of a vector, whose derivative at zero is zero."""
+    square = vector @ vector
+    return jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1.0)), 0.0)
 
 
 def tilt(place: Frame) -> Float[Array, "2"]:

@@ -11,10 +11,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from jaxgrip.checks import concrete, near
 from jaxgrip.joints import Frame, relative
+from jaxgrip.joints.joint import TAUT
 from jaxgrip.mechanism._assemble import Assembly
 from jaxgrip.mechanism._equations import frames, gears, joined, pairs
 from jaxgrip.mechanism.loops.model import ALONG_X, ALONG_Y, Coupling, Loop, Mechanism
@@ -28,8 +29,6 @@ _ALONG = {"x": ALONG_X, "y": ALONG_Y, "z": np.eye(3)}
 _BACKWARD = np.diag([1.0, -1.0, -1.0])
 _BALL = ("rx", "ry", "rz")
 _FREE = ("x", "y", "z", "ball")
-# A one-sided connection shorter than its length by more than this is slack [m].
-_TAUT = 1e-9
 
 
 class Carried(NamedTuple):
@@ -108,7 +107,8 @@ def compiled(assembly: Assembly, released: Sequence[str] = ()) -> Compiled:
     """
     for name in released:
         assembly.system.drive(name)
-    slack = tuple(name for name in _one_sided(assembly) if _is_slack(assembly, name))
+    # Within `jit` all count as taut.
+    slack = tuple(name for name, is_so in are_slack(assembly).items() if concrete(is_so) and is_so)
     found = _built(assembly, tuple(released), slack)
     tree = found.mechanism.tree
     check_carried(tree.names, tree.parents, tree.joint_types, list(tree.mass), "part")
@@ -135,28 +135,18 @@ def _built(assembly: Assembly, released: tuple[str, ...], slack: tuple[str, ...]
     return builder.compiled(loops, slack, released)
 
 
-def _one_sided(assembly: Assembly) -> list[str]:
-    return [c.name for c in pairs(assembly.system) if c.joint.one_sided]
-
-
-def _is_slack(assembly: Assembly, name: str) -> bool:
-    """Whether a one-sided connection is slack; within `jit` it counts as taut, see `has_slack`."""
-    system = assembly.system
-    j = [connection.name for connection in pairs(system)].index(name)
-    place = jax.tree.map(lambda x: x[j], joined(system, assembly.poses).place)
-    excess = jax.lax.stop_gradient(system.joint(name).taut().residual(place))
-    return concrete(excess) and bool(np.all(np.asarray(excess) < -_TAUT))
-
-
-def has_slack(assembly: Assembly) -> Array:
-    """Whether a one-sided connection is slack that `compiled` counts as taut, within `jit`."""
-    place = joined(assembly.system, assembly.poses).place
-    found = [
-        jnp.any(connection.joint.taut().residual(jax.tree.map(lambda x, j=j: x[j], place)) < -_TAUT)
-        for j, connection in enumerate(pairs(assembly.system))
-        if connection.joint.one_sided
-    ]
-    return jnp.any(jnp.stack(found)) if found else jnp.asarray(False)
+def are_slack(assembly: Assembly) -> dict[str, Bool[Array, ""]]:
+    """Whether one-sided connections are slack, by their names."""
+    one_sided = [(j, c) for j, c in enumerate(pairs(assembly.system)) if c.joint.one_sided]
+    if not one_sided:
+        return {}
+    places = jax.lax.stop_gradient(joined(assembly.system, assembly.poses).place)
+    found = {}
+    for j, connection in one_sided:
+        place = jax.tree.map(lambda x, j=j: x[j], places)
+        excess = jax.lax.stop_gradient(connection.joint.taut().residual(place))
+        found[connection.name] = jnp.all(excess < -TAUT)
+    return found
 
 
 def _spanning(system: System, ends: np.ndarray) -> list[tuple[int | None, int, int]]:

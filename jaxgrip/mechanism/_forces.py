@@ -13,6 +13,7 @@ from jaxtyping import Array, Float
 
 from jaxgrip.checks import brief, non_negative, numbers
 from jaxgrip.joints import Frame, Joint, displaced
+from jaxgrip.joints.joint import length
 
 
 class Force(eqx.Module):
@@ -95,7 +96,7 @@ class Spring(Force):
 class AlongJoint(Force):
     """A torque or force along the coordinate of a joint, to which `along` binds it.
 
-    A subclass has `effort_at`, and `start_at` and `stored_at` if it has a state.
+    A subclass has `effort_at`, and `start` and `stored` if it has a state.
     """
 
     joint: eqx.AbstractVar[Joint | None]
@@ -228,6 +229,5 @@ def gradient(joint: Joint, place: Frame) -> Float[Array, "6"]:
 
 def _line(place: Frame) -> tuple[Array, Array]:
     """Distance of the origins and unit vector from first to second, zero where they coincide."""
-    square = place.origin @ place.origin
-    length = jnp.sqrt(jnp.where(square > 0, square, 1.0))
-    return jnp.where(square > 0, length, 0.0), place.origin / length
+    distance = length(place.origin)
+    return distance, place.origin / jnp.where(distance > 0, distance, 1.0)

@@ -22,7 +22,7 @@ from jaxgrip.checks import (
 from jaxgrip.joints import Frame, Gear, Joint, relative
 from jaxgrip.mechanism._acting import Acting, Seats, acting, scattered, seats_of
 from jaxgrip.mechanism._assemble import Assembly, assemble
-from jaxgrip.mechanism._compiled import Compiled, compiled, has_slack
+from jaxgrip.mechanism._compiled import Compiled, are_slack, compiled
 from jaxgrip.mechanism._forces import gradient
 from jaxgrip.mechanism.loops import MechanismError
 from jaxgrip.mechanism.loops.dynamics import reactions_at
@@ -206,15 +206,15 @@ def _moved(
     moving = {name: f for name, f in functions.items() if f is not None}
     for name, function in (moving | of_forces).items():
         check_function(f"drive {name!r}", function, (), t=t)
-    fits = ~has_slack(assembly)
+    fits = [~is_so for is_so in are_slack(assembly).values() if not concrete(is_so)]
     for name, function in moving.items():
-        if isinstance(system.connections[system.connection(name)].joint, Gear):
+        if isinstance(system.joint(name), Gear):
             raise ValueError(
                 f"Connection {name!r} is a gear, which no function moves; None leaves it out."
             )
         begin, now = jax.lax.stop_gradient((jnp.asarray(function(t)), system.parameters[name]))
         if not concrete(begin - now):
-            fits &= jnp.abs(begin - now) <= SLACK
+            fits.append(jnp.abs(begin - now) <= SLACK)
         elif not float(jnp.abs(begin - now)) <= SLACK:
             raise MechanismError(
                 f"Drive {name!r} starts at {float(begin):g}, but the system is assembled at "
@@ -222,9 +222,9 @@ def _moved(
             )
     found = compiled(assembly, released)
     start = found.start
-    if not concrete(jax.lax.stop_gradient(fits)):
-        # Nothing can be raised within `jit`.
-        start = jnp.where(fits, start, jnp.nan)
+    # Nothing can be raised within `jit`.
+    for fit in fits:
+        start = jnp.where(fit, start, jnp.nan)
     acts = acting(found, dict(efforts or {}), of_forces)
     mechanism = found.mechanism
     driven = tuple(mechanism.loop(name) for name in moving)

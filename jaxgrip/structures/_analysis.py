@@ -148,7 +148,7 @@ def _solve_linear(
         part = whole.layout.part_of_freedom
     rotations = whole.rotations(poses)
     tied = coupling(whole, poses, elements.bars)
-    force, amounts, on_ties = applied(whole, poses, loads, own, inertia, part)
+    force, amounts, on_ties = applied_loads(whole, poses, loads, own, inertia, part)
     rows = rows_of if sparse else matrix
     found = equilibrium(
         stiffness,
@@ -232,7 +232,7 @@ def equilibrium(
     )
 
 
-class Applied(NamedTuple):
+class AppliedLoads(NamedTuple):
     """Loads as forces on the degrees of freedom, accelerations of the parts, forces on ties."""
 
     force: Float[Array, " n"]
@@ -240,19 +240,19 @@ class Applied(NamedTuple):
     on_ties: Float[Array, "t 2 3"]
 
 
-def applied(
+def applied_loads(
     structure: Structure,
     poses: Poses,
     loads: tuple[Load, ...],
     numbering: Numbering,
     inertia: Float[Array, "n 12"],
     part: np.ndarray,
-) -> Applied:
+) -> AppliedLoads:
     """Loads of all kinds; `inertia` of the degrees of freedom as in `_model`, `part` of each."""
     amounts = inertia_amounts(structure, poses, loads)
     on_ties = tie_loads(structure, poses, loads)
     force = nodal_forces(structure, poses, loads, on_ties, numbering)
-    return Applied(force - jnp.sum(inertia * amounts[part], axis=1), amounts, on_ties)
+    return AppliedLoads(force - jnp.sum(inertia * amounts[part], axis=1), amounts, on_ties)
 
 
 def inertia_amounts(

@@ -95,12 +95,9 @@ class FramePart(eqx.Module):
         used = np.zeros(len(self.nodes), dtype=bool)
         for k, group in enumerate(self.elements):
             who = f"Group {k} ({type(group).__name__})"
-            if isinstance(group, PointMasses):
+            if isinstance(group, PointMasses | Solid):
                 _check_numbers(who, group.nodes.array, len(self.nodes))
-                continue
-            if isinstance(group, Solid):
-                _check_numbers(who, group.nodes.array, len(self.nodes))
-                used[group.nodes.array] = True
+                used[group.nodes.array] |= isinstance(group, Solid)
                 continue
             if not isinstance(group, Beams | Bars | RigidLinks):
                 raise ValueError(

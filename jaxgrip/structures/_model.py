@@ -342,6 +342,12 @@ def displacements(structure: Structure, q: Float[Array, " n"]) -> Float[Array, "
     return u if link is None else jnp.einsum("kab,kb->ka", link, u)
 
 
+def in_ground(structure: Structure, poses: Poses, u: Float[Array, "k 6"]) -> Float[Array, "k 6"]:
+    """Displacements and rotations of all nodes in ground axes, from those in axes of the parts."""
+    rotations = structure.rotations(poses)[: len(u)]
+    return jnp.einsum("kab,kib->kia", rotations, u.reshape(-1, 2, 3)).reshape(-1, 6)
+
+
 class Masses(NamedTuple):
     """Mass [kg] and first moment [kg m] in the frame of the part, of every part."""
 

@@ -266,8 +266,7 @@ def recover(
         + jnp.tensordot(amounts[part[nodes[0]]], solid.sag, 1)
         for nodes, solid in elements.solids
     ]
-    rotations = structure.rotations(poses)[: len(layout.root)]
-    u = jnp.einsum("kab,kib->kia", rotations, u.reshape(-1, 2, 3)).reshape(-1, 6)
+    u = model.in_ground(structure, poses, u)
     result = RESULTS.where(found.settled, RESULTS.successful, RESULTS.ropes)
     result = RESULTS.where(jnp.all(jnp.isfinite(found.q)), result, RESULTS.diverged)
     result = RESULTS.where(found.margin > SINGULAR, result, RESULTS.singular)

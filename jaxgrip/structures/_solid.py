@@ -107,11 +107,9 @@ def solid_matrices(solid: Solid, x: Float[Array, "k 3"]) -> SolidMatrices:
     patterns = inert.patterns()
     found = responses(fixed, jnp.concatenate([pull, patterns]))
     shapes = rigid - found[: len(rigid)]
-    heavy = jax.vmap(lambda u: inert.apply(jnp.eye(3), u))(shapes)
-    mass = jnp.einsum("ind,jnd->ij", shapes, heavy)
     return SolidMatrices(
         project(matrix, shapes),
-        (mass + mass.T) / 2,
+        project(inert.matrix(jnp.eye(3)), shapes),
         -jnp.einsum("ind,snd->is", shapes, patterns),
         shapes,
         found[len(rigid) :],

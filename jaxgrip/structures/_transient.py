@@ -14,7 +14,7 @@ from jaxgrip.fem import GeneralizedAlpha, Newmark, Rayleigh
 from jaxgrip.mechanism import Poses
 from jaxgrip.structures import _linear as linear
 from jaxgrip.structures import _model as model
-from jaxgrip.structures._analysis import applied, check_loads
+from jaxgrip.structures._analysis import applied_loads, check_loads
 from jaxgrip.structures._coupling import Numbering
 from jaxgrip.structures._structure import Structure, check_whole
 from jaxgrip.structures._vibration import matrices
@@ -103,8 +103,9 @@ def _simulate(
     steps: int,
     large: bool,
 ) -> Response:
-    stiffness, mass, equations = matrices(structure, poses, (), None, large)
-    forces = _forces(structure, poses, loads)
+    elements = model.elements(structure)
+    stiffness, mass, equations = matrices(structure, poses, elements, (), None, large)
+    forces = _forces(structure, poses, elements, loads)
     none = jnp.zeros(len(equations))
     h, c = (span[1] - span[0]) / steps, method.coefficients
     late = 1 - c.force
@@ -144,22 +145,22 @@ def _simulate(
     whole = system(1 - c.mass, late)
     t = span[0] + h * jnp.arange(steps + 1.0)
     _, moved = jax.lax.scan(step, (u, v, a), t[:-1])
-    turn = structure.rotations(poses)[: len(structure.layout.root)]
 
     def nodes(q: Array) -> Array:
-        own = model.displacements(structure, q).reshape(-1, 2, 3)
-        return jnp.einsum("kab,kib->kia", turn, own).reshape(-1, 6)
+        return model.in_ground(structure, poses, model.displacements(structure, q))
 
     every = (jnp.concatenate([x[None], y]) for x, y in zip((u, v), moved, strict=True))
     return Response(t, *map(jax.vmap(nodes), every))
 
 
-def _forces(structure: Structure, poses: Poses, loads: tuple[Load, ...]) -> Float[Array, "l n"]:
+def _forces(
+    structure: Structure, poses: Poses, elements: model.Elements, loads: tuple[Load, ...]
+) -> Float[Array, "l n"]:
     """Forces of every load on all degrees of freedom."""
-    inertia = model.inertia_loads(structure, model.elements(structure))
+    inertia = model.inertia_loads(structure, elements)
     own = Numbering(structure.layout.dof, structure.freedoms)
     part = structure.layout.part_of_freedom
-    found = [applied(structure, poses, (load,), own, inertia, part).force for load in loads]
+    found = [applied_loads(structure, poses, (load,), own, inertia, part).force for load in loads]
     return jnp.stack([jnp.zeros(structure.freedoms), *found])[1:]
 
 

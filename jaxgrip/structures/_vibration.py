@@ -90,7 +90,7 @@ def modes(
     is_large = structure is whole and linear.is_large(count)
     is_large = is_large and 3 * k < count - whole.layout.equations
     # A program of its own, so that memory for the elements is free again for the factors.
-    system = matrices(structure, poses, loads, first, is_large)
+    system = _system(structure, poses, loads, first, is_large)
     found = _modes(structure, poses, system, first, int(k), is_large)
     if concrete(found.frequency) and np.isnan(found.frequency).any():
         raise StructureError(_why_none(whole, poses, first, found), first)
@@ -144,9 +144,9 @@ def _modes(
         none = jnp.zeros((len(structure.structure.names), 12))
         shape = jax.vmap(lambda q: structure.all(q, none))(shape)
         structure = structure.structure
-    moved = jax.vmap(lambda q: model.displacements(structure, q))(shape)
-    turn = structure.rotations(poses)[: len(structure.layout.root)]
-    moved = jnp.einsum("kab,zkib->zkia", turn, moved.reshape(k, -1, 2, 3)).reshape(k, -1, 6)
+    moved = jax.vmap(
+        lambda q: model.in_ground(structure, poses, model.displacements(structure, q))
+    )(shape)
     hidden = is_rigid & _bends(structure, jax.lax.stop_gradient(moved))
     return Modes(jnp.where(hidden, jnp.nan, frequency), moved)
 
@@ -163,16 +163,27 @@ def _bends(structure: Structure, moved: Float[Array, "z k 6"]) -> Bool[Array, " 
 
 
 @eqx.filter_jit
-def matrices(
+def _system(
     structure: Structure | Condensed,
     poses: Poses,
     loads: tuple[Load, ...],
     first: Solution | None,
     is_large: bool,
 ) -> eigenpairs.Matrices:
+    whole = structure.structure if isinstance(structure, Condensed) else structure
+    return matrices(structure, poses, model.elements(whole), loads, first, is_large)
+
+
+def matrices(
+    structure: Structure | Condensed,
+    poses: Poses,
+    elements: model.Elements,
+    loads: tuple[Load, ...],
+    first: Solution | None,
+    is_large: bool,
+) -> eigenpairs.Matrices:
     """Stiffness, mass and equations."""
     whole = structure.structure if isinstance(structure, Condensed) else structure
-    elements = model.elements(whole)
     rotations = whole.rotations(poses)
     tied = coupling(whole, poses, elements.bars)
     mass = model.mass(whole, poses, elements)

@@ -154,12 +154,11 @@ class _Drawing(NamedTuple):
                     _add(lines, moved, values, slack, nodes, u, ends, force / area, loose)
                 else:
                     rigid.append((nodes[ends], u[ends, :3]))
-        turns = np.asarray(structure.rotations(solution.poses))
+        origins, rotations = map(np.asarray, (solution.poses.position, solution.poses.rotation))
         for (own, solid), inner in zip(structure.solids, solution.solids, strict=True):
-            mesh, turn = solid.body.mesh, turns[own[0]].T
-            corners = outer_faces(mesh.topology).corners
-            origin = nodes[own[0]] - np.asarray(structure.nodes()[own[0]]) @ turn
-            x = origin + np.asarray(mesh.nodes) @ turn
+            mesh, body = solid.body.mesh, structure.layout.body[own[0]]
+            turn, corners = rotations[body].T, outer_faces(mesh.topology).corners
+            x = origins[body] + np.asarray(mesh.nodes) @ turn
             faces.append((x[corners], (np.asarray(inner) @ turn)[corners]))
         for span in structure.layout.spans:
             force = np.asarray(solution.tie(span.name))[None]

@@ -227,6 +227,7 @@ class _Surface(NamedTuple):
 
 @functools.lru_cache(maxsize=8)
 def outer_faces(topology: "Topology") -> _Surface:
+    """The faces of a mesh of solids that belong to one element only."""
     element = topology.element
     edges = 4 if element.nodes.min() < 0 else 3
     local = np.array([face[:edges] for face in element.faces])

@@ -13,6 +13,7 @@ from experiments.benchmarks import numpy_frames
 from experiments.benchmarks.large_frame import numpy_masses, numpy_tower, tower
 from jaxgrip.structures import _eigenpairs as eigenpairs
 from jaxgrip.structures import _linear as linear
+from jaxgrip.structures import _model as model
 from jaxgrip.structures import _vibration as vibration
 from tests.structures.models import STEEL, check_derivatives
 
@@ -300,7 +301,9 @@ def test_against_scipy():
     """Our own matrices, without what the equations forbid, in SciPy's dense eigensolver."""
     structure, poses = arm(AT)
     found = js.modes(structure, poses, structure.freedoms)
-    matrices = jax.jit(lambda s: vibration.matrices(s, poses, (), None, False))(structure)
+    matrices = jax.jit(lambda s: vibration.matrices(s, poses, model.elements(s), (), None, False))(
+        structure
+    )
     stiffness, mass, equations = map(np.asarray, matrices)
     free = scipy.linalg.null_space(equations)
     inverse = scipy.linalg.eigh(free.T @ mass @ free, free.T @ stiffness @ free)[0][::-1]
