@@ -15,15 +15,18 @@ if TYPE_CHECKING:
     from jaxgrip import ocp as ocp
     from jaxgrip import rigid as rigid
     from jaxgrip import spatial as spatial
-    from jaxgrip import structures as structures
     from jaxgrip.precision import enable_x64 as enable_x64
 
 _ROOMS = (
     *("actuators", "fem", "fitting", "flexible", "joints", "mechanism"),
-    *("models", "ocp", "rigid", "spatial", "structures"),
+    *("models", "ocp", "rigid", "spatial"),
 )
 # Rooms that have moved.
-_MOVED = {"assembly": "mechanism", "mechanisms": "mechanism.loops"}
+_MOVED = {
+    "assembly": "mechanism",
+    "mechanisms": "mechanism.loops",
+    "structures": "fem.structures",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -14,7 +14,7 @@ ORDINARY = (
     "mechanism.loops.forward_dynamics",
     "rigid.forward_dynamics of nine bodies, gradient",
     "rigid.forward_dynamics_derivatives of nine bodies",
-    "structures.solve, gradient",
+    "fem.structures.solve, gradient",
 )
 
 

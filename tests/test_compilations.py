@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import jaxgrip as jg
+from tests.fem.structures.models import chain
 from tests.mechanism.conftest import four_bar
-from tests.structures.models import chain
 
 
 def dynamics(scale):
@@ -33,8 +33,8 @@ def elastic_body(scale):
 
 def structure(scale):
     beams, poses = chain(scale * np.array([[0.0, 0, 0], [1.0, 0, 0.2], [2, 1, 0]]))
-    load = jg.structures.NodalForce("part.tip", scale * jnp.array([10.0, 20.0, 30.0]))
-    return lambda: jg.structures.solve(beams, poses, load)
+    load = jg.fem.structures.NodalForce("part.tip", scale * jnp.array([10.0, 20.0, 30.0]))
+    return lambda: jg.fem.structures.solve(beams, poses, load)
 
 
 def optimum(scale):

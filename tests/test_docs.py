@@ -61,6 +61,13 @@ def test_the_core_of_trees_with_loops_knows_no_systems():
         assert all(x.startswith("jaxgrip.mechanism.loops") for x in above), path
 
 
+def test_one_elastic_body_knows_no_systems():
+    structures = PACKAGE / "fem" / "structures"
+    for path in (PACKAGE / "fem").rglob("*.py"):
+        if structures not in path.parents:
+            assert set(imported(path)) <= {*COMMON, "fem", "solve", "spatial"}, path
+
+
 def test_no_circular_imports_of_rooms():
     left = dict(ROOMS)
     while leaves := [room for room, imports in left.items() if not imports & set(left)]:

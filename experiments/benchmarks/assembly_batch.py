@@ -10,8 +10,8 @@ import jaxgrip as jg
 from experiments.benchmarks import numpy_assembly, numpy_frames
 from experiments.benchmarks.table import Row, timed
 from experiments.crane import luffing, variants
+from jaxgrip.fem.structures import Beams, solve
 from jaxgrip.models import crane
-from jaxgrip.structures import Beams, solve
 
 POSITIONS = 5000
 VARIANTS, ANGLES = 500, 50

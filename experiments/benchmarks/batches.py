@@ -51,7 +51,7 @@ NOT_BATCHED = {
     "mechanism.loops.mobility": LOOKS,
     "mechanism.loops.read_mjcf": READS,
     "mechanism.loops.read_urdf": READS,
-    "structures.zero_modes": LOOKS,
+    "fem.structures.zero_modes": LOOKS,
     "fem.box_mesh": BUILDS,
     "fem.cylinder_mesh": BUILDS,
     "fem.line_mesh": BUILDS,
@@ -83,7 +83,7 @@ NOT_BATCHED = {
 
 def names() -> set[str]:
     """Names of all public functions, `room.function`."""
-    rooms = ("rigid", "actuators", "mechanism", "mechanism.loops", "structures", "fem")
+    rooms = ("rigid", "actuators", "mechanism", "mechanism.loops", "fem", "fem.structures")
     found = set()
     for room in (*rooms, "flexible", "fitting", "ocp", "models", "spatial", "joints"):
         for name, value in vars(operator.attrgetter(room)(jg)).items():
@@ -406,41 +406,43 @@ plain("fem.smooth_maximum", jg.fem.smooth_maximum, (9,))
 # Structures: a jib on a pin, supported by a rope, with its length batched.
 
 
-def _jib(x: jax.Array) -> tuple[jg.structures.Structure, jg.mechanism.Poses, Any]:
+def _jib(x: jax.Array) -> tuple[jg.fem.structures.Structure, jg.mechanism.Poses, Any]:
     steel = jg.fem.Isotropic(210e9, 0.3, 7850.0)
     tube = jg.fem.BeamSection(steel, A=0.01, Iy=1e-4, Iz=1e-4, J=2e-4, orientation=(0, 0, 1))
     nodes = jnp.array([[0.0, 0, 0], [3, 0, 0], [6, 0, 0]]) * (1 + 0.1 * x)
-    beams = jg.structures.Beams([(0, 1), (1, 2)], tube)
-    part = jg.structures.FramePart(nodes, [beams], {"foot": (0,), "tip": (2,)})
+    beams = jg.fem.structures.Beams([(0, 1), (1, 2)], tube)
+    part = jg.fem.structures.FramePart(nodes, [beams], {"foot": (0,), "tip": (2,)})
     system = jg.mechanism.System([part.part("jib")], [], {"top": [[0, 0, 4]]})
-    structure = jg.structures.Structure(
+    structure = jg.fem.structures.Structure(
         system,
         {"jib": part},
         supports={"jib.foot": ("x", "y", "z", "rx", "rz")},
-        ties={"stay": jg.structures.Tie(jg.structures.Rope(2e7), "ground.top", "jib.tip")},
+        ties={"stay": jg.fem.structures.Tie(jg.fem.structures.Rope(2e7), "ground.top", "jib.tip")},
     )
-    loads = (jg.structures.NodalForce("jib.tip", (0, 0, -2e4)), jg.structures.Inertia())
+    loads = (jg.fem.structures.NodalForce("jib.tip", (0, 0, -2e4)), jg.fem.structures.Inertia())
     return structure, jg.mechanism.start(system), loads
 
 
 for _name, _call in {
-    "buckling": jg.structures.buckling,
-    "centre_of_gravity": lambda s, poses, loads: jg.structures.centre_of_gravity(s, poses),
-    "condense": lambda s, poses, loads: jg.structures.condense(s, loads),
-    "equilibrium_path": functools.partial(jg.structures.equilibrium_path, points=5, throw=False),
-    "frequencies": lambda s, poses, loads: jg.structures.frequencies(s, poses, 3, loads),
-    "modes": lambda s, poses, loads: jg.structures.modes(s, poses, 3),
-    "second_order": functools.partial(jg.structures.second_order, throw=False),
-    "simulate": lambda s, poses, loads: jg.structures.simulate(s, poses, loads, 1e-3, t1=3e-3),
-    "solve": functools.partial(jg.structures.solve, throw=False),
-    "solve, condensed": lambda s, poses, loads: jg.structures.solve(
-        jg.structures.condense(s, loads), poses, loads, throw=False
+    "buckling": jg.fem.structures.buckling,
+    "centre_of_gravity": lambda s, poses, loads: jg.fem.structures.centre_of_gravity(s, poses),
+    "condense": lambda s, poses, loads: jg.fem.structures.condense(s, loads),
+    "equilibrium_path": functools.partial(
+        jg.fem.structures.equilibrium_path, points=5, throw=False
+    ),
+    "frequencies": lambda s, poses, loads: jg.fem.structures.frequencies(s, poses, 3, loads),
+    "modes": lambda s, poses, loads: jg.fem.structures.modes(s, poses, 3),
+    "second_order": functools.partial(jg.fem.structures.second_order, throw=False),
+    "simulate": lambda s, poses, loads: jg.fem.structures.simulate(s, poses, loads, 1e-3, t1=3e-3),
+    "solve": functools.partial(jg.fem.structures.solve, throw=False),
+    "solve, condensed": lambda s, poses, loads: jg.fem.structures.solve(
+        jg.fem.structures.condense(s, loads), poses, loads, throw=False
     ),
     "solve, gradient": lambda s, poses, loads: jax.grad(
-        lambda loads: jg.structures.solve(s, poses, loads, throw=False).displacements[2, 2]
+        lambda loads: jg.fem.structures.solve(s, poses, loads, throw=False).displacements[2, 2]
     )(loads),
 }.items():
-    plain(f"structures.{_name}", lambda x, call=_call: call(*_jib(x)), (), spread=0.1)
+    plain(f"fem.structures.{_name}", lambda x, call=_call: call(*_jib(x)), (), spread=0.1)
 
 # Trees with an elastic body: an arm whose last body bends.
 

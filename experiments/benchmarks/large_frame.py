@@ -55,9 +55,9 @@ def tower(across: int = ACROSS, nodes: int = NODES) -> tuple:
     ]
     ends = np.concatenate([np.stack([a.ravel(), b.ravel()], axis=1) for a, b in pairs])
     named = {"feet": number[:, :, 0].ravel(), "top": number[-1, -1, -1]}
-    part = jg.structures.FramePart(places, [jg.structures.Beams(ends, tube)], named)
+    part = jg.fem.structures.FramePart(places, [jg.fem.structures.Beams(ends, tube)], named)
     system = jg.mechanism.System([part.part("tower")], [])
-    structure = jg.structures.Structure(system, {"tower": part}, supports={"tower.feet": "all"})
+    structure = jg.fem.structures.Structure(system, {"tower": part}, supports={"tower.feet": "all"})
     return structure, jg.mechanism.start(system)
 
 
@@ -65,12 +65,12 @@ def statics(structure, poses) -> dict:
     """Times of the first solution and of one with new numbers; displacement of the top."""
 
     def solve(structure) -> float:
-        solution = jg.structures.solve(structure, poses, load)
+        solution = jg.fem.structures.solve(structure, poses, load)
         reaction = solution.reactions()["tower.feet"]
         jax.block_until_ready((reaction.force, solution.part("tower").beam_forces))
         return float(np.linalg.norm(solution.displacements[-1, :3]))
 
-    load = jg.structures.NodalForce("tower.top", PUSH)
+    load = jg.fem.structures.NodalForce("tower.top", PUSH)
     top, times = twice(solve, structure)
     return times | {"top": top}
 
@@ -79,7 +79,7 @@ def frequencies(structure, poses) -> dict:
     """Times of the first and of another set of frequencies, and the frequencies."""
 
     def solve(structure) -> list[float]:
-        return np.asarray(jg.structures.frequencies(structure, poses, COUNT)).tolist()
+        return np.asarray(jg.fem.structures.frequencies(structure, poses, COUNT)).tolist()
 
     found, times = twice(solve, structure)
     return times | {"frequencies": found}

@@ -1,4 +1,4 @@
-"""Beam frames in NumPy and SciPy, one at a time: the peer of `jaxgrip.structures`.
+"""Beam frames in NumPy and SciPy, one at a time: the peer of `jaxgrip.fem.structures`.
 
 Euler-Bernoulli beams with weight, parts sharing degrees of freedom, a sparse direct solver.
 """

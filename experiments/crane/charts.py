@@ -9,8 +9,8 @@ import jaxgrip as jg
 from experiments.crane import variants
 from experiments.crane.variants import Variant
 from jaxgrip import viz
+from jaxgrip.fem.structures import Inertia, NodalForce, centre_of_gravity, solve
 from jaxgrip.report import Run
-from jaxgrip.structures import Inertia, NodalForce, centre_of_gravity, solve
 from jaxgrip.viz import Curve, Panel
 
 # Examples: yield stress over safety [Pa], tipping edge [m], undercarriage [kg], safety [1].

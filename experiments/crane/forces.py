@@ -8,10 +8,10 @@ import numpy as np
 
 from experiments.crane.luffing import ROPES, closed_form
 from jaxgrip import viz
+from jaxgrip.fem.structures import Inertia, NodalForce, buckling, second_order, solve
 from jaxgrip.mechanism import Assembly, assemble
 from jaxgrip.models.crane import RODS, crane_structure, reference_crane
 from jaxgrip.report import Run
-from jaxgrip.structures import Inertia, NodalForce, buckling, second_order, solve
 from jaxgrip.viz import Curve, Panel
 
 # Values of an independent program, by statics: rope, rods, boom, mast [N] by boom angle [deg].

@@ -7,9 +7,9 @@ import numpy as np
 from jaxtyping import Array, Float
 
 import jaxgrip as jg
+from jaxgrip.fem.structures import Condensed, Inertia, NodalForce
 from jaxgrip.mechanism import Poses, System
 from jaxgrip.models.crane import PIVOTS, SUPERSTRUCTURE, crane_structure, reference_crane
-from jaxgrip.structures import Condensed, Inertia, NodalForce
 
 HOOK = 100e3
 LOADS = (Inertia(), NodalForce("boom.tip", (0.0, 0.0, -HOOK)))
@@ -54,7 +54,7 @@ def rope(variant: Variant, angle: Array) -> Array:
 
 def superelements(variant: Variant) -> Condensed:
     """The finite-element model of a variant, condensed to the nodes where its parts are joined."""
-    return jg.structures.condense(crane_structure(crane(variant)), LOADS)
+    return jg.fem.structures.condense(crane_structure(crane(variant)), LOADS)
 
 
 def assembled(variant: Variant, angle: Array, start: Poses) -> jg.mechanism.Assembly:

@@ -1,5 +1,9 @@
 """Finite elements of elastic bodies in their own, accelerated frames."""
 
+import importlib
+from types import ModuleType
+from typing import TYPE_CHECKING
+
 from jaxgrip.fem._body import Body as Body
 from jaxgrip.fem._body import Rayleigh as Rayleigh
 from jaxgrip.fem._body import Support as Support
@@ -62,3 +66,13 @@ from jaxgrip.fem.reduction import craig_bampton as craig_bampton
 from jaxgrip.fem.reduction import reduce as reduce
 from jaxgrip.fem.section import BeamSection as BeamSection
 from jaxgrip.fem.static import solve_static as solve_static
+
+if TYPE_CHECKING:
+    from jaxgrip.fem import structures as structures
+
+
+def __getattr__(name: str) -> ModuleType:
+    # Imported when first used: it needs `mechanism`, whose import takes a third of a second.
+    if name == "structures":
+        return importlib.import_module("jaxgrip.fem.structures")
+    raise AttributeError(f"module 'jaxgrip.fem' has no attribute {name!r}")

@@ -5,9 +5,9 @@ import numpy as np
 from jaxtyping import ArrayLike
 
 from jaxgrip.fem import BeamSection, Isotropic
+from jaxgrip.fem.structures import Beams, FramePart, PointMasses, RigidLinks, Rope, Structure, Tie
 from jaxgrip.joints import Angle, Ball, Clamp, Distance, Hinge, Sleeve
 from jaxgrip.mechanism import Connection, Part, System
-from jaxgrip.structures import Beams, FramePart, PointMasses, RigidLinks, Rope, Structure, Tie
 
 RODS = 23.129085048829175
 SUPERSTRUCTURE = (0.0, 0.0, 1.5)

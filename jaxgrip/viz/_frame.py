@@ -15,14 +15,14 @@ from mpl_toolkits.mplot3d.axes3d import Axes3D
 from PIL import Image
 
 from jaxgrip.checks import brief
-from jaxgrip.structures import Bars, Beams, RigidLinks
-from jaxgrip.structures.loads import Load, NodalForce, as_loads
+from jaxgrip.fem.structures import Bars, Beams, RigidLinks
+from jaxgrip.fem.structures.loads import Load, NodalForce, as_loads
 from jaxgrip.viz._mechanism import Animation, as_animation
 from jaxgrip.viz._solid import outer_faces
 from jaxgrip.viz.style import GREY, readable, styled
 
 if TYPE_CHECKING:
-    from jaxgrip.structures import Solution
+    from jaxgrip.fem.structures import Solution
 
 # Compression, zero, tension: the middle must be visible on white.
 _SIGNED = LinearSegmentedColormap.from_list("signed", ["#0072B2", "#B5B5B5", "#D55E00"])

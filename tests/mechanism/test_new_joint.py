@@ -10,9 +10,9 @@ import pytest
 import jaxgrip as jg
 from jaxgrip.joints import Guide, Hinge, Joint, Measure
 from jaxgrip.joints.joint import LENGTH, tilt
-from tests.structures.models import two_frames
+from tests.fem.structures.models import two_frames
 
-js = jg.structures
+js = jg.fem.structures
 
 
 class PinInSlot(Joint):

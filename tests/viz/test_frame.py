@@ -5,9 +5,9 @@ import pytest
 
 import jaxgrip as jg
 from jaxgrip import viz
-from tests.structures.models import chain
+from tests.fem.structures.models import chain
 
-js = jg.structures
+js = jg.fem.structures
 
 
 def test_bent_line_is_the_cubic_of_a_cantilever():
