@@ -110,7 +110,7 @@ def run(settings: Config, run: Run) -> None:
     run.add("parts", report.parts, "1")
     run.add("equations", report.equations, "1")
     run.add("independent_equations", report.rank, "1")
-    run.add("freedoms_left", report.freedoms, "1")
+    run.add("degrees_of_freedom", report.degrees_of_freedom, "1")
     for name, value in nested.system.parameters.items():
         run.add(f"drive_{name}", value, _unit(nested.system, name))
     poses, good = jax.tree.map(lambda x: x[None], nested.poses), settings.positions

@@ -161,7 +161,7 @@ def main(peer_python: str) -> list[Row]:
             peer_setup_s=built,
             answer=f"{still['top']:.12f} m, {still['peak_gib']:.2f} GiB",
             peer_answer=f"{np.linalg.norm(u[-6:-3]):.12f} m",
-            note=NOTE.format(freedoms=structure.freedoms),
+            note=NOTE.format(freedoms=structure.degrees_of_freedom),
         ),
         Row(
             f"a large frame, {COUNT} frequencies",

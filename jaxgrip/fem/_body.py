@@ -15,7 +15,7 @@ from jaxgrip.fem.section import BeamSection
 from jaxgrip.fem.topology import Constant, Topology
 from jaxgrip.precision import require_x64
 
-FREEDOMS = ("x", "y", "z", "rx", "ry", "rz")
+COMPONENTS = ("x", "y", "z", "rx", "ry", "rz")
 
 
 class Rayleigh(eqx.Module):
@@ -39,16 +39,16 @@ class Rayleigh(eqx.Module):
 class Support(eqx.Module):
     """Fixed degrees of freedom of some nodes.
 
-    **Arguments:** `where`, name of a face or node set, or node indices; `freedoms`, any of `"x"`,
+    **Arguments:** `where`, name of a face or node set, or node indices; `fixed`, any of `"x"`,
     `"y"`, `"z"` and, for beams, the rotations `"rx"`, `"ry"`, `"rz"`; all when not given.
     """
 
     where: str | tuple[int, ...] = eqx.field(static=True)
-    freedoms: tuple[str, ...] | None = eqx.field(static=True)
+    fixed: tuple[str, ...] | None = eqx.field(static=True)
 
-    def __init__(self, where: str | Iterable[int], freedoms: Iterable[str] | None = None):
+    def __init__(self, where: str | Iterable[int], fixed: Iterable[str] | None = None):
         self.where = where if isinstance(where, str) else tuple(int(node) for node in where)
-        self.freedoms = None if freedoms is None else tuple(freedoms)
+        self.fixed = None if fixed is None else tuple(fixed)
 
 
 class Body(eqx.Module):
@@ -120,12 +120,12 @@ def _free(topology: Topology, supports: tuple[Support, ...]) -> Constant:
                 raise ValueError(
                     f"A support names node {nodes.max()}; there are {topology.n_nodes} nodes."
                 )
-        names = FREEDOMS[:d] if support.freedoms is None else support.freedoms
+        names = COMPONENTS[:d] if support.fixed is None else support.fixed
         for name in names:
-            if name not in FREEDOMS[:d]:
+            if name not in COMPONENTS[:d]:
                 raise ValueError(
                     f"A support fixes the degree of freedom {name!r}; nodes of "
-                    f"{type(topology.element).__name__} have {', '.join(FREEDOMS[:d])}."
+                    f"{type(topology.element).__name__} have {', '.join(COMPONENTS[:d])}."
                 )
-            free[nodes, FREEDOMS.index(name)] = False
+            free[nodes, COMPONENTS.index(name)] = False
     return Constant(free)

@@ -12,27 +12,27 @@ from jaxgrip.joints.joint import LENGTH, Frame, Joint, Measure
 class Travel(Joint):
     """Signed displacement of the second origin along the first z axis, as a drive of a guide.
 
-    **Arguments:** `way` [m].
+    **Arguments:** `displacement` [m].
 
     **Raises:** `ValueError` for a number that is none or not finite.
 
     Source: Webhofer 2005, section 4.3.7, pp. 37-38; own derivation of the signed equation.
     """
 
-    way: Float[Array, ""]
+    displacement: Float[Array, ""]
 
     equations: ClassVar[int] = 1
     lengths: ClassVar[int] = 1
     points: ClassVar[int] = 2
-    parameter: ClassVar[str | None] = "way"
+    parameter: ClassVar[str | None] = "displacement"
     measure: ClassVar[Measure] = LENGTH
 
-    def __init__(self, way):
-        self.way = numbers("The way of a travel", way, ())
+    def __init__(self, displacement):
+        self.displacement = numbers("The displacement of a travel", displacement, ())
 
     def residual(self, place: Frame) -> Float[Array, "1"]:
         """Error of the displacement."""
-        return place.origin[2:] - self.way
+        return place.origin[2:] - self.displacement
 
     def motions(self, place: Frame) -> Float[Array, "5 6"]:
         """Translations along x and y; rotations about x, y and z."""

@@ -138,7 +138,7 @@ class Joint(eqx.Module):
     is_signed: ClassVar[bool] = True
 
     @property
-    def freedoms(self) -> int:
+    def degrees_of_freedom(self) -> int:
         """Degrees of freedom that the joint leaves, of six."""
         return 6 - self.equations
 
@@ -147,7 +147,7 @@ class Joint(eqx.Module):
         """Errors of the equations: lengths [m], then sines of angles."""
 
     @abc.abstractmethod
-    def motions(self, place: Frame) -> Float[Array, "freedoms 6"]:
+    def motions(self, place: Frame) -> Float[Array, "motions 6"]:
         """Free motions of the second frame where the joint is satisfied, in axes of the first.
 
         A row has the velocity of the second frame's origin, then the angular velocity.

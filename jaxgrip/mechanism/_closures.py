@@ -62,7 +62,7 @@ def closures(
             kept.append(int(k))
     all_ = [jax.tree.map(lambda x, k=k: x[k], found) for k in kept]
     free = mobility(system, all_[0].poses if all_ else given)
-    if free.freedoms:
+    if free.degrees_of_freedom:
         raise ValueError(f"Closures are not countable. {free.verdict}")
     return all_
 
@@ -74,7 +74,7 @@ def _tree(system: System) -> list[tuple[int, bool]]:
     """
     bodies = bodies_of(system)
     reached, tree = {len(system.parts)}, []
-    freedoms = [connection.joint.freedoms for connection in pairs(system)]
+    freedoms = [connection.joint.degrees_of_freedom for connection in pairs(system)]
     while True:
         ready = [
             (freedoms[j], j, bool(first in reached))

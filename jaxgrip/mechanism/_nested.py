@@ -327,7 +327,7 @@ def _check_rigid(assembly: Assembly) -> None:
     if assembly.orientation != 0 and assembly.condition * RANK_TOLERANCE < 1:
         return
     left = mobility(assembly.system, assembly.poses)
-    if left.freedoms:
+    if left.degrees_of_freedom:
         raise MechanismError(" ".join(left.loose), assembly)
 
 

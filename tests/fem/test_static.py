@@ -34,7 +34,7 @@ def test_derivatives_of_the_iterative_solution():
 
 @pytest.mark.long
 def test_compact_bodies_are_solved_iteratively():
-    """A cube whose direct solution would need dense blocks of 3267 freedoms."""
+    """A cube whose direct solution would need dense blocks of 3267 degrees of freedom."""
     mesh = fem.box_mesh(1.0, 1.0, 1.0, 32, 32, 32)
     body = fem.Body(
         mesh,

@@ -74,15 +74,19 @@ def test_equations_are_independent_and_free_motions_keep_them(name):
     np.testing.assert_allclose(residual, 0, atol=1e-11)
     assert np.linalg.matrix_rank(slope) == joint.equations
     motions = joint.motions(place)
-    assert motions.shape == (joint.freedoms, 6)
-    assert np.linalg.matrix_rank(motions) == joint.freedoms if joint.freedoms else True
+    assert motions.shape == (joint.degrees_of_freedom, 6)
+    assert (
+        np.linalg.matrix_rank(motions) == joint.degrees_of_freedom
+        if joint.degrees_of_freedom
+        else True
+    )
     np.testing.assert_allclose(slope @ motions.T, 0, atol=1e-11)
     assert joint.facing(place) > 0
 
 
 def test_freedoms_are_those_of_the_catalogue():
     """Webhofer 2005, table 4.1, p. 33."""
-    left = {name: joint.freedoms for name, joint in JOINTS.items()}
+    left = {name: joint.degrees_of_freedom for name, joint in JOINTS.items()}
     expected = {"clamp": 0, "fixed": 0, "hinge": 1, "guide": 1, "screw": 1, "sleeve": 2}
     expected |= {"ball": 3, "distance": 5, "angle": 5}
     assert {name: left[name] for name in expected} == expected

@@ -27,9 +27,9 @@ def test_closed_chain_of_the_superlift(low, high, angles, equations, rank):
     found = mobility(system)
     assert found.miss < 1e-12
     assert (found.equations, found.rank) == (equations, rank)
-    assert (found.freedoms, found.surplus) == (24 - rank, equations - rank)
+    assert (found.degrees_of_freedom, found.surplus) == (24 - rank, equations - rank)
     assert found.loops == 1
-    if found.freedoms:
+    if found.degrees_of_freedom:
         assert len(found.motions) == 1
         (motion,) = found.motions[0]
         assert motion.startswith("Part 'rods' can still turn about the axis")
@@ -102,7 +102,7 @@ def test_conditioning_is_that_of_the_rows_that_count():
     np.testing.assert_allclose(matrix @ found.motions.T, np.zeros((3, 2)), atol=1e-15)
 
 
-def test_double_pendulum_has_two_freedoms():
+def test_double_pendulum_has_two_degrees_of_freedom():
     upper = Part("upper", {"in": upright(), "out": upright(1.0)})
     parts = [upper, Part("lower", {"in": upright()}, (1.0, 0, 0))]
     hinges = [
@@ -110,7 +110,7 @@ def test_double_pendulum_has_two_freedoms():
         Connection("elbow", Hinge(), "upper.out", "lower.in"),
     ]
     found = mobility(System(parts, hinges, {"pivot": upright()}))
-    assert (found.count, found.freedoms, found.loops) == (2, 2, 0)
+    assert (found.count, found.degrees_of_freedom, found.loops) == (2, 2, 0)
     assert "Part 'lower' can still turn about the axis (0, 0, 1) through (1, 0, 0)" in str(found)
     stay = Connection("stay", Distance(1.0), "ground.far", "upper.out")
     ground = {"pivot": upright(), "far": [[1.0, 1.0, 0.0]]}
@@ -131,7 +131,7 @@ def test_loose_parts_and_slack_ropes_are_named():
     found = mobility(System(parts, [rope], {"tip": [[0.0, 0, 0]]}))
     assert found.unconnected == ("spare",)
     assert found.slack == ("rope",)
-    assert found.freedoms == 12
+    assert found.degrees_of_freedom == 12
     assert "Rope 'rope' is slack" in str(found)
     assert "Part 'spare' is not connected to the ground" in str(found)
 
@@ -144,7 +144,7 @@ def test_a_tree_with_a_loop_and_its_parts_have_one_report(closure, redundant):
     tree, parts = loops.mobility(mechanism, q), mobility(system_of(mechanism, q))
     assert type(tree) is type(parts)
     for found in (tree, parts):
-        assert (found.freedoms, found.surplus, found.loops) == (1, redundant, 1)
+        assert (found.degrees_of_freedom, found.surplus, found.loops) == (1, redundant, 1)
         assert found.count == 1 - redundant
         assert found.miss < 1e-12
         assert found.redundant["pin"] == redundant

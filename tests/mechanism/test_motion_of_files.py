@@ -60,7 +60,7 @@ def test_bricards_mechanism_keeps_its_energy():
     """Overconstrained by one: one of at most 25 loop equations is redundant, one motion is left."""
     system = mechanism.read_system(FILES / "bricard.toml")
     report = mobility(system)
-    assert (report.freedoms, report.surplus) == (1, 1)
+    assert (report.degrees_of_freedom, report.surplus) == (1, 1)
     motion = mechanism.simulate(system, jnp.linspace(0.0, 2.0, 5))
     assert np.abs(motion.gap).max() < 1e-10
     assert np.ptp(motion.energy) < 1e-6 * np.ptp(motion.kinetic)

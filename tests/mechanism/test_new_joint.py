@@ -92,7 +92,7 @@ def test_it_assembles_and_moves(joint):
     system = scotch_yoke(joint)
     assembled = jg.mechanism.assemble(system)
     report = jg.mechanism.mobility(system, assembled.poses)
-    assert report.freedoms == 1
+    assert report.degrees_of_freedom == 1
     rate = 2.0
     times = jnp.linspace(0.0, 1.0, 5)
     motion = jg.mechanism.simulate(assembled, times, rates={"foot": rate})

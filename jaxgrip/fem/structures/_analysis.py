@@ -126,7 +126,7 @@ def solve_linear(
     structure: Structure | Condensed, poses: Poses, loads: tuple[Load, ...]
 ) -> tuple[Solution, "Equilibrium"]:
     """The traceable part of `solve`: its solution and the equations solved."""
-    large = isinstance(structure, Structure) and linear.is_large(structure.freedoms)
+    large = isinstance(structure, Structure) and linear.is_large(structure.degrees_of_freedom)
     return _solve_linear(structure, poses, loads, large)
 
 
@@ -138,14 +138,14 @@ def _solve_linear(
         whole, stiffness, inertia = structure.structure, structure.stiffness, structure.inertia
         elements = model.elements(whole)
         own = structure.numbering
-        part = whole.layout.part_of_freedom[structure.kept]
+        part = whole.layout.part_of_dof[structure.kept]
     else:
         whole, elements = structure, model.elements(structure)
         stiffness = model.stiffness(whole, elements)
         stiffness = stiffness if sparse else stiffness.dense()
         inertia = model.inertia_loads(whole, elements)
-        own = Numbering(whole.layout.dof, whole.freedoms)
-        part = whole.layout.part_of_freedom
+        own = Numbering(whole.layout.dof, whole.degrees_of_freedom)
+        part = whole.layout.part_of_dof
     rotations = whole.rotations(poses)
     tied = coupling(whole, poses, elements.bars)
     force, amounts, on_ties = applied_loads(whole, poses, loads, own, inertia, part)

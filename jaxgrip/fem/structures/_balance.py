@@ -84,7 +84,7 @@ class Problem(NamedTuple):
       within parts, ropes within parts, then ties; `springs` that turn; `loads`; `equations`.
     - `places` (s, 3): undeformed positions of stations; `arms` (s, 3) to them from the nodes they
       follow, whose degrees of freedom are `dof` (s, 6). The last station is fixed.
-    - `tension_only` (l,) of the lines; numbers of `freedoms` of nodes, of `releases` after them and
+    - `tension_only` (l,) of the lines; numbers of `dofs` of nodes, of `releases` after them and
       of `rows` of equations.
     """
 
@@ -98,7 +98,7 @@ class Problem(NamedTuple):
     dof: np.ndarray
     order: np.ndarray
     tension_only: np.ndarray
-    freedoms: int
+    dofs: int
     releases: int
     rows: int
 
@@ -130,7 +130,7 @@ class Problem(NamedTuple):
         rotation = jax.vmap(quaternions.exponential)(steps[:, 3:])
         rotation = jax.vmap(quaternions.product)(rotation, at.rotation)
         rotation = rotation / jnp.linalg.norm(rotation, axis=1, keepdims=True)
-        releases = at.releases + step[self.freedoms :]
+        releases = at.releases + step[self.dofs :]
         return at._replace(
             displacement=at.displacement + steps[:, :3], rotation=rotation, releases=releases
         )
@@ -143,7 +143,7 @@ class Problem(NamedTuple):
         rotation = jax.vmap(quaternions.to_matrix)(at.rotation)
         return Kinematics(at.displacement + swing, at.rotation, rotation), self.arms + swing
 
-    def acting(self, at: Configuration) -> Bool[Array, " l"]:
+    def taut(self, at: Configuration) -> Bool[Array, " l"]:
         """Which lines are not slack."""
         ends = self.motion(at)[0].displacement[self.lines.stations]
         longer = jax.vmap(corotational.stretch)(ends[:, 1] - ends[:, 0], self.lines.data.span)
@@ -181,29 +181,29 @@ class Stresses(NamedTuple):
 def balance(
     problem: Problem,
     at: Configuration,
-    acting: Bool[Array, " l"],
+    taut: Bool[Array, " l"],
     stresses: tuple[Array, ...] | None = None,
 ) -> Balance:
     """Residual and tangent.
 
-    **Arguments:** `problem`; `at`; `acting`: which lines carry force, whatever their stretch;
+    **Arguments:** `problem`; `at`; `taut`: which lines carry force, whatever their stretch;
     `stresses` of the elements, from which the tangent has its geometric stiffness where they are
     not yet those of the deformation.
 
     Source: Magisano 2017.
     """
-    found = element_wise(problem, at, acting, stresses)
+    found = element_wise(problem, at, taut, stresses)
     return found._replace(stiffness=found.stiffness.dense(), slope=found.slope.dense())
 
 
 def element_wise(
     problem: Problem,
     at: Configuration,
-    acting: Bool[Array, " l"],
+    taut: Bool[Array, " l"],
     stresses: tuple[Array, ...] | None = None,
 ) -> Balance:
     """The same as `balance`, with matrices that are not summed up."""
-    n, rows = problem.freedoms + problem.releases, problem.rows
+    n, rows = problem.dofs + problem.releases, problem.rows
     total, violation, load_derivative = jnp.zeros(n), jnp.zeros(rows), jnp.zeros(n)
     stiffness, slope, found_stresses = [], [], []
     for group in problem.groups:
@@ -213,12 +213,12 @@ def element_wise(
             given = stresses[len(found_stresses)]
 
         def one(given, *inputs, group=group, zero=zero) -> tuple:
-            found = _on_freedoms(group, zero, 0.0, at.load_factor, *inputs)
+            found = _on_dofs(group, zero, 0.0, at.load_factor, *inputs)
             more = 0.0 if given is None else given - found.stress
-            by = jax.jacfwd(lambda x: _on_freedoms(group, x, more, at.load_factor, *inputs))(zero)
+            by = jax.jacfwd(lambda x: _on_dofs(group, x, more, at.load_factor, *inputs))(zero)
             return by, found
 
-        by, found = jax.vmap(one)(given, *_inputs(problem, at, group, acting))
+        by, found = jax.vmap(one)(given, *_inputs(problem, at, group, taut))
         total = total.at[index].add(found.pull, mode="drop")
         load_derivative = load_derivative.at[index].add(by.pull[..., -1], mode="drop")
         stiffness.append((index, by.pull[..., :-1]))
@@ -236,18 +236,18 @@ def element_wise(
 
 
 def residual(
-    problem: Problem, at: Configuration, acting: Bool[Array, " l"]
+    problem: Problem, at: Configuration, taut: Bool[Array, " l"]
 ) -> tuple[Float[Array, " n"], Float[Array, " e"]]:
     """Forces out of balance, and violation of the equations."""
-    total = jnp.zeros(problem.freedoms + problem.releases)
+    total = jnp.zeros(problem.dofs + problem.releases)
     violation = jnp.zeros(problem.rows)
     for group in problem.groups:
         zero = jnp.zeros(group.index.shape[1] + 1)
 
-        def one(*inputs, group=group, zero=zero) -> "_OnFreedoms":
-            return _on_freedoms(group, zero, 0.0, at.load_factor, *inputs)
+        def one(*inputs, group=group, zero=zero) -> "_OnDofs":
+            return _on_dofs(group, zero, 0.0, at.load_factor, *inputs)
 
-        found = jax.vmap(one)(*_inputs(problem, at, group, acting))
+        found = jax.vmap(one)(*_inputs(problem, at, group, taut))
         total = total.at[group.index].add(found.pull, mode="drop")
         if problem.is_constraint(group):
             violation = violation.at[group.rows].add(found.violation, mode="drop")
@@ -265,14 +265,14 @@ def shapes(
 
 
 def exerted(
-    problem: Problem, at: Configuration, group: Group, acting: Bool[Array, " l"]
+    problem: Problem, at: Configuration, group: Group, taut: Bool[Array, " l"]
 ) -> MemberForces:
     """Forces of every member of a group on its own stations."""
 
     def one(motion, arms, releases, own, data) -> MemberForces:
         return group.member(motion, releases, own, 0.0, at.load_factor, data)
 
-    return jax.vmap(one)(*_inputs(problem, at, group, acting))
+    return jax.vmap(one)(*_inputs(problem, at, group, taut))
 
 
 def coefficients(problem: Problem, at: Configuration, group: Group) -> Float[Array, "m k s 6"]:
@@ -287,21 +287,21 @@ def coefficients(problem: Problem, at: Configuration, group: Group) -> Float[Arr
         count = group.rows.shape[1] if group.soft is None else group.soft.shape[1]
         return jnp.moveaxis(jax.jacfwd(by)(jnp.zeros(count)), -1, 0)
 
-    acting = jnp.ones(len(problem.tension_only), dtype=bool)
-    return jax.vmap(one)(*_inputs(problem, at, group, acting))
+    taut = jnp.ones(len(problem.tension_only), dtype=bool)
+    return jax.vmap(one)(*_inputs(problem, at, group, taut))
 
 
-def _inputs(problem: Problem, at: Configuration, group: Group, acting: Array) -> tuple:
-    """Arguments of `_on_freedoms` by member: stations, released ends, own numbers, data."""
+def _inputs(problem: Problem, at: Configuration, group: Group, taut: Array) -> tuple:
+    """Arguments of `_on_dofs` by member: stations, released ends, own numbers, data."""
     motion, arms = jax.tree.map(lambda x: x[group.stations], problem.motion(at))
     releases = None if group.releases is None else of(at.releases, group.releases)
-    own = acting if group is problem.lines else None
+    own = taut if group is problem.lines else None
     if problem.is_constraint(group):
         own = of(at.multipliers, group.rows)
     return motion, arms, releases, own, group.data
 
 
-class _OnFreedoms(NamedTuple):
+class _OnDofs(NamedTuple):
     """Forces of a member on its degrees of freedom; violation of its equations; stress."""
 
     pull: Float[Array, " v"]
@@ -309,7 +309,7 @@ class _OnFreedoms(NamedTuple):
     stress: Float[Array, " k"] | None
 
 
-def _on_freedoms(
+def _on_dofs(
     group: Group,
     x: Float[Array, " v"],
     more: Float[Array, " k"] | float,
@@ -319,7 +319,7 @@ def _on_freedoms(
     releases: Array | None,
     own: Array | None,
     data: PyTree,
-) -> _OnFreedoms:
+) -> _OnDofs:
     """To first order in a step x of the degrees of freedom, whose last entry is the load factor's.
 
     Moments are about the axes of the ground, whatever the step.
@@ -344,4 +344,4 @@ def _on_freedoms(
     moment = moment + jnp.cross(arms + swing, force)
     pull = jnp.concatenate([force, moment], axis=1).reshape(-1)
     pull = pull if found.releases is None else jnp.concatenate([pull, found.releases])
-    return _OnFreedoms(pull, found.violation, found.stress)
+    return _OnDofs(pull, found.violation, found.stress)

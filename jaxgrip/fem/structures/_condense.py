@@ -1,4 +1,4 @@
-"""Parts as superelements: only the freedoms by which they are joined and loaded are left."""
+"""Parts as superelements: only the degrees of freedom at their joints and loads are left."""
 
 from collections.abc import Iterable
 
@@ -20,9 +20,9 @@ from jaxgrip.solve import dense
 
 
 class Condensed(eqx.Module):
-    """A structure whose parts follow the freedoms at their joints and loads; made by `condense`.
+    """A structure whose parts follow the degrees of freedom at their joints and loads.
 
-    - `stiffness` (b, b), `inertia` (b, 12): of the `kept` freedoms, as `model` has them of all.
+    - `stiffness` (b, b), `inertia` (b, 12): of the `kept` degrees of freedom, as in `model` of all.
     - `follow` (i, b), `sag` (i, 12): displacements of the others by those kept, and by inertia
       loads while these rest.
     """
@@ -36,30 +36,30 @@ class Condensed(eqx.Module):
 
     @property
     def kept(self) -> np.ndarray:
-        """(n,) whether a freedom is kept."""
+        """(n,) whether a degree of freedom is kept."""
         return self._kept.array
 
     @property
     def numbering(self) -> Numbering:
-        """Numbers of the kept freedoms among themselves."""
+        """Numbers of the kept degrees of freedom among themselves."""
         count = int(self.kept.sum())
         number = np.append(np.where(self.kept, np.cumsum(self.kept) - 1, count), count)
         return Numbering(number[self.structure.layout.dof], count)
 
     def all(self, q: Float[Array, " b"], amounts: Float[Array, "p 12"]) -> Float[Array, " n"]:
-        """All freedoms by those kept and the accelerations of the parts."""
+        """All degrees of freedom by those kept and the accelerations of the parts."""
         kept, others = np.flatnonzero(self.kept), np.flatnonzero(~self.kept)
-        part = self.structure.layout.part_of_freedom[others]
+        part = self.structure.layout.part_of_dof[others]
         sag = jnp.sum(self.sag * amounts[part], axis=1)
         whole = jnp.zeros(len(self.kept)).at[kept].set(q)
         return whole.at[others].set(self.follow @ q - sag)
 
     def on_kept(self, force: Float[Array, " n"]) -> Float[Array, " b"]:
-        """Forces on all freedoms as forces on those kept."""
+        """Forces on all degrees of freedom as forces on those kept."""
         return force[self.kept] + self.follow.T @ force[~self.kept]
 
     def projected(self, matrix: ElementSum) -> Float[Array, "b b"]:
-        """Quadratic form of all freedoms on those kept, which the others follow."""
+        """Quadratic form of all degrees of freedom on those kept, which the others follow."""
         kept, others = np.flatnonzero(self.kept), np.flatnonzero(~self.kept)
         every = jnp.zeros((len(self.kept), len(kept))).at[kept].set(jnp.eye(len(kept)))
         every = every.at[others].set(self.follow)
@@ -68,7 +68,7 @@ class Condensed(eqx.Module):
 
 
 def condense(structure: Structure, loads: Load | Iterable[Load] = ()) -> Condensed:
-    """Condense every part to where it is joined, held, roped and loaded.
+    """Condense every part to where it is joined, supported, roped and loaded.
 
     Nothing here depends on where the parts are: condense once, solve at many poses. The result of
     `solve` is that of the whole structure.
@@ -129,8 +129,8 @@ def _kept(structure: Structure, loads: tuple[Load, ...]) -> np.ndarray:
         wanted[own, 3:] |= block.kind == "carried"
         for pair, turns in zip(zip(*block.stations, strict=False), block.turns, strict=False):
             wanted[list(pair), 3:] |= turns
-        for station, freedom in block.held:
-            wanted[station, freedom] = True
+        for station, component in block.fixed:
+            wanted[station, component] = True
     for span in layout.spans:
         wanted[np.array(span.ends), :3] = True
     for offset, frame in zip(layout.offsets, structure.models, strict=True):
@@ -140,9 +140,9 @@ def _kept(structure: Structure, loads: tuple[Load, ...]) -> np.ndarray:
     for load in loads:
         if isinstance(load, NodalForce):
             wanted[structure.node(load.place), : 3 if load.moment is None else 6] = True
-    # A node that follows another one moves by all of that one's freedoms.
+    # A node that follows another one moves by all of that one's degrees of freedom.
     followers = np.flatnonzero(layout.root != np.arange(len(layout.root)))
     wanted[followers] = wanted[followers].any(axis=1, keepdims=True)
-    keep = np.zeros(layout.freedoms + 1, dtype=bool)
+    keep = np.zeros(layout.dofs + 1, dtype=bool)
     keep[layout.dof[wanted]] = True
     return keep[:-1]

@@ -179,7 +179,7 @@ def entries(block: Block) -> tuple[np.ndarray, np.ndarray]:
     """Stations and rows of all entries of a block."""
     first, last = block.rows
     if block.kind == "support":
-        return np.array([s for s, _ in block.held], dtype=int), np.arange(first, last)
+        return np.array([s for s, _ in block.fixed], dtype=int), np.arange(first, last)
     if block.kind == "merge":
         pairs = [
             pair
@@ -194,7 +194,7 @@ def entries(block: Block) -> tuple[np.ndarray, np.ndarray]:
 def _components(block: Block) -> np.ndarray:
     """Coefficients of merged or supported nodes."""
     if block.kind == "support":
-        return np.eye(6)[[component for _, component in block.held]]
+        return np.eye(6)[[component for _, component in block.fixed]]
     rows = [np.eye(6)[: 6 if rotates else 3] for rotates in block.turns]
     return np.stack([[-row, row] for row in np.concatenate(rows)]).reshape(-1, 6)
 

@@ -124,9 +124,9 @@ def equilibrium_path(
 def checked(structure: Structure, poses: Poses, loads: Load | Iterable[Load]) -> tuple[Load, ...]:
     """The loads as a tuple; `ValueError` for invalid arguments."""
     check_whole(structure)
-    if structure.freedoms > MOST:
+    if structure.degrees_of_freedom > MOST:
         raise ValueError(
-            f"The structure has {structure.freedoms} degrees of freedom; second_order, "
+            f"The structure has {structure.degrees_of_freedom} degrees of freedom; second_order, "
             f"equilibrium_path and buckling take at most {MOST}, since their matrices are dense. "
             "solve takes more."
         )
@@ -166,15 +166,15 @@ def follow(
     """The equilibrium at a load factor, or the last one before, and the path to it."""
     problem = members.problem(structure, poses, loads)
     found = path.follow(_frozen(problem), target, jnp.array(jnp.inf), BUDGET)
-    acting = problem.acting(found.configuration)
-    configuration, margin = _differentiable(problem, found, acting)
+    taut = problem.taut(found.configuration)
+    configuration, margin = _differentiable(problem, found, taut)
     result = _result(found.code)
-    solution = _solution(structure, poses, problem, configuration, acting, margin, result)
+    solution = _solution(structure, poses, problem, configuration, taut, margin, result)
     return solution.or_nan(), found
 
 
 def _differentiable(
-    problem: Problem, found: path.Found, acting: Bool[Array, " l"]
+    problem: Problem, found: path.Found, taut: Bool[Array, " l"]
 ) -> tuple[Configuration, Float[Array, ""]]:
     """The final configuration and its margin, with derivatives in the numbers of the problem.
 
@@ -184,51 +184,51 @@ def _differentiable(
     numbers, rest = eqx.partition(problem, eqx.is_inexact_array)
 
     @jax.custom_jvp
-    def configuration(numbers: Problem, found: path.Found, acting: Array) -> Configuration:
+    def configuration(numbers: Problem, found: path.Found, taut: Array) -> Configuration:
         return found.configuration
 
     @configuration.defjvp
     def _(primals: tuple, tangents: tuple) -> tuple[Configuration, Configuration]:
-        numbers, found, acting = primals
+        numbers, found, taut = primals
         at = configuration(*primals)
 
         def out(numbers: Problem) -> Array:
             whole = eqx.combine(numbers, rest)
-            return jnp.concatenate(balance.residual(whole, at, acting))
+            return jnp.concatenate(balance.residual(whole, at, taut))
 
         change = jax.jvp(out, (numbers,), (tangents[0],))[1]
         whole = eqx.combine(numbers, rest)
-        here = balance.balance(whole, at, acting)
+        here = balance.balance(whole, at, taut)
         step = -linear.solve_any(here.stiffness, here.slope, found.scale, change)
         step = jnp.where(found.code == path.REACHED, 1.0, jnp.nan) * step
         still = jnp.zeros_like(step)
         return at, jax.jvp(lambda step: _stepped(whole, at, step), (still,), (step,))[1]
 
     @jax.custom_jvp
-    def margin(numbers: Problem, at: Configuration, found: path.Found, acting: Array) -> Array:
+    def margin(numbers: Problem, at: Configuration, found: path.Found, taut: Array) -> Array:
         return linear.stability(found.stiffness, found.slope, found.scale)
 
     @margin.defjvp
     def _(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
-        numbers, at, _, acting = primals
+        numbers, at, _, taut = primals
 
         def smallest(numbers: Problem, at: Configuration) -> Array:
             whole = eqx.combine(numbers, rest)
-            start, everything = whole.start(), jnp.ones_like(acting)
+            start, everything = whole.start(), jnp.ones_like(taut)
             first = balance.balance(whole, start, everything)
-            here = balance.balance(whole, at, acting)
+            here = balance.balance(whole, at, taut)
             scale = linear.scales(first.stiffness, first.slope)[0]
             return linear.stability(here.stiffness, here.slope, scale)
 
         return margin(*primals), jax.jvp(smallest, (numbers, at), tuple(tangents[:2]))[1]
 
-    at = configuration(numbers, found, acting)
-    return at, margin(numbers, at, found, acting)
+    at = configuration(numbers, found, taut)
+    return at, margin(numbers, at, found, taut)
 
 
 def _stepped(problem: Problem, at: Configuration, step: Float[Array, " k"]) -> Configuration:
     """A configuration after a step; where the step is NaN, the load factor is too."""
-    n = problem.freedoms + problem.releases
+    n = problem.dofs + problem.releases
     moved = problem.moved(at, step[:n])
     return moved._replace(
         multipliers=at.multipliers + step[n:], load_factor=at.load_factor + 0 * jnp.sum(step)
@@ -281,7 +281,7 @@ def _solution(
     poses: Poses,
     problem: Problem,
     at: Configuration,
-    acting: Bool[Array, " l"],
+    taut: Bool[Array, " l"],
     margin: Float[Array, ""],
     result: RESULTS,
 ) -> Solution:
@@ -290,14 +290,14 @@ def _solution(
     moved = _displacements(problem, at)
     forces = [jnp.zeros((0, 2, 6))]
     for group in problem.beams:
-        own = balance.exerted(problem, at, group, acting).forces.reshape(-1, 2, 2, 3)
+        own = balance.exerted(problem, at, group, taut).forces.reshape(-1, 2, 2, 3)
         axes = members.section_axes(problem, at, group)
         own = jnp.einsum("mkba,mkib->mkia", axes, own).reshape(-1, 2, 6)
         forces.append(own * jnp.array([[[-1.0], [1.0]]]))
     beam_forces = jnp.concatenate(forces)[np.argsort(problem.order)]
 
     lines, springs = problem.lines, problem.springs
-    pulls = balance.exerted(problem, at, lines, acting)
+    pulls = balance.exerted(problem, at, lines, taut)
     units = balance.coefficients(problem, at, lines)[:, 0]
     tension = pulls.stress[:, 0]
     own_weight = pulls.forces - tension[:, None, None] * units
@@ -306,7 +306,7 @@ def _solution(
     stiff = int((~bar.tension_only).sum())
     turning = jnp.zeros(layout.row_springs)
     for group in springs:
-        stress = balance.exerted(problem, at, group, acting).stress
+        stress = balance.exerted(problem, at, group, taut).stress
         turning = turning.at[group.rows].set(stress)
     ties = len(lines.stations) - len(layout.spans)
     spring_forces = jnp.concatenate([tension[stiff:], turning])
@@ -375,7 +375,7 @@ def sentences(
     values, modes = linear.softest(found.stiffness, found.slope, found.scale)
     count = 1 if code != path.LOOSE else int(np.sum(~(np.asarray(values) > SINGULAR)))
     shapes, places = _moved(structure, poses, found.configuration, modes[:, : max(count, 1)])
-    loose = jnp.max(jnp.abs(modes[structure.freedoms :, 0]), initial=0.0)
+    loose = jnp.max(jnp.abs(modes[structure.degrees_of_freedom :, 0]), initial=0.0)
     if code == path.LOOSE:
         return list(in_words(structure, np.asarray(places), np.asarray(shapes)).sentences)
     size = f"{factor:.6g} times these loads"

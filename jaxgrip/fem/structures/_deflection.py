@@ -140,9 +140,9 @@ def estimate(
     np.add.at(total, root, out)
     body = np.concatenate([_rotations(poses), np.eye(3)[None]])[layout.body]
     total = np.einsum("kba,kib->kia", body, total.reshape(-1, 2, 3)).reshape(-1, 6)
-    force = np.zeros(layout.freedoms + 1)
+    force = np.zeros(layout.dofs + 1)
     np.add.at(force, layout.dof, total)
-    force, own = force[:-1], Numbering(layout.dof, layout.freedoms)
+    force, own = force[:-1], Numbering(layout.dof, layout.dofs)
     if isinstance(structure, Condensed):
         force, own = np.asarray(structure.on_kept(jnp.asarray(force))), structure.numbering
     step = np.append(_solved(found.factor, -force), 0.0)[own.dof].reshape(-1, 2, 3)

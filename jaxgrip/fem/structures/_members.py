@@ -101,14 +101,14 @@ def problem(structure: Structure, poses: Poses, loads: tuple[Load, ...]) -> Prob
         field = Field(*inertia_field(loads))
     beams, order, releases = _beams(structure, poses, places, field)
     lines, tension_only = _lines(structure, poses, places, field)
-    count = layout.freedoms + releases
-    dof = np.concatenate([layout.dof, np.full((1, 6), layout.freedoms)])
-    dof = np.where(dof < layout.freedoms, dof, count)
+    count = layout.dofs + releases
+    dof = np.concatenate([layout.dof, np.full((1, 6), layout.dofs)])
+    dof = np.where(dof < layout.dofs, dof, count)
 
     def numbered(group: Group) -> Group:
         index = dof[group.stations].reshape(len(group.stations), 6 * group.stations.shape[1])
         if group.releases is not None:
-            index = np.concatenate([index, layout.freedoms + group.releases], axis=1)
+            index = np.concatenate([index, layout.dofs + group.releases], axis=1)
         return group._replace(index=index)
 
     def joints(springs: bool) -> list[Group]:
@@ -127,7 +127,7 @@ def problem(structure: Structure, poses: Poses, loads: tuple[Load, ...]) -> Prob
         dof,
         order,
         tension_only,
-        layout.freedoms,
+        layout.dofs,
         releases,
         layout.equations,
     )
@@ -399,7 +399,7 @@ def _pairs(structure: Structure, still: int) -> Group:
     for block in structure.layout.blocks:
         first = block.rows[0]
         if block.kind == "support":
-            for number, (station, component) in enumerate(block.held, first):
+            for number, (station, component) in enumerate(block.fixed, first):
                 own = np.full(6, structure.layout.equations)
                 own[component] = number
                 stations.append((still, station))

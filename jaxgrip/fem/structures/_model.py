@@ -216,7 +216,7 @@ def arms(structure: Structure, nodes: np.ndarray) -> Float[Array, "*k 6 6"] | No
     return flat.reshape(*nodes.shape, 6, 6)
 
 
-def by_freedoms(
+def by_dofs(
     structure: Structure, nodes: np.ndarray, matrices: Float[Array, "m v v"]
 ) -> tuple[np.ndarray, Float[Array, "m v v"]]:
     """Matrices by displacements of k nodes each, v = 6 k, as a group of an `ElementSum`."""
@@ -234,7 +234,7 @@ def add_forces(
     nodes: np.ndarray,
     forces: Float[Array, "m 6 *c"],
 ) -> Float[Array, " n *c"]:
-    """Add forces on nodes, in the axes of their parts, to those on all freedoms."""
+    """Add forces on nodes, in the axes of their parts, to those on all degrees of freedom."""
     link = arms(structure, nodes)
     if link is not None:
         forces = jnp.einsum("mak,ma...->mk...", link, forces)
@@ -248,16 +248,16 @@ def stiffness(structure: Structure, own: Elements) -> ElementSum:
         k = matrices.stiffness
         if matrices.end is not None:
             k = jnp.einsum("mai,mab,mbj->mij", matrices.end, k, matrices.end)
-        groups.append(by_freedoms(structure, group.ends, k))
+        groups.append(by_dofs(structure, group.ends, k))
     bar = own.bars
     stiff = np.flatnonzero(~bar.tension_only)
     if len(stiff):
         row = stretch(bar.direction[stiff])
         k = jnp.einsum("m,mi,mj->mij", bar.stiffness[stiff], row, row)
-        groups.append(by_freedoms(structure, bar.ends[stiff], k))
+        groups.append(by_dofs(structure, bar.ends[stiff], k))
     for nodes, solid in own.solids:
-        groups.append(by_freedoms(structure, nodes[None], solid.stiffness[None]))
-    return ElementSum(structure.freedoms, groups)
+        groups.append(by_dofs(structure, nodes[None], solid.stiffness[None]))
+    return ElementSum(structure.degrees_of_freedom, groups)
 
 
 def mass(structure: Structure, poses: Poses, own: Elements) -> ElementSum:
@@ -271,22 +271,22 @@ def mass(structure: Structure, poses: Poses, own: Elements) -> ElementSum:
         m = over_elements(inertia, group.x, group.section).reshape(-1, 12, 12)
         if matrices.end is not None:
             m = jnp.einsum("mai,mab,mbj->mij", matrices.end, m, matrices.end)
-        groups.append(by_freedoms(structure, group.ends, m))
+        groups.append(by_dofs(structure, group.ends, m))
     for solid_nodes, solid in own.solids:
-        groups.append(by_freedoms(structure, solid_nodes[None], solid.mass[None]))
+        groups.append(by_dofs(structure, solid_nodes[None], solid.mass[None]))
     bar = own.bars
     straight = jnp.broadcast_to(jnp.eye(3), (len(bar.ends), 2, 3, 3))
-    groups.append(by_freedoms(structure, bar.ends, _of_lines(bar.mass, straight)))
+    groups.append(by_dofs(structure, bar.ends, _of_lines(bar.mass, straight)))
     heavy, _ = tie_masses(structure, poses)
     ends = np.array([span.ends for span in structure.layout.spans], dtype=int).reshape(-1, 2)
     turn = structure.rotations(poses)[ends]
-    groups.append(by_freedoms(structure, ends, _of_lines(heavy, turn)))
+    groups.append(by_dofs(structure, ends, _of_lines(heavy, turn)))
     # A point is a line of which only the first end has mass.
     nodes, points = point_masses(structure)
     first = jnp.zeros((12, 12)).at[np.arange(3), np.arange(3)].set(1.0)
     m = points[:, None, None] * first[None]
-    groups.append(by_freedoms(structure, np.stack([nodes, nodes], axis=1), m))
-    return ElementSum(structure.freedoms, groups)
+    groups.append(by_dofs(structure, np.stack([nodes, nodes], axis=1), m))
+    return ElementSum(structure.degrees_of_freedom, groups)
 
 
 def _of_lines(mass: Float[Array, " m"], turn: Float[Array, "m 2 3 3"]) -> Float[Array, "m 12 12"]:
@@ -305,7 +305,7 @@ def stretch(direction: Float[Array, "m 3"]) -> Float[Array, "m 12"]:
 
 def inertia_loads(structure: Structure, own: Elements) -> Float[Array, "n 12"]:
     """∫ ρ Nᵀ (a0 + W x) dV by the three numbers of a0, then the nine of W, in part axes."""
-    total = jnp.zeros((structure.freedoms, 12))
+    total = jnp.zeros((structure.degrees_of_freedom, 12))
     for group, matrices in zip(own.groups, own.matrices, strict=True):
         load = matrices.inertia
         if matrices.end is not None:
@@ -334,7 +334,8 @@ def inertia_loads(structure: Structure, own: Elements) -> Float[Array, "n 12"]:
 
 
 def displacements(structure: Structure, q: Float[Array, " n"]) -> Float[Array, "k 6"]:
-    """Displacements [m] and rotations of all nodes in the axes of their parts, by all freedoms."""
+    """Displacements [m] and rotations of all nodes in the axes of their parts, by all degrees of
+    freedom."""
     layout = structure.layout
     count = len(layout.root)
     u = jnp.concatenate([q, jnp.zeros(1)])[layout.dof[:count]]

@@ -46,7 +46,7 @@ LOCATED, SHORTEST, FLAT, LEVEL = 1e-6, 1e-9, 1e-5, 0.02
 class Direction(NamedTuple):
     """A direction in degrees of freedom (n,), multipliers (e,) and load factor."""
 
-    freedoms: Float[Array, " n"]
+    dofs: Float[Array, " n"]
     multipliers: Float[Array, " e"]
     load_factor: Float[Array, ""]
 
@@ -81,7 +81,7 @@ class Found(NamedTuple):
 class _State(NamedTuple):
     """State of the iteration.
 
-    - `base`: last equilibrium, with the `tangent`, the `acting` lines, the `stresses`, their
+    - `base`: last equilibrium, with the `tangent`, the `taut` lines, the `stresses`, their
       `rates` along the tangent and the path `length` there.
     - `here`: iterate towards the next equilibrium, a `step` away; `guess` of its stresses; `hits`:
       whether it has the target loads; `drift` from the tangent; size of the `last` of its
@@ -94,7 +94,7 @@ class _State(NamedTuple):
     phase: Int[Array, ""]
     base: Configuration
     tangent: Direction
-    acting: Bool[Array, " l"]
+    taut: Bool[Array, " l"]
     stresses: tuple[Array, ...]
     rates: tuple[Array, ...]
     length: Float[Array, ""]
@@ -116,7 +116,7 @@ class _State(NamedTuple):
 class _Now(NamedTuple):
     """Results of one iteration: balance, Newton correction, rate with the loads, stability."""
 
-    acting: Bool[Array, " l"]
+    taut: Bool[Array, " l"]
     balance: Balance
     scale: Float[Array, " n"]
     correction: Direction
@@ -143,16 +143,14 @@ def follow(
     through = points > 0
 
     def product(a: Direction, b: Direction, unit: Array) -> Array:
-        return (
-            jnp.sum(weights**2 * a.freedoms * b.freedoms) / unit**2 + a.load_factor * b.load_factor
-        )
+        return jnp.sum(weights**2 * a.dofs * b.dofs) / unit**2 + a.load_factor * b.load_factor
 
     def size(direction: Direction) -> Array:
-        return jnp.max(jnp.abs(weights * direction.freedoms), initial=0.0)
+        return jnp.max(jnp.abs(weights * direction.dofs), initial=0.0)
 
     def newton(state: _State) -> _Now:
-        acting = jnp.where(state.phase == _TANGENT, state.acting, problem.acting(state.here))
-        here = balance(problem, state.here, acting, state.guess)
+        taut = jnp.where(state.phase == _TANGENT, state.taut, problem.taut(state.here))
+        here = balance(problem, state.here, taut, state.guess)
         fresh = state.found.iterations == 0
         scale = jnp.where(fresh, linear.scales(here.stiffness, here.slope)[0], state.found.scale)
         damping = jnp.where(state.phase == _SETTLE, state.damping, 0.0)
@@ -164,7 +162,7 @@ def follow(
         load = jnp.concatenate([here.load_derivative, still])
         both = factor.solve(-jnp.stack([right, load], axis=1))
         return _Now(
-            acting,
+            taut,
             here,
             scale,
             Direction(both[:n, 0], both[n:, 0], jnp.zeros(())),
@@ -180,7 +178,7 @@ def follow(
 
         # Tangent here, and correction normal to the tangent at the base.
         first = state.unit == 0
-        own = jnp.sqrt(jnp.sum((weights * now.rate.freedoms) ** 2))
+        own = jnp.sqrt(jnp.sum((weights * now.rate.dofs) ** 2))
         unit = jnp.where(first, jnp.where(own > ROUNDING, own, 1.0), state.unit)
         along = product(old, now.rate, unit)
         factor = 1 / jnp.sqrt(product(now.rate, now.rate, unit))
@@ -190,7 +188,7 @@ def follow(
         across = jnp.where(correcting & ~state.hits, across, 0.0)
         change = _sum(now.correction, _times(across, now.rate))
         norm = jnp.sqrt(product(change, change, unit))
-        far = jnp.maximum(size(change), _largest_rotation(problem, change.freedoms))
+        far = jnp.maximum(size(change), _largest_rotation(problem, change.dofs))
         finite = jnp.isfinite(norm)
 
         # Accept, correct or reject the step.
@@ -217,7 +215,7 @@ def follow(
         accept = done & ~(past if through else lost)
         again = correcting & ~bad & ~done
         # Lines that go slack or taut kink the path: retry with the tangent beyond the kink.
-        switch = bad & jnp.any(now.acting != state.acting) & finite
+        switch = bad & jnp.any(now.taut != state.taut) & finite
 
         # Continue or end settling.
         fresh = starting & first & (state.base.load_factor == 0) & ~now.definite
@@ -231,7 +229,7 @@ def follow(
         calmer = jnp.where((far < state.last) | (far < CALM), calmer, 2 * state.damping)
         damping = jnp.where(good, calmer, jnp.maximum(8 * state.damping, DAMPED))
         part = jnp.where(settling, part, 1.0)
-        change = change._replace(freedoms=part * change.freedoms)
+        change = change._replace(dofs=part * change.dofs)
 
         # Next step: exploratory, towards a limit point, from a new base, or shortened.
         whole = jnp.abs((target - state.base.load_factor) / tangent.load_factor)
@@ -252,7 +250,7 @@ def follow(
 
         # Start of the next iteration.
         turned = accept | starting
-        tangent, acting = pick(turned, tangent, old), now.acting
+        tangent, taut = pick(turned, tangent, old), now.taut
         base = pick(accept | settling | (limit & falls), state.here, state.base)
         stresses = tuple(s.value for s in now.balance.stresses)
         stresses = pick(turned | settled, stresses, state.stresses)
@@ -271,7 +269,7 @@ def follow(
         moves = pick(predict, _times(step, tangent), still)
         moves = _sum(moves, pick(again | good | accept, change, still))
         rest = pick(again | good, state.here, base)
-        rest = problem.moved(rest, moves.freedoms)._replace(
+        rest = problem.moved(rest, moves.dofs)._replace(
             multipliers=rest.multipliers + moves.multipliers,
             load_factor=rest.load_factor + moves.load_factor,
         )
@@ -311,7 +309,7 @@ def follow(
             phase=phase,
             base=base,
             tangent=tangent,
-            acting=jnp.where(accept | switch | settled, acting, state.acting),
+            taut=jnp.where(accept | switch | settled, taut, state.taut),
             stresses=stresses,
             rates=rates,
             length=jnp.where(accept, length, state.length),
@@ -349,7 +347,7 @@ def follow(
         phase=jnp.array(_TANGENT),
         base=start,
         tangent=Direction(jnp.zeros(n), jnp.zeros(problem.rows), jnp.sign(target)),
-        acting=jnp.ones(len(problem.tension_only), dtype=bool),
+        taut=jnp.ones(len(problem.tension_only), dtype=bool),
         stresses=stresses,
         rates=stresses,
         length=zero,
@@ -378,7 +376,7 @@ def _whole(now: Balance) -> Bool[Array, ""]:
 
 def _rates(now: Balance, direction: Direction) -> tuple[Array, ...]:
     """Changes of the stresses along a direction."""
-    return tuple(s.rate(direction.freedoms) for s in now.stresses)
+    return tuple(s.rate(direction.dofs) for s in now.stresses)
 
 
 def _ahead(now: Balance, direction: Direction) -> tuple[Array, ...]:
@@ -433,10 +431,10 @@ def _largest_rotation(problem: Problem, step: Float[Array, " n"]) -> Float[Array
 def _weights(problem: Problem) -> Float[Array, " n"]:
     """Weights: of displacements 1 / size of the structure, of rotations 1."""
     extent = jnp.max(jnp.ptp(problem.places[:-1], axis=0), initial=1e-300)
-    weights = jnp.ones(problem.freedoms + problem.releases)
+    weights = jnp.ones(problem.dofs + problem.releases)
     weights = weights.at[problem.dof[:, :3]].set(1 / extent, mode="drop")
     for group in problem.beams:
         if group.releases is not None:
-            own = problem.freedoms + group.releases.reshape(-1, 2, 6)[:, :, :3]
+            own = problem.dofs + group.releases.reshape(-1, 2, 6)[:, :, :3]
             weights = weights.at[own].set(1 / extent, mode="drop")
     return weights

@@ -63,15 +63,15 @@ def buckling(
 
     **Raises:** as `solve`; `StructureError` when the deflected structure loses its stability below
     0.9 times the lowest factor, where `throw`; `ValueError` for a `count` that is no whole number
-    from 1 to that of the freedoms.
+    from 1 to that of the degrees of freedom.
 
     Source: own derivation: buckling about the loaded position, K + factor K_g singular.
     """
     check_whole(structure)
-    if not is_whole(count, 1, structure.freedoms):
+    if not is_whole(count, 1, structure.degrees_of_freedom):
         raise ValueError(
             f"The count of buckling factors is {brief(count)}; give a whole number from 1 to "
-            f"{structure.freedoms}, that of the freedoms."
+            f"{structure.degrees_of_freedom}, that of the degrees of freedom."
         )
     loads = deflected.checked(structure, poses, loads)
     first, _ = solve_linear(structure, poses, loads)
@@ -112,8 +112,8 @@ def _buckling(
     structure: Structure, poses: Poses, loads: tuple[Load, ...], first: Solution, count: int
 ) -> Buckling:
     problem = members.problem(structure, poses, loads)
-    acting = _acting(structure, problem, first)
-    sums = _linear_stress(problem, acting, large=False)
+    taut = _taut(structure, problem, first)
+    sums = _linear_stress(problem, taut, large=False)
     whole, stress, equations = (matrix.dense() for matrix in sums)
     matrices = whole, (stress + stress.T) / 2, equations
     found = eigenpairs.lowest(matrices, count)
@@ -143,7 +143,7 @@ def geometric_stiffness(
         )
     problem = members.problem(structure, poses, loads)
     elastic, stress, _ = _linear_stress(
-        problem, _acting(structure, problem, first), linear.is_large(structure.freedoms)
+        problem, _taut(structure, problem, first), linear.is_large(structure.degrees_of_freedom)
     )
     turn = jnp.concatenate([structure.rotations(poses), jnp.eye(3)[None]])
     groups = []
@@ -166,10 +166,10 @@ def geometric_stiffness(
         g = jnp.einsum("miba,mibjc,mjcd->miajd", axes, g.reshape(size), axes)
         g = g.reshape(-1, count, count)
         groups.append((index[:, :count], (g + jnp.swapaxes(g, 1, 2)) / 2))
-    return ElementSum(structure.freedoms, groups)
+    return ElementSum(structure.degrees_of_freedom, groups)
 
 
-def _acting(structure: Structure, problem: Problem, first: Solution) -> Bool[Array, " l"]:
+def _taut(structure: Structure, problem: Problem, first: Solution) -> Bool[Array, " l"]:
     """Which lines carry force by a linear solution."""
     springs = len(first.taut) - structure.layout.row_springs
     stiff = len(problem.tension_only) - springs
@@ -177,11 +177,11 @@ def _acting(structure: Structure, problem: Problem, first: Solution) -> Bool[Arr
 
 
 def _linear_stress(
-    problem: Problem, acting: Array, large: bool
+    problem: Problem, taut: Array, large: bool
 ) -> tuple[ElementSum, ElementSum, Rows]:
     """Stiffness, geometric stiffness by the linear solution, equations."""
     problem, start = members.at_rest(problem), problem.start()
-    here = balance.element_wise(problem, start, acting)
+    here = balance.element_wise(problem, start, taut)
     stiffness, slope = here.stiffness, here.slope
     if not large:
         stiffness, slope = stiffness.dense(), slope.dense()
@@ -190,5 +190,5 @@ def _linear_stress(
     q, multipliers = linear.solve(stiffness, slope, factor, -here.load_derivative, gap)
     stresses = tuple(stress.rate(q) for stress in here.stresses)
     loaded = start._replace(multipliers=multipliers, load_factor=jnp.ones(()))
-    stressed = balance.element_wise(members.stressed(problem, stresses), loaded, acting, stresses)
+    stressed = balance.element_wise(members.stressed(problem, stresses), loaded, taut, stresses)
     return here.stiffness, stressed.stiffness, here.slope

@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxgrip.checks import brief, concrete
+from jaxgrip.fem._body import COMPONENTS
 from jaxgrip.fem.structures._elements import (
     Axial,
     Bars,
@@ -29,7 +30,6 @@ from jaxgrip.mechanism.system import GROUND, MERGE_TOLERANCE
 from jaxgrip.precision import require_x64
 from jaxgrip.spatial import quaternions
 
-FREEDOMS = ("x", "y", "z", "rx", "ry", "rz")
 Place = str | tuple[str, int]
 
 
@@ -114,9 +114,9 @@ class Structure(eqx.Module):
         self.layout = _Builder(system, own, transfer, ties, supports).layout()
 
     @property
-    def freedoms(self) -> int:
+    def degrees_of_freedom(self) -> int:
         """Number of degrees of freedom before coupling."""
-        return self.layout.freedoms
+        return self.layout.dofs
 
     def node(self, place: Place) -> int:
         """Index among all nodes of an attachment's first node, or of a part's node.
@@ -237,7 +237,7 @@ class Block:
     """Range of rows among the equations, or among the springs."""
     turns: tuple[bool, ...] = ()
     """For a merge: which pairs share rotations."""
-    held: tuple[tuple[int, int], ...] = ()
+    fixed: tuple[tuple[int, int], ...] = ()
     """For a support: (station, component from 0 to 5)."""
     spring: bool = False
     connection: int = -1
@@ -266,9 +266,9 @@ class Layout:
     body: np.ndarray
     root: np.ndarray
     dof: np.ndarray
-    freedoms: int
+    dofs: int
     turning: np.ndarray
-    part_of_freedom: np.ndarray
+    part_of_dof: np.ndarray
     grounds: tuple[tuple[str, int], ...]
     blocks: tuple[Block, ...]
     spans: tuple[Span, ...]
@@ -290,9 +290,9 @@ class Layout:
 def numbered(
     root: np.ndarray, turning: np.ndarray, offsets: tuple[int, ...], grounds: int
 ) -> dict[str, np.ndarray | int]:
-    """`dof`, `freedoms` and `part_of_freedom` of a `Layout`.
+    """`dof`, `dofs` and `part_of_dof` of a `Layout`.
 
-    Nodes that follow another have no degrees of freedom of their own. In `dof`, `freedoms` stands
+    Nodes that follow another have no degrees of freedom of their own. In `dof`, `dofs` stands
     for a missing one.
     """
     own = root == np.arange(len(root))
@@ -303,8 +303,8 @@ def numbered(
     counts = [int(free[a:b].sum()) for a, b in itertools.pairwise([*offsets, len(root)])]
     return {
         "dof": dof[np.concatenate([root, np.arange(len(root), len(dof))])],
-        "freedoms": count,
-        "part_of_freedom": np.repeat(np.arange(len(counts)), counts),
+        "dofs": count,
+        "part_of_dof": np.repeat(np.arange(len(counts)), counts),
     }
 
 
@@ -413,7 +413,7 @@ class _Builder:
         )
         if joint.meets and how != "floating":
             rotates = tuple(
-                not joint.freedoms and self.has_rotations(a) and self.has_rotations(b)
+                not joint.degrees_of_freedom and self.has_rotations(a) and self.has_rotations(b)
                 for a, b in zip(*sides, strict=True)
             )
             count = 3 * points + 3 * sum(rotates)
@@ -447,22 +447,22 @@ class _Builder:
         own = [f"{name}.{key}" for key in part.attachments]
         unused = [place for place in own if place not in used]
         for place in unused or own:
-            self.support(place, self.stations(place, None), FREEDOMS)
+            self.support(place, self.stations(place, None), COMPONENTS)
 
     def support(self, place: str, stations: tuple[int, ...], names: tuple[str, ...]) -> None:
-        rotations = names != FREEDOMS and not {*names} <= {*FREEDOMS[:3]}
+        rotations = names != COMPONENTS and not {*names} <= {*COMPONENTS[:3]}
         if rotations and not all(map(self.has_rotations, stations)):
             raise ValueError(
                 f"The support of {place!r} fixes rotations, but one of its nodes, of bars only, "
                 "has none."
             )
         rows = [
-            (station, FREEDOMS.index(name))
+            (station, COMPONENTS.index(name))
             for station in stations
             for name in names
-            if name in FREEDOMS[:3] or self.has_rotations(station)
+            if name in COMPONENTS[:3] or self.has_rotations(station)
         ]
-        self.add(Block(place, "support", ((), stations), self.take(len(rows)), held=tuple(rows)))
+        self.add(Block(place, "support", ((), stations), self.take(len(rows)), fixed=tuple(rows)))
 
     def supported(self, place: str) -> tuple[int, ...]:
         """Nodes of an attachment of the system, or of the `FramePart` alone."""
@@ -574,12 +574,12 @@ def _fixed_names(place: str, given: object, system, frames) -> tuple[str, ...]:
         raise ValueError(f"A support is at {place!r}, which is no attachment of an elastic part.")
     names = given
     if isinstance(given, str):
-        names = {"all": FREEDOMS, "pinned": FREEDOMS[:3]}.get(given)
+        names = {"all": COMPONENTS, "pinned": COMPONENTS[:3]}.get(given)
     known = isinstance(names, Iterable) and bool(names := tuple(names))
-    if not known or not all(isinstance(name, str) and name in FREEDOMS for name in names):
+    if not known or not all(isinstance(name, str) and name in COMPONENTS for name in names):
         raise ValueError(
             f"The support of {place!r} fixes {brief(given)}; it must be 'all', 'pinned' or names "
-            f"of {', '.join(FREEDOMS)}."
+            f"of {', '.join(COMPONENTS)}."
         )
     return names
 

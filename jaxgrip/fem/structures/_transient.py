@@ -86,7 +86,7 @@ def simulate(
     steps = max(1, int(np.ceil((t1 - t0) / dt - 1e-9)))
     span = jnp.asarray(t0, dtype=float), jnp.asarray(t1, dtype=float)
     damping = Rayleigh() if damping is None else damping
-    large = linear.is_large(structure.freedoms)
+    large = linear.is_large(structure.degrees_of_freedom)
     return _simulate(structure, poses, loads, amount, u0, v0, damping, method, span, steps, large)
 
 
@@ -139,7 +139,7 @@ def _simulate(
         state = new_u + h**2 * c.beta * new_a, new_v + h * c.gamma * new_a, new_a
         return state, state[:2]
 
-    u, v = (_freedoms(structure, poses, x) for x in (u0, v0))
+    u, v = (_by_dof(structure, poses, x) for x in (u0, v0))
     # Degrees of freedom without mass take the acceleration by which the first step ends in
     # equilibrium.
     a = acceleration(system(jnp.ones(()), jnp.ones(())), rest(span[0], u, v))
@@ -159,16 +159,16 @@ def _forces(
 ) -> Float[Array, "l n"]:
     """Forces of every load on all degrees of freedom."""
     inertia = model.inertia_loads(structure, elements)
-    own = Numbering(structure.layout.dof, structure.freedoms)
-    part = structure.layout.part_of_freedom
+    own = Numbering(structure.layout.dof, structure.degrees_of_freedom)
+    part = structure.layout.part_of_dof
     found = [applied_loads(structure, poses, (load,), own, inertia, part).force for load in loads]
-    return jnp.stack([jnp.zeros(structure.freedoms), *found])[1:]
+    return jnp.stack([jnp.zeros(structure.degrees_of_freedom), *found])[1:]
 
 
-def _freedoms(structure: Structure, poses: Poses, u: Float[Array, "k 6"]) -> Float[Array, " n"]:
+def _by_dof(structure: Structure, poses: Poses, u: Float[Array, "k 6"]) -> Float[Array, " n"]:
     """All degrees of freedom by the displacements of the nodes."""
     root = structure.layout.root
     own = np.flatnonzero(root == np.arange(len(root)))
     turned = jnp.einsum("kba,kib->kia", structure.rotations(poses)[own], u[own].reshape(-1, 2, 3))
     dof = structure.layout.dof[own]
-    return jnp.zeros(structure.freedoms).at[dof].set(turned.reshape(-1, 6), mode="drop")
+    return jnp.zeros(structure.degrees_of_freedom).at[dof].set(turned.reshape(-1, 6), mode="drop")

@@ -77,7 +77,7 @@ def modes(
     whole.check(poses)
     loads = as_loads(loads)
     check_loads(structure, loads)
-    count = whole.freedoms if structure is whole else structure.numbering.count
+    count = whole.degrees_of_freedom if structure is whole else structure.numbering.count
     if not is_whole(k, 1, count):
         raise ValueError(
             f"The number of modes is {brief(k)}; give a whole number from 1 to {count}, that of "
@@ -192,7 +192,7 @@ def matrices(
         own = structure.numbering
         stiffness, mass = structure.stiffness, structure.projected(mass)
     else:
-        own = Numbering(whole.layout.dof, whole.freedoms)
+        own = Numbering(whole.layout.dof, whole.degrees_of_freedom)
         stiffness = model.stiffness(whole, elements)
         if first is not None:
             stiffness = stiffness + geometric_stiffness(whole, poses, loads, first)

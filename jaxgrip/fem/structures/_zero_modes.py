@@ -53,7 +53,7 @@ def zero_modes(structure: Structure, poses: Poses, taut: Array | None = None) ->
         raise ValueError(f"taut has the shape {np.shape(taut)}; it must be ({springs},).")
     if found := _not_finite(structure):
         return ZeroModes(0, (found,), np.zeros((0, len(structure.layout.root), 6)))
-    if linear.is_large(structure.freedoms):
+    if linear.is_large(structure.degrees_of_freedom):
         q = _softest(structure, poses, taut)
     else:
         values, vectors, scale = map(np.asarray, _modes(structure, poses, taut))
@@ -105,7 +105,7 @@ def _softened(structure: Structure, poses: Poses, taut: Array | None) -> tuple:
 def _matrices(structure: Structure, poses: Poses, taut: Array | None, rows: Callable) -> tuple:
     """Stiffness of the parts, rows of all springs and their stiffness, equations."""
     rotations = structure.rotations(poses)
-    own = Numbering(structure.layout.dof, structure.freedoms)
+    own = Numbering(structure.layout.dof, structure.degrees_of_freedom)
     elements = model.elements(structure)
     tied = coupling(structure, poses, elements.bars)
     spring = tied.springs.stiffness

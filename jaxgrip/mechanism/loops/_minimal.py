@@ -113,8 +113,10 @@ def follow(mechanism: Mechanism, q0: Float[Array, " n"], name: str, values: Any)
     positions, gaps, dead = _follow(mechanism, q0, values, index)
     if concrete(gaps):
         found = mobility(mechanism, q0)
-        if found.freedoms != 1:
-            raise MechanismError(f"The mechanism has {degrees(found.freedoms)}; a path needs one.")
+        if found.degrees_of_freedom != 1:
+            raise MechanismError(
+                f"The mechanism has {degrees(found.degrees_of_freedom)}; a path needs one."
+            )
         bad = ~((np.asarray(gaps) <= CLOSED) & ~np.asarray(dead))
         if bad.any():
             k = int(np.argmax(bad))

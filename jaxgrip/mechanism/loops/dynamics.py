@@ -133,9 +133,9 @@ def _check_drives(mechanism: Mechanism, equations: Equations, q: Array) -> None:
     rows = jax.jacfwd(equations)(q)
     weighted = weighted_jacobian(crba(mechanism.tree, q), rows)[1]
     rank = independence(np.asarray(weighted).T, {}).rank
-    if rank < mechanism.n or len(equations.held) != found.freedoms:
+    if rank < mechanism.n or len(equations.held) != found.degrees_of_freedom:
         raise MechanismError(
-            f"The drives {names} do not determine the {degrees(found.freedoms)} of the "
+            f"The drives {names} do not determine the {degrees(found.degrees_of_freedom)} of the "
             f"mechanism here; drive {', '.join(found.independent) or 'nothing'}, for instance."
         )
 

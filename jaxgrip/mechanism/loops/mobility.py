@@ -33,8 +33,8 @@ class Mobility(NamedTuple):
     - `coordinates`: their number, of a tree those of its joints, of parts six each; `equations`:
       how many there are; `rank`: how many are independent.
     - `table`: a `Row` for every joint whose equations these are.
-    - `motion`: for every degree of freedom, the rates of a tree (freedoms, n), or of parts
-      (freedoms, n, 6), velocity of the origin and angular velocity.
+    - `motion`: for every degree of freedom, the rates of a tree (k, n), or of parts
+      (k, n, 6), velocity of the origin and angular velocity.
     - `conditioning`: smallest singular value that counts over the largest, small near a dead point.
     - `miss`: the largest miss of the equations in the position, [m] or sine.
     - `independent`, of a tree: names of coordinates that determine the others.
@@ -58,7 +58,7 @@ class Mobility(NamedTuple):
     slack: tuple[str, ...] = ()
 
     @property
-    def freedoms(self) -> int:
+    def degrees_of_freedom(self) -> int:
         """Degrees of freedom that are left, by rank."""
         return self.coordinates - self.rank
 
@@ -82,9 +82,9 @@ class Mobility(NamedTuple):
         """What is left, and how many equations follow from others."""
         text = (
             f"{_plural(self.coordinates, 'coordinate')} and {_plural(self.equations, 'equation')} "
-            f"of rank {self.rank} leave {degrees(self.freedoms)}"
+            f"of rank {self.rank} leave {degrees(self.degrees_of_freedom)}"
         )
-        if not self.freedoms and not self.surplus:
+        if not self.degrees_of_freedom and not self.surplus:
             text = f"Determinate: {text}"
         elif not self.count:
             text = f"The count is right, but the joints are not coherent: {text}"
@@ -114,7 +114,11 @@ class Mobility(NamedTuple):
         found = [f"Part {name!r} is not connected to the ground." for name in self.unconnected]
         found += [f"Rope {name!r} is slack and holds nothing." for name in self.slack]
         for number, motion in enumerate(self.motions, 1):
-            of = f" (degree of freedom {number} of {self.freedoms})" if self.freedoms > 1 else ""
+            of = (
+                f" (degree of freedom {number} of {self.degrees_of_freedom})"
+                if self.degrees_of_freedom > 1
+                else ""
+            )
             found.append(f"{'; '.join(motion)}{of}.")
         return found
 

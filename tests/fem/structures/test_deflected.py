@@ -736,10 +736,10 @@ def test_tangent_is_the_derivative_of_what_is_out_of_balance(make):
     def both(structure, poses, key):
         problem = members.problem(structure, poses, loads)
         keys = jax.random.split(key, 3)
-        count = problem.freedoms + problem.releases
+        count = problem.dofs + problem.releases
         step, direction = (0.3 * jax.random.normal(k, (count,)) for k in keys[:2])
         held = 1e5 * jax.random.normal(keys[2], (problem.rows,))
-        acting = jnp.ones(len(problem.tension_only), dtype=bool)
+        taut = jnp.ones(len(problem.tension_only), dtype=bool)
 
         def at(size):
             moved = problem.moved(problem.start(), size * step)
@@ -747,11 +747,11 @@ def test_tangent_is_the_derivative_of_what_is_out_of_balance(make):
 
         def out(size):
             return balance.residual(
-                problem, problem.moved(at(jnp.ones(())), size * direction), acting
+                problem, problem.moved(at(jnp.ones(())), size * direction), taut
             )
 
         def tangents(size):
-            here = balance.balance(problem, at(size), acting)
+            here = balance.balance(problem, at(size), taut)
             return here.stiffness, here.slope
 
         stiffness, slope = jax.lax.map(tangents, jnp.array([0.0, 1.0]))

@@ -199,7 +199,7 @@ AT = jnp.array([1.1, 0.9, 0.2, 1.0])
 @pytest.mark.long
 def test_derivatives_of_large_structures():
     structure, poses = tower(4, 12)
-    assert linear.is_large(structure.freedoms)
+    assert linear.is_large(structure.degrees_of_freedom)
     check_derivatives(lambda x: bent(structure, poses, x), AT, 1e-7)
 
 

@@ -300,14 +300,14 @@ AT = jnp.array([1.0, 1.1, 0.9, 1.2, 0.8, 1.1])
 def test_against_scipy():
     """Our own matrices, without what the equations forbid, in SciPy's dense eigensolver."""
     structure, poses = arm(AT)
-    found = js.modes(structure, poses, structure.freedoms)
+    found = js.modes(structure, poses, structure.degrees_of_freedom)
     matrices = jax.jit(lambda s: vibration.matrices(s, poses, model.elements(s), (), None, False))(
         structure
     )
     stiffness, mass, equations = map(np.asarray, matrices)
     free = scipy.linalg.null_space(equations)
     inverse = scipy.linalg.eigh(free.T @ mass @ free, free.T @ stiffness @ free)[0][::-1]
-    inverse = np.pad(inverse, (0, structure.freedoms - len(inverse)))
+    inverse = np.pad(inverse, (0, structure.degrees_of_freedom - len(inverse)))
     np.testing.assert_allclose(found.frequency**-2.0, inverse, rtol=1e-9, atol=1e-12 * inverse[0])
     # All nodes have all degrees of freedom, and the part has the axes of the ground.
     shapes = np.asarray(found.shape).reshape(len(found.shape), -1)[:8]
@@ -318,7 +318,7 @@ def test_against_scipy():
     # Nodes that follow the others as they do at rest can only stiffen: by NumPy the same.
     condensed = js.condense(structure)
     kept, others = np.flatnonzero(condensed.kept), np.flatnonzero(~condensed.kept)
-    follow = np.eye(structure.freedoms)[:, kept]
+    follow = np.eye(structure.degrees_of_freedom)[:, kept]
     follow[others] = -np.linalg.solve(
         stiffness[np.ix_(others, others)], stiffness[np.ix_(others, kept)]
     )
@@ -328,7 +328,7 @@ def test_against_scipy():
     np.testing.assert_allclose(parts, np.sqrt(squared), rtol=1e-9)
     assert np.all(parts > found.frequency[:3] * (1 - 1e-9))
     again = vibration._modes._cached._cache_size()
-    js.modes(*arm(1.05 * AT), structure.freedoms)
+    js.modes(*arm(1.05 * AT), structure.degrees_of_freedom)
     assert vibration._modes._cached._cache_size() == again
 
 
@@ -425,7 +425,7 @@ def test_sentences():
 def test_a_large_frame_against_another_program():
     """Euler-Bernoulli beams of NumPy, their frequencies by SciPy."""
     structure, poses = tower(4, 9)
-    assert linear.is_large(structure.freedoms)
+    assert linear.is_large(structure.degrees_of_freedom)
     still, none = (np.zeros((1, 3)), np.eye(3)[None], np.zeros(3), -1), np.zeros(3)
     frame = numpy_tower(structure)
     stiffness, mass = (

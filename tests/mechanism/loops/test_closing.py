@@ -107,7 +107,7 @@ def test_a_joint_turned_by_180_degrees_is_named():
     axis = np.array([[1.0, 0.0, 0.5], [1.0, 0.0, 0.6]])
     seat = axis - np.array([1.0, 0.0, 0.0])
     right = me.Mechanism(tree, [me.Loop("hinge", jg.joints.Hinge(), None, "door", axis, seat)])
-    assert me.mobility(right, jnp.zeros(1)).freedoms == 1
+    assert me.mobility(right, jnp.zeros(1)).degrees_of_freedom == 1
     wrong = np.array([seat[0], seat[0] - [0.0, 0.0, 0.1]])
     turned = me.Mechanism(tree, [me.Loop("hinge", jg.joints.Hinge(), None, "door", axis, wrong)])
     with pytest.raises(me.MechanismError, match="turned by 180°"):
@@ -200,7 +200,7 @@ def bennett(a=1.0, b=2.0, alpha=0.5):
 def test_equations_that_always_depend_on_others_are_no_singularity(link):
     for mechanism, start in (bennett(), (link.mechanism, link.start)):
         closed = me.assemble(mechanism, start + 0.01)
-        assert me.mobility(mechanism, closed.q).freedoms == 1
+        assert me.mobility(mechanism, closed.q).degrees_of_freedom == 1
         assert closed.conditioning > 1e-2
         assert not closed.warnings()
 

@@ -34,7 +34,7 @@ def test_one_drive_moves_both_fingers():
     found = loops.mobility(FINGER.mechanism, FINGER.start)
     # Two four-bars of one degree of freedom each, and their coupling; a hinge in a plane needs two
     # equations.
-    assert (found.freedoms, found.rank, found.equations) == (1, 5, 11)
+    assert (found.degrees_of_freedom, found.rank, found.equations) == (1, 5, 11)
     assert found.redundant == {"left_pin": 3, "right_pin": 3}
     assert jnp.max(jnp.abs(loops.constraints(FINGER.mechanism, FINGER.start))) < 1e-15
 
@@ -144,7 +144,7 @@ def test_the_same_finger_from_files(tmp_path):
     read = loops.forward_dynamics(robot.mechanism, q, qd, tau)[0]
     np.testing.assert_allclose(read, ours, rtol=1e-9)
     found = loops.mobility(robot.mechanism, q)
-    assert found.freedoms == 1
+    assert found.degrees_of_freedom == 1
 
 
 @pytest.mark.parametrize(

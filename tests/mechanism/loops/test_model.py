@@ -126,7 +126,7 @@ def test_closed_at_makes_a_loop_that_is_closed_there():
 def test_mobility_goes_by_rank_and_not_by_counting(closure, equations, implied):
     link = jg.models.four_bar(closure=closure)
     found = me.mobility(link.mechanism, link.start)
-    assert (found.equations, found.rank, found.freedoms) == (equations, 2, 1)
+    assert (found.equations, found.rank, found.degrees_of_freedom) == (equations, 2, 1)
     assert found.redundant == {"pin": implied}
     assert f"counting alone would give {3 - equations}" in str(found)
 
@@ -134,13 +134,13 @@ def test_mobility_goes_by_rank_and_not_by_counting(closure, equations, implied):
 def test_mobility_of_the_squeezer():
     squeezer = jg.models.andrews_squeezer()
     found = me.mobility(squeezer.mechanism, squeezer.start)
-    assert (found.coordinates, found.rank, found.freedoms) == (7, 6, 1)
+    assert (found.coordinates, found.rank, found.degrees_of_freedom) == (7, 6, 1)
 
 
 def test_a_flat_parallelogram_has_one_more_freedom():
     link = jg.models.four_bar(lengths=(0.4, 0.1, 0.4, 0.1))
-    assert me.mobility(link.mechanism, link.start).freedoms == 1
-    assert me.mobility(link.mechanism, jnp.zeros(3)).freedoms == 2
+    assert me.mobility(link.mechanism, link.start).degrees_of_freedom == 1
+    assert me.mobility(link.mechanism, jnp.zeros(3)).degrees_of_freedom == 2
 
 
 def test_sentences():

@@ -205,7 +205,7 @@ def test_sentences():
 def test_a_motion_into_a_singular_position_says_so():
     """A parallelogram may fold to both sides where it is flat."""
     link = jg.models.four_bar(lengths=(0.4, 0.1, 0.4, 0.1), gravity=(0.0, 0.0, 0.0))
-    assert me.mobility(link.mechanism, link.start).freedoms == 1
+    assert me.mobility(link.mechanism, link.start).degrees_of_freedom == 1
     qd = spinning(link, 15.0)
     flat = (np.pi - 1.0) / 15.0
     motion = me.simulate(link.mechanism, link.start, qd, jnp.linspace(0.0, flat - 1e-8, 101))
