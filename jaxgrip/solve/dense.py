@@ -5,8 +5,8 @@ pool, and the call waits for its parts on one of these threads. Two such calls a
 program or of two, can wait for each other for ever. No call from here waits: on a CPU, a batch of
 matrices up to the size of `SMALL` is processed in elementwise operations with the batch in the last
 axis, and larger matrices go through LAPACK a few at a time, too few to be divided. Both are faster
-than LAPACK on the whole batch (`jaxgrip bench`), the second because the matrices stay in the cache.
-A single matrix, and any on another device, is left to JAX.
+than LAPACK on the whole batch (`jaxgrip bench`), the second because the matrices stay in the cache,
+except for about 12 rows. A single matrix, and any on another device, is left to JAX.
 
 Every function takes arrays with any leading axes, works under `jit`, `vmap` and differentiation
 of any order, and gives NaN or infinity, not an exception, where a matrix is singular.
