@@ -70,6 +70,7 @@ def mobility(system: System, poses: Poses | None = None) -> Mobility:
         equations=len(kept),
         rank=found.rank,
         table=table,
+        dependent=found.dependent,
         motion=motion,
         conditioning=found.conditioning,
         miss=float(np.abs(residual).max(initial=0.0)),

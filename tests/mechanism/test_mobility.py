@@ -73,6 +73,9 @@ def test_four_bar_by_count_and_by_rank(linkage, kinds, drive, equations, rank):
     assert found.count == 18 - equations
     assert found.loops == 1
     assert set(found.redundant) == (set("ABCD") if kinds == "HHHH" else set())
+    assert found.dependent == (((tuple("ABCD"), 20, 3),) if kinds == "HHHH" else ())
+    says = "Joints 'A', 'B', 'C' and 'D' are redundant together: 3 of their 20 equations follow"
+    assert (says in str(found)) == (kinds == "HHHH")
     if drive is None:
         first, *others = found.motions[0]
         assert first == "Part 'crank' can still turn about the axis (0, 0, 1) through (0, 0, 0)"
@@ -90,6 +93,33 @@ def test_screw_that_is_left_free_tells_its_advance():
             "advancing by 0.1 m per radian",
         ),
     )
+
+
+def test_redundant_equations_are_told_by_joints_that_depend_on_each_other():
+    """Each group counted alone has the redundant equations that it is said to have."""
+    lone = four_bar("HHHH", None)
+    parts, joints, ground = list(lone.parts), list(lone.connections), dict(lone.ground)
+    for part in lone.parts:
+        parts.append(Part(f"{part.name} 2", part.attachments, part.position, part.quaternion))
+    for kind, joint in zip((Hinge, Hinge, Hinge, Ball), lone.connections, strict=True):
+        first, second = (
+            end if end.startswith("ground.") else end.replace(".", " 2.")
+            for end in (joint.first, joint.second)
+        )
+        joints.append(Connection(f"{joint.name} 2", kind(), first, second))
+    # In this order no joint of a group stands beside the next one.
+    mixed = [joints[k] for k in (0, 4, 1, 5, 2, 6, 3, 7)]
+    whole = System(parts, mixed, ground)
+    # At a position where both are closed.
+    poses = assemble(whole).poses
+    found = mobility(whole, poses)
+    assert {x.joints: x.redundant for x in found.dependent} == {
+        tuple("ABCD"): 3,
+        ("A 2", "B 2", "C 2", "D 2"): 1,
+    }
+    for names, equations, redundant in found.dependent:
+        group = mobility(System(parts, [x for x in mixed if x.name in names], ground), poses)
+        assert (group.equations, group.surplus) == (equations, redundant)
 
 
 def test_conditioning_is_that_of_the_rows_that_count():
@@ -148,8 +178,11 @@ def test_a_tree_with_a_loop_and_its_parts_have_one_report(closure, redundant):
         assert found.count == 1 - redundant
         assert found.miss < 1e-12
         assert found.redundant["pin"] == redundant
-        joint = f"Joint 'pin' is redundant: {redundant} of its {closure.equations} equations"
-        assert joint in str(found)
+        assert sum(x.redundant for x in found.dependent) == found.surplus
+    joint = f"Joint 'pin' is redundant: {redundant} of its {closure.equations} equations"
+    assert joint in str(tree)
+    # The joints of the tree are equations of its parts.
+    assert [len(x.joints) for x in parts.dependent] == [4]
     # Coordinates differ, what they leave and what is redundant do not.
     for found, coordinates in ((tree, 3), (parts, 18)):
         left = f"{coordinates} coordinates and {found.equations} equations of rank {found.rank}"

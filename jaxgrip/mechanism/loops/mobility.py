@@ -26,13 +26,23 @@ class Row(NamedTuple):
     redundant: int
 
 
+class Dependent(NamedTuple):
+    """Joints whose equations depend on each other: how many `equations` they have together, and how
+    many of these are `redundant`, whichever one takes out."""
+
+    joints: tuple[str, ...]
+    equations: int
+    redundant: int
+
+
 class Mobility(NamedTuple):
     """How parts, or the bodies of a tree with loops, can move in a position; `str` is the report.
 
     - `parts`: their number; `loops`: independent closed loops.
     - `coordinates`: their number, of a tree those of its joints, of parts six each; `equations`:
       how many there are; `rank`: how many are independent.
-    - `table`: a `Row` for every joint whose equations these are.
+    - `table`: a `Row` for every joint whose equations these are; `dependent`: a `Dependent` for
+      every group of joints with redundant equations.
     - `motion`: for every degree of freedom, the rates of a tree (k, n), or of parts
       (k, n, 6), velocity of the origin and angular velocity.
     - `conditioning`: smallest singular value that counts over the largest, small near a dead point.
@@ -49,6 +59,7 @@ class Mobility(NamedTuple):
     equations: int
     rank: int
     table: tuple[Row, ...]
+    dependent: tuple[Dependent, ...]
     motion: np.ndarray
     conditioning: float
     miss: float
@@ -100,13 +111,17 @@ class Mobility(NamedTuple):
 
     def sentences(self) -> list[str]:
         """What is left free or fixed twice, naming parts and joints."""
-        return self.loose + [
-            f"Joint {row.name!r} is redundant: {row.redundant} of its "
-            f"{_plural(row.equations, 'equation')} {'follow' if row.redundant > 1 else 'follows'} "
-            "from the others."
-            for row in self.table
-            if row.redundant
-        ]
+        found = self.loose
+        for joints, equations, redundant in self.dependent:
+            *names, last = map(repr, joints)
+            who = f"Joints {', '.join(names)} and {last} are" if names else f"Joint {last} is"
+            together, whose = ("redundant together", "their") if names else ("redundant", "its")
+            follow = "follow" if redundant > 1 else "follows"
+            found.append(
+                f"{who} {together}: {redundant} of {whose} {_plural(equations, 'equation')} "
+                f"{follow} from the others."
+            )
+        return found
 
     @property
     def loose(self) -> list[str]:
@@ -131,10 +146,12 @@ class Mobility(NamedTuple):
 
 class Independence(NamedTuple):
     """Of a matrix: `rank`; by the name of a group of rows, how many follow from all others; the
-    `motions` that it leaves, as rows; `conditioning`, as of `Mobility`."""
+    groups that are `dependent` on each other; the `motions` that it leaves, as rows;
+    `conditioning`, as of `Mobility`."""
 
     rank: int
     redundant: dict[str, int]
+    dependent: tuple[Dependent, ...]
     motions: np.ndarray
     conditioning: float
 
@@ -150,7 +167,31 @@ def independence(matrix: np.ndarray, groups: Mapping[str, np.ndarray]) -> Indepe
         if rank < len(left)
     }
     conditioning = float(sizes[rank - 1] / sizes[0]) if rank else 1.0
-    return Independence(rank, redundant, right[rank:], conditioning)
+    dependent = _dependent(
+        left[:, rank:], {name: groups[name] for name, k in redundant.items() if k}
+    )
+    return Independence(rank, redundant, dependent, right[rank:], conditioning)
+
+
+def _dependent(null: np.ndarray, groups: Mapping[str, np.ndarray]) -> tuple[Dependent, ...]:
+    """Groups of rows that depend on each other, by the left null space (m, s) of the matrix."""
+    # It is a sum of null spaces of separate rows where the projector onto it is block diagonal.
+    # The trace of a block is then the dimension of its null space.
+    projector = null @ null.T
+    found: list[list[str]] = []
+    for name, k in groups.items():
+        linked = [
+            names
+            for names in found
+            if any(np.abs(projector[np.ix_(k, groups[x])]).max() > _ROUNDING for x in names)
+        ]
+        found = [names for names in found if names not in linked]
+        found.append([*(x for names in linked for x in names), name])
+    rows = [np.concatenate([groups[name] for name in names]) for names in found]
+    return tuple(
+        Dependent(tuple(names), len(k), round(float(projector[k, k].sum())))
+        for names, k in zip(found, rows, strict=True)
+    )
 
 
 def mobility(mechanism: Mechanism, q: Float[Array, " n"]) -> Mobility:
@@ -183,6 +224,7 @@ def mobility(mechanism: Mechanism, q: Float[Array, " n"]) -> Mobility:
             Row(name, kinds.get(name, "coupling"), len(k), found.redundant.get(name, 0))
             for name, k in groups.items()
         ),
+        dependent=found.dependent,
         motion=motion,
         conditioning=found.conditioning,
         miss=float(np.abs(constraints(mechanism, q)).max(initial=0.0)),
