@@ -172,8 +172,8 @@ def creep_test(
     """Twist of a gear, blocked at the motor, under a constant torque on a lever at the output.
 
     **Arguments:** `gear`; `torque` [N m] until the time `release` [s], without end when not given;
-    `times` (k,) [s]; `inertia` [kg m^2] and `damping` [N m s/rad] of the lever; `options` of
-    `jaxgrip.actuators._simulation.stiff`.
+    `times` (k,) [s]; `inertia` [kg m^2] and `damping` [N m s/rad] of the lever; `options` as
+    of `jaxgrip.actuators.simulate`.
 
     Source: Kubisch 2008, section 3.2, pp. 24-28.
     """
@@ -282,8 +282,8 @@ def slide(
     """An inertia with friction alone, from rest, under the torque `torque(t, angle)`.
 
     **Arguments:** `friction`; `inertia` [kg m^2]; `torque` [N m], for example of `ramp` or `pull`;
-    `times` (k,) [s]; `options` of `jaxgrip.actuators._simulation.stiff`. For a body that slides
-    read kg, m and N.
+    `times` (k,) [s]; `options` as of `jaxgrip.actuators.simulate`. For a body that slides read
+    kg, m and N.
     """
     times = increasing(times)
     args = (friction, positive("The inertia", inertia, ()), torque)

@@ -55,9 +55,9 @@ class PartResult(NamedTuple):
 
     - `nodes` (k, 3): undeformed positions [m]; `displacements` (k, 3) [m] and `rotations` (k, 3)
       [rad] of the nodes, in ground axes. Nodes of bars only have rotation 0.
-    - `beam_forces` (m, 2, 6): N, Vy, Vz [N], Mx, My, Mz [N m] at both ends of every beam, in
-      section axes, in second order those of the deflected section; `beam_stresses` (m, 2, 2):
-      least and greatest N/A ± M/W [Pa], NaN without `reach`.
+    - `beam_forces` (m, 2, 6): N, Vy, Vz [N], Mx, My, Mz [N m] at both ends of every beam on the
+      face with outward normal +x, in section axes, in second order those of the deflected section;
+      `beam_stresses` (m, 2, 2): least and greatest N/A ± M/W [Pa], NaN without `reach`.
     - `bar_forces` (b,): tension of every bar, rope and spring [N].
     - `solids`: displacements (n, 3) [m] of the mesh of every `Solid`, in the frame of the part;
       `jaxgrip.fem.stress` makes stresses of them.

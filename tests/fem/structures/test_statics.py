@@ -103,6 +103,26 @@ def test_moment_and_stress_under_own_weight():
     np.testing.assert_allclose(result.beam_stresses[0, 0], [-bent, bent], rtol=1e-9)
 
 
+def test_signs_of_section_forces():
+    """A cantilever under six loads at its tip, by equilibrium of what is beyond each section."""
+    # The section's y axis is that of the ground, so z is, too.
+    section = jg.fem.BeamSection(STEEL, A=0.02, Iy=3e-4, Iz=2e-4, J=4e-4, orientation=(0, 1, 0))
+    structure, poses = chain([[0, 0, 0], [1.0, 0, 0], [3.0, 0, 0]], turned=False, section=section)
+    force, moment = np.array([500.0, 70.0, -40.0]), np.array([11.0, -13.0, 17.0])
+    load = js.NodalForce("part.tip", force, moment)
+    sections = np.array([[0.0, 1.0], [1.0, 3.0]])
+    arms = np.stack([3.0 - sections, 0 * sections, 0 * sections], axis=-1)
+    expected = np.concatenate(
+        [np.broadcast_to(force, arms.shape), moment + np.cross(arms, force)], axis=-1
+    )
+    found = js.solve(structure, poses, load).part("part")
+    close(found.beam_forces, expected, 1e-9)
+    # A load downwards stretches the upper fibres, at z > 0.
+    downwards = js.solve(structure, poses, js.NodalForce("part.tip", (0, 0, -40.0))).part("part")
+    assert downwards.beam_forces[0, 0, 4] > 0
+    assert downwards.rotations[-1, 1] > 0
+
+
 def loads(boom, mast=(0.0, 0, 0), moment=(0.0, 0, 0), **inertia):
     """Loads of one structure, so that the crane is compiled once."""
     inertia = {"gravity": (0.0, 0, 0)} | inertia
