@@ -108,7 +108,8 @@ def simulate(
     - `joints`: (m,) the coordinates with a servo, in the order of servos and duties; all of them
       when not given.
     - `supply`: shared by the motors of all servos.
-    - `options`: for `stiff`: `jumps`, `rtol`, `atol`, `max_steps`, `solver`, `adjoint`, `throw`.
+    - `options`: `jumps`, times at which steps end [s]; `rtol` (default 1e-8), `atol` (1e-10),
+      `max_steps` (100,000); `solver` and `adjoint` of diffrax; `throw`.
 
     **Returns:** the `Motion`; differentiable in all numbers of plant, servos, command and start,
     in reverse unless `adjoint` is `diffrax.ForwardMode()`. Within `jit` and `vmap`, and with
