@@ -17,9 +17,9 @@ MOTIONS = (
     "move along x",
     "move along y",
     "move along z",
-    "turn about x",
-    "turn about y",
-    "turn about z",
+    "rotate about x",
+    "rotate about y",
+    "rotate about z",
 )
 
 

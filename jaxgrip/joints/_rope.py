@@ -13,7 +13,7 @@ from jaxgrip.joints.joint import TAUT, Frame
 class Rope(Span):
     """The origins are at most a given distance apart.
 
-    A taut rope is one equation; a slack one holds nothing and its residual and derivative are
+    A taut rope is one equation; a slack one carries no force and its residual and derivative are
     zero. Where a mechanism hangs on a rope that is taut for certain, use `Distance`.
 
     **Arguments:** `length` [m].

@@ -81,7 +81,7 @@ class Assembly(eqx.Module):
         return self._mapped(one)
 
     def coordinate(self, name: str) -> Float[Array, "*batch"]:
-        """Angle [rad] or way [m] of the connection called `name`."""
+        """Angle [rad] or length [m] of the connection called `name`."""
         names = [connection.name for connection in pairs(self.system)]
         if name not in names:
             self.system.connection(name)
@@ -354,13 +354,13 @@ def _undefined(system: System, start: Poses) -> str | None:
         if not (np.isfinite(residual[k]).all() and np.isfinite(jacobian[k]).all()):
             return (
                 f"Connection {name!r} has no finite equations at the start: check its points and "
-                "the start, or turn one of its parts."
+                "the start, or rotate one of its parts."
             )
     sizes = np.linalg.svd(jacobian, compute_uv=False)
     if not dense.independent(sizes)[-1]:
         return (
             "The start is a dead point or has axes that are opposite, where the equations are "
-            "singular: turn its parts a little."
+            "singular: rotate its parts a little."
         )
     return None
 
@@ -373,7 +373,7 @@ def _closest(system: System, start: Poses) -> tuple[Poses, Array]:
     for connection in pairs(system):
         if connection.joint.is_line and float(connection.joint.length) > most:
             system = system.with_parameters({connection.name: most})
-    # All in metres: a small turn of a long part is no way to serve a drive.
+    # All in metres: a small rotation of a long part must not stand for the motion of a drive.
     weight = np.full(sum(map(len, where.values())), float(size(system)))
     for connection in pairs(system):
         weight[where[connection.name][: connection.joint.lengths]] = 1.0

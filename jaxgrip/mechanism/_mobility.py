@@ -17,8 +17,8 @@ def mobility(system: System, poses: Poses | None = None) -> Mobility:
 
     **Arguments:** `system`; `poses` at which its joints hold, those given to its parts if None.
 
-    **Returns:** `Mobility`. Its rank counts singular values above 1e-9 of the largest, ways
-    being measured by the largest part.
+    **Returns:** `Mobility`. Its rank counts singular values above 1e-9 of the largest, with
+    displacements in multiples of the size of the largest part.
 
     **Raises:** `ValueError` for poses that are not those of the parts, or a system without
     connections.
@@ -101,7 +101,7 @@ def _in_words(system: System, poses: Poses, motion: np.ndarray, length: float) -
             square = turn @ turn
             middle = origin + np.cross(turn, way) / square
             advance = turn @ way / square
-            text = f"part {name!r} can still turn about the axis {_direction(turn)} through "
+            text = f"part {name!r} can still rotate about the axis {_direction(turn)} through "
             text += _vector(middle, length)
             if abs(advance) > _STILL * length:
                 text += f", advancing by {advance:.4g} m per radian"

@@ -452,7 +452,7 @@ def test_bad_input():
     hinged = jg.fem.Body(
         jg.fem.line_mesh(1.0, 2), section, supports=[jg.fem.Support("x0", ("x", "y", "z", "rx"))]
     )
-    with pytest.raises(ValueError, match=r"2 rigid motions.*turn about y, turn about z"):
+    with pytest.raises(ValueError, match=r"2 rigid motions.*rotate about y, rotate about z"):
         jg.fem.solve_static(hinged, hinged.zeros())
     solid = jg.fem.Body(jg.fem.box_mesh(1.0, 1.0, 1.0, 1, 1, 1), ALUMINIUM)
     with pytest.raises(ValueError, match="need beams; the elements are Hex8"):

@@ -64,7 +64,7 @@ def test_small_bodies_have_all_their_modes():
 def test_a_body_that_can_move_has_its_motions_named():
     mesh = fem.box_mesh(1.0, 0.1, 0.1, 4, 1, 1)
     body = fem.Body(mesh, fem.Isotropic(*ALUMINIUM), supports=[fem.Support("x0", ["x"])])
-    with pytest.raises(ValueError, match="move along y, move along z, turn about x"):
+    with pytest.raises(ValueError, match="move along y, move along z, rotate about x"):
         fem.modes(body, 2)
 
 

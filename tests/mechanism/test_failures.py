@@ -161,7 +161,7 @@ def test_hinges_of_unequal_length_are_reported():
 def test_what_is_left_free_is_reported():
     found = assemble(four_bar(drive=None)).warnings()
     assert len(found) == 1
-    assert found[0].startswith("Part 'crank' can still turn")
+    assert found[0].startswith("Part 'crank' can still rotate")
     loose = four_bar()
     loose = System([*loose.parts, Part("spare", {})], loose.connections, loose.ground)
     assert "Part 'spare' is not connected to the ground." in assemble(loose).warnings()
@@ -219,6 +219,6 @@ def test_slack_rope_lets_a_part_be():
     )
     slack = assemble(system)
     np.testing.assert_allclose(slack.poses.position[0], [0, 0, -1.0])
-    assert "Rope 'rope' is slack and holds nothing." in slack.warnings()
+    assert "Rope 'rope' is slack and carries no force." in slack.warnings()
     taut = assemble(system, {"rope": 0.4})
     np.testing.assert_allclose(taut.poses.position[0], [0, 0, -0.4], atol=1e-10)

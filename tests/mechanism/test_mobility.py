@@ -32,7 +32,7 @@ def test_closed_chain_of_the_superlift(low, high, angles, equations, rank):
     if found.degrees_of_freedom:
         assert len(found.motions) == 1
         (motion,) = found.motions[0]
-        assert motion.startswith("Part 'rods' can still turn about the axis")
+        assert motion.startswith("Part 'rods' can still rotate about the axis")
         spin = found.motion[0][2, 3:]
         along = np.asarray(start(system).rotation)[2, :, 0]
         np.testing.assert_allclose(np.cross(spin, along), 0, atol=1e-9)
@@ -51,7 +51,7 @@ def test_right_count_is_not_enough():
     assert (found.equations, found.count, found.rank) == (24, 0, 23)
     assert "not coherent" in found.verdict
     assert found.redundant
-    assert "Part 'rods' can still turn about the axis (0, 1, 0)" in str(found)
+    assert "Part 'rods' can still rotate about the axis (0, 1, 0)" in str(found)
     determinate = mobility(System(system.parts, [clamp, *hinges, extra], ground))
     assert (determinate.equations, determinate.rank) == (24, 24)
 
@@ -78,7 +78,7 @@ def test_four_bar_by_count_and_by_rank(linkage, kinds, drive, equations, rank):
     assert (says in str(found)) == (kinds == "HHHH")
     if drive is None:
         first, *others = found.motions[0]
-        assert first == "Part 'crank' can still turn about the axis (0, 0, 1) through (0, 0, 0)"
+        assert first == "Part 'crank' can still rotate about the axis (0, 0, 1) through (0, 0, 0)"
         assert len(others) == 2
 
 
@@ -89,8 +89,8 @@ def test_screw_that_is_left_free_tells_its_advance():
     found = mobility(System([Part("nut", {"axis": slant})], [screw], {"axis": slant}))
     assert found.motions == (
         (
-            "Part 'nut' can still turn about the axis (0.3333, 0.6667, 0.6667) through (0, 0, 0), "
-            "advancing by 0.1 m per radian",
+            "Part 'nut' can still rotate about the axis (0.3333, 0.6667, 0.6667) through "
+            "(0, 0, 0), advancing by 0.1 m per radian",
         ),
     )
 
@@ -141,7 +141,7 @@ def test_double_pendulum_has_two_degrees_of_freedom():
     ]
     found = mobility(System(parts, hinges, {"pivot": upright()}))
     assert (found.count, found.degrees_of_freedom, found.loops) == (2, 2, 0)
-    assert "Part 'lower' can still turn about the axis (0, 0, 1) through (1, 0, 0)" in str(found)
+    assert "Part 'lower' can still rotate about the axis (0, 0, 1) through (1, 0, 0)" in str(found)
     stay = Connection("stay", Distance(1.0), "ground.far", "upper.out")
     ground = {"pivot": upright(), "far": [[1.0, 1.0, 0.0]]}
     assert mobility(System(parts, [*hinges, stay], ground)).loops == 1

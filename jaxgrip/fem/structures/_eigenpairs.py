@@ -195,7 +195,7 @@ def _(primals: tuple, tangents: tuple) -> tuple[Pair, Pair]:
     missed = db @ shape
     amount = jnp.where(exists, -shape @ stress, 1.0)
     change = jnp.where(exists, (shape @ out + multiplier @ missed) / amount, 0.0)
-    # A push along the shape makes definite what is singular, and keeps the energy.
+    # A stiffness along the shape makes definite what is singular, and keeps the energy.
     right = -out - change * stress - stiff * (shape @ (dk @ shape)) / 2
     right = jnp.concatenate([right, -missed])
     if isinstance(k, ElementSum):

@@ -181,12 +181,12 @@ def giving_way(structure: Structure, shape: np.ndarray, loose: float) -> str:
     """The largest part of a motion (k, 6) of the nodes and `loose` of released ends, in words."""
     moved, rotated = (np.linalg.norm(shape[:, x], axis=1) for x in (slice(3), slice(3, 6)))
     if max(moved.max(), rotated.max()) < 1e-6 * loose:
-        return "a beam gives way between its ends"
+        return "a beam deforms between its ends"
     if moved.max() > 1e-6 * rotated.max():
         node = int(np.argmax(moved))
         return f"{structure.label(node)} moves along {_vector(_direction(shape[node, :3]))}"
     node = int(np.argmax(rotated))
-    return f"{structure.label(node)} turns about {_vector(_direction(shape[node, 3:]))}"
+    return f"{structure.label(node)} rotates about {_vector(_direction(shape[node, 3:]))}"
 
 
 class _Body:
@@ -350,7 +350,7 @@ def _motion(move: np.ndarray, body: _Body) -> str:
     axis = rotation / angle
     pitch = axis @ translation / angle
     point = body.middle + np.cross(axis, translation) / angle
-    text = f"turn about the axis {_vector(axis)} through {_vector(point)} m"
+    text = f"rotate about the axis {_vector(axis)} through {_vector(point)} m"
     if abs(pitch) > 1e-6 * body.size:
         text += f" while sliding {pitch:.4g} m per radian along it"
     return text

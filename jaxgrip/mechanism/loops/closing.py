@@ -41,11 +41,12 @@ class RESULTS(eqx.Enumeration):
         "there in steps, or look at `mobility` for joints that contradict each other."
     )
     flipped = (
-        "The parts fit together, but a joint holds turned by 180°: start closer to what is meant."
+        "The parts fit together, but a joint is rotated by 180°: start closer to the intended "
+        "position."
     )
     stuck = (
-        "The way there ends early, out of reach or in a dead point: this is the last position "
-        "before."
+        "The motion towards the asked values ends before them, out of reach or at a dead point: "
+        "this is the last position reached."
     )
     other_branch = (
         "The parts fit together, but on the other side of a dead point: go there in steps."
@@ -67,8 +68,8 @@ class MechanismError(ValueError, RuntimeError):
 class Closed(NamedTuple):
     """A position `q` (n,), `gap` (rows,) that it leaves, `iterations` of Newton's, and `result`.
 
-    Rows are the constraints, then the coordinates held; `conditioning` is their smallest singular
-    value over the largest, zero in a singular position.
+    Rows are the constraints, then the prescribed coordinates; `conditioning` is their smallest
+    singular value over the largest, zero in a singular position.
     """
 
     q: Float[Array, " n"]
@@ -83,7 +84,7 @@ class Closed(NamedTuple):
             return ()
         return (
             "The mechanism closes in a singular position: its constraints are independent to "
-            f"{float(self.conditioning):.1g} only. It can go on in more than one way, and "
+            f"{float(self.conditioning):.1g} only. It can move on along more than one branch, and "
             "derivatives of the position belong to none of them; start beside it.",
         )
 
@@ -119,15 +120,15 @@ def _largest_steps(mechanism: Mechanism) -> Float[Array, " n"]:
 
 
 def _missed(numbers: tuple[Equations, Array], q: Array) -> tuple[Array, Array]:
-    """The way from the guess, and what the equations miss."""
+    """The displacement from the guess, and what the equations miss."""
     equations, guess = numbers
     return q - guess, equations(q)
 
 
 def _correction(numbers: tuple[Equations, Array], q: Array, change: tuple) -> Array:
     """The step that makes up for a change of the equations and is nearest to that of the guess."""
-    equations, (way, missed) = numbers[0], change
-    return -way - inverse_of(equations, q).driven @ (missed - along(equations, q, way))
+    equations, (moved, missed) = numbers[0], change
+    return -moved - inverse_of(equations, q).driven @ (missed - along(equations, q, moved))
 
 
 _nearest = implicit(_missed, _correction, jnp.add)
@@ -161,14 +162,14 @@ def assemble(
 ) -> Closed:
     """Position near a guess in which all loops are closed and all couplings hold.
 
-    Differentiable with respect to all numbers of the mechanism, to what is held and, where that
-    leaves a degree of freedom, to the guess. Give as many coordinates to hold as the mechanism has
-    degrees of freedom and the guess only chooses the branch.
+    Differentiable with respect to all numbers of the mechanism, to what is prescribed and, where
+    that leaves a degree of freedom, to the guess. Prescribe as many coordinates as the mechanism
+    has degrees of freedom and the guess only chooses the branch.
 
     **Arguments:**
 
     - `mechanism`; `guess`: (n,) coordinates [rad or m].
-    - `hold`: by the name of a body, the coordinate of its joint [rad or m].
+    - `hold`: by the name of a body, the prescribed coordinate of its joint [rad or m].
     - `throw`: raise when it does not close; within `jit` and `vmap` look at `result` instead.
 
     **Returns:** `Closed` with `q`, `gap`, `iterations`, `result` and `conditioning`. Where the
@@ -206,15 +207,15 @@ def consistent_velocity(
 ) -> Float[Array, " n"]:
     """Rates nearest to given ones, in kinetic energy, that keep all loops closed.
 
-    Without anything held it is what an ideal impact leaves of `qd`.
+    Without prescribed rates it is what an ideal impact leaves of `qd`.
 
     **Arguments:** `mechanism`; `q`: (n,) closed coordinates [rad or m]; `qd`: (n,) rates [per s];
-    `hold`: by the name of a body, the rate of its joint [rad/s or m/s].
+    `hold`: by the name of a body, the prescribed rate of its joint [rad/s or m/s].
 
     **Returns:** (n,) rates.
 
     **Raises:** `ValueError` for another shape or an unknown name; `MechanismError` when the loops
-    do not allow the rates that are held.
+    do not allow the prescribed rates.
     """
     check_shape("q", q, (mechanism.n,))
     check_shape("qd", qd, (mechanism.n,))
@@ -225,8 +226,8 @@ def consistent_velocity(
         missed = np.asarray(along(equations, q, rates)) - np.pad(values, (mechanism.m, 0))
         if np.abs(missed).max() > 1e-8 * (1 + np.abs(values).max()):
             raise MechanismError(
-                f"The rates held of {', '.join(hold)} do not go together here: the loops miss "
-                f"them by {np.abs(missed).max():.3g}; hold fewer, or leave the dead point."
+                f"The rates prescribed for {', '.join(hold)} are inconsistent here: the loops miss "
+                f"them by {np.abs(missed).max():.3g}; prescribe fewer, or leave the dead point."
             )
     return rates
 
@@ -249,10 +250,10 @@ def _why(equations: Equations, closed: Closed) -> str:
         what, amount = worst(mechanism, gap[:m])
     else:
         k = equations.held[int(np.argmax(np.abs(gap[m:])))]
-        what = f"joint {mechanism.coordinates[k]!r} from the value it is held at"
+        what = f"joint {mechanism.coordinates[k]!r} from its prescribed value"
         amount = f"{np.abs(gap[m:]).max():.3g} rad or m"
     return (
         f"The mechanism does not close: the best position found misses {what} by {amount}"
-        + (f" with {held} held" if held else "")
-        + "; try another guess, or hold what can be reached."
+        + (f" with {held} prescribed" if held else "")
+        + "; try another guess, or prescribe what can be reached."
     )

@@ -70,7 +70,7 @@ def forward_dynamics(
 
 
 def motion(equations: Equations, q: Array, qd: Array, tau: Array, prescribed: Array) -> tuple:
-    """Accelerations and multipliers; `prescribed`: accelerations of the coordinates held."""
+    """Accelerations and multipliers; `prescribed`: accelerations of the prescribed coordinates."""
     mechanism = equations.mechanism
     now = state(mechanism.tree, q, qd)
     rest = tau - bias(mechanism.tree, now)

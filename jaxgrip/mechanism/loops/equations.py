@@ -31,7 +31,7 @@ _MOST = 1e-5
 
 
 class Equations(eqx.Module):
-    """Constraints of a mechanism, and coordinates `held` at prescribed `values`.
+    """Constraints of a mechanism, and coordinates (`held`) with prescribed `values`.
 
     The drives of the loops `driven` change by `rates` and `accelerations` (d,) [m or rad, per s and
     per s^2].

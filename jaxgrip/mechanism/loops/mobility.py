@@ -50,7 +50,7 @@ class Mobility(NamedTuple):
     - `independent`, of a tree: names of coordinates that determine the others.
     - `motions`, of parts: for every degree of freedom, what each part that moves does.
     - `unconnected`: parts that no joints connect to the ground.
-    - `slack`: ropes that hold nothing here.
+    - `slack`: ropes that are slack and carry no force.
     """
 
     parts: int
@@ -127,7 +127,7 @@ class Mobility(NamedTuple):
     def loose(self) -> list[str]:
         """What is left free, naming parts."""
         found = [f"Part {name!r} is not connected to the ground." for name in self.unconnected]
-        found += [f"Rope {name!r} is slack and holds nothing." for name in self.slack]
+        found += [f"Rope {name!r} is slack and carries no force." for name in self.slack]
         for number, motion in enumerate(self.motions, 1):
             of = (
                 f" (degree of freedom {number} of {self.degrees_of_freedom})"

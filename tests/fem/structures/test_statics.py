@@ -374,7 +374,7 @@ def test_motions_within_parts_are_those_of_nodes():
     assert set(found.sentences) == {
         "Nodes 1, 2 of part 'f' can move along (1, 0, 0).",
         "Nodes 1, 2 of part 'f' can move along (0, 1, 0).",
-        "Nodes 1, 2 of part 'f' can turn about (1, 0, 0).",
+        "Nodes 1, 2 of part 'f' can rotate about (1, 0, 0).",
     }
     # A free one moves as a whole, too, and both are told apart.
     found, _ = sentences(corners, portal, {})
@@ -397,7 +397,9 @@ def test_motions_within_parts_are_those_of_nodes():
         )
     assert len(str(error.value)) < 200
     found, _ = sentences(x, chain_, {0: "pinned"})
-    assert sum(text.startswith("Part 'f' can turn about the axis") for text in found.sentences) == 2
+    assert (
+        sum(text.startswith("Part 'f' can rotate about the axis") for text in found.sentences) == 2
+    )
 
 
 def test_sentences():
@@ -422,7 +424,7 @@ def test_sentences():
     with pytest.raises(ValueError, match="are mechanisms; release fewer"):
         js.Beams([(0, 1)], BOX, released=(("Mx",), ("Mx",)))
     structure, poses = two_frames(J.Hinge(), supports={"lower.tip": "all"})
-    with pytest.raises(js.StructureError, match=r"'upper' can turn about the axis") as error:
+    with pytest.raises(js.StructureError, match=r"'upper' can rotate about the axis") as error:
         js.solve(structure, poses, js.Inertia())
     assert "'lower'" not in str(error.value)
     apart = poses._replace(position=poses.position + jnp.array([[0.0, 0, 0], [0.01, 0, 0]]))

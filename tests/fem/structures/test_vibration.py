@@ -418,7 +418,7 @@ def test_sentences():
         js.modes(*straight(2, {}), 1, push)
     nodes, bars = [[0, 0, 0], [1, 0, 0]], [js.Bars([(0, 1)], js.Spring(1.0))]
     massless = whole(nodes, bars, {"a": (0,), "b": (1,)}, {"f.a": "pinned"})
-    with pytest.raises(js.StructureError, match=r"no mass\? Part 'f' can turn about the axis"):
+    with pytest.raises(js.StructureError, match=r"no mass\? Part 'f' can rotate about the axis"):
         js.modes(*massless, 1)
 
 

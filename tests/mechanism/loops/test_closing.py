@@ -71,7 +71,7 @@ def test_sentences(link):
     mechanism, start = link
     cases = [
         (lambda: jg.models.four_bar(lengths=(0.9, 0.1, 0.35, 0.3)), "misses loop 'pin' by 0.2 m"),
-        (lambda: me.assemble(mechanism, start, {"crank": 1.0, "rocker": 2.5}), "rocker held"),
+        (lambda: me.assemble(mechanism, start, {"crank": 1.0, "rocker": 2.5}), "rocker prescribed"),
         (lambda: me.assemble(mechanism, start * jnp.nan), "are not finite"),
         (lambda: me.assemble(mechanism, start, {"crnk": 1.0}), "perhaps 'crank'"),
         (lambda: me.assemble(mechanism, start, {"crank": [1.0, 2.0]}), r"value of 'crank' has"),
@@ -79,7 +79,7 @@ def test_sentences(link):
         (lambda: me.assemble(mechanism, start[:2]), r"guess has the shape \(2,\)"),
         (
             lambda: me.consistent_velocity(mechanism, start, start, {"crank": 1.0, "rocker": 2.0}),
-            "do not go together here",
+            "are inconsistent here",
         ),
     ]
     for make, sentence in cases:
@@ -110,7 +110,7 @@ def test_a_joint_turned_by_180_degrees_is_named():
     assert me.mobility(right, jnp.zeros(1)).degrees_of_freedom == 1
     wrong = np.array([seat[0], seat[0] - [0.0, 0.0, 0.1]])
     turned = me.Mechanism(tree, [me.Loop("hinge", jg.joints.Hinge(), None, "door", axis, wrong)])
-    with pytest.raises(me.MechanismError, match="turned by 180°"):
+    with pytest.raises(me.MechanismError, match="rotated by 180°"):
         me.assemble(turned, jnp.zeros(1))
 
 
