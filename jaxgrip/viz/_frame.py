@@ -168,7 +168,7 @@ class _Drawing(NamedTuple):
             _add(lines, moved, values, slack, nodes, u, np.array([span.ends]), force / area, loose)
         tied = [s for b in structure.layout.blocks for side in b.stations for s in side]
         tied += [s for span in structure.layout.spans for s in span.ends]
-        supported = [s for b in structure.layout.blocks if b.kind == "support" for s, _ in b.held]
+        supported = [s for b in structure.layout.blocks if b.kind == "support" for s, _ in b.fixed]
         supports = nodes[sorted({s for s in tied if s >= count} | set(supported))]
         return cls(
             np.concatenate([np.zeros((0, _POINTS, 3)), *lines]),
