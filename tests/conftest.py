@@ -79,6 +79,36 @@ _LAPACK = {"cholesky", "lu", "triangular_solve", "eigh", "svd", "qr", "geqrf"}
 _refuse_batched_lapack()
 
 
+# Programs of the ordinary run, those read from the disk too: each costs a tenth of a second in
+# compilation, and more of them would take the run beyond ten minutes.
+BUDGET = 14_000
+COMPILED = "/jax/core/compile/backend_compile_duration"
+_compiled = {"programs": 0}
+
+
+def _count(event, duration, **_):
+    _compiled["programs"] += event == COMPILED
+
+
+jax.monitoring.register_event_duration_secs_listener(_count)
+
+
+def pytest_testnodedown(node, error):
+    _compiled["programs"] += getattr(node, "workeroutput", {}).get("programs", 0)
+
+
+def pytest_sessionfinish(session):
+    worker = getattr(session.config, "workeroutput", None)
+    if worker is not None:
+        worker |= _compiled
+    elif "not long" in session.config.option.markexpr and _compiled["programs"] > BUDGET:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter):
+    terminalreporter.write_line(f"{_compiled['programs']} programs compiled or read; the ordinary run may have {BUDGET}.")
+
+
 @pytest.fixture(scope="module", autouse=True)
 def forget_compiled_programs():
     """Thousands of programs in one process use up the memory maps that Linux allows it."""
@@ -98,7 +128,7 @@ def compilations():
         found = []
 
         def listen(event, duration, **_):
-            if event == "/jax/core/compile/backend_compile_duration":
+            if event == COMPILED:
                 found.append(duration)
 
         jax.monitoring.register_event_duration_secs_listener(listen)
