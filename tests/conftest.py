@@ -106,7 +106,8 @@ def pytest_sessionfinish(session):
 
 
 def pytest_terminal_summary(terminalreporter):
-    terminalreporter.write_line(f"{_compiled['programs']} programs compiled or read; the ordinary run may have {BUDGET}.")
+    found = _compiled["programs"]
+    terminalreporter.write_line(f"{found} programs compiled or read; {BUDGET} by default at most.")
 
 
 @pytest.fixture(scope="module", autouse=True)
