@@ -1,5 +1,6 @@
 """Forward dynamics by articulated bodies, linear in the number of bodies (Featherstone)."""
 
+import functools
 from typing import NamedTuple
 
 import jax
@@ -92,6 +93,7 @@ def _rigid(body: Body, own: tuple, load: tuple) -> Articulated:
 
 
 def _absorb(
+    has_screws: bool,
     children: Articulated,
     rigid: Articulated,
     pose: Pose,
@@ -114,7 +116,10 @@ def _absorb(
         scale(joint.turns, matvec(transpose(coupling), z)), scale(joint.slides, symvec(mass, z))
     )
     d = add(along(joint, z, u_force, u_moment), armature)
-    still = mul(sub(1.0, joint.turns), sub(1.0, joint.slides))
+    if has_screws:
+        still = mul(sub(1.0, joint.turns), sub(1.0, joint.slides))
+    else:
+        still = sub(1.0, add(joint.turns, joint.slides))
     reciprocal = 0.0 if _is_fixed(joint) else mul(sub(1.0, still), 1.0 / add(d, still))
     rest = sub(tau, along(joint, z, force, moment))
     gain = mul(rest, reciprocal)
@@ -183,6 +188,7 @@ def aba(
     armature = armature_of(tree)
     added = () if armature is None else (per_joint(tree, armature),)
     rest = per_joint(tree, left(tree, tau, q, qd))
-    drive = inward(tree, _absorb, EMPTY, rigid, pose, joint, rest, *added)
+    absorb = functools.partial(_absorb, tree.pitch is not None)
+    drive = inward(tree, absorb, EMPTY, rigid, pose, joint, rest, *added)
     rates = outward(tree, _accelerate, (ZERO, ZERO, 0.0), drive, pose, joint)
     return unturned(whole, qd, coordinates(tree, each(tree, lambda m: m[2], rates)))
