@@ -42,7 +42,7 @@ def centroidal_matrix(tree: Tree, q: Float[Array, " nq"]) -> Float[Array, "6 n"]
 
     **Raises:** `ValueError` for another shape.
 
-    Source: Orin 2013, eq. 1-4.
+    Source: Orin 2013.
     """
     tree, q = given(tree, q=q)
     pose = forward_kinematics(tree, q)
@@ -70,7 +70,7 @@ def centroidal_momentum(
 
     **Raises:** `ValueError` for another shape.
 
-    Source: Orin 2013, eq. 1-4.
+    Source: Orin 2013.
     """
     _, _, rates = given(tree, q=q, qd=qd)
     return centroidal_matrix(tree, q) @ rates
@@ -107,7 +107,7 @@ def regressor(
 
     **Raises:** `ValueError` for another shape.
 
-    Source: Atkeson 1986, eq. 6-13, with inertias about the origins of the bodies' frames.
+    Source: Atkeson 1986, with inertias about the origins of the bodies' frames.
     """
     loads = rnea_bodies(tree, q, qd, qdd)
     core, q, qd, qdd = given(tree, q=q, qd=qd, qdd=qdd)
