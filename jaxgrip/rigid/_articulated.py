@@ -1,20 +1,21 @@
 """Forward dynamics by articulated bodies, linear in the number of bodies (Featherstone)."""
 
+import functools
 from typing import NamedTuple
 
 import jax
 from jaxtyping import Array, Float
 
-from jaxgrip.rigid._dynamics import bias_load, bias_motion
+from jaxgrip.rigid._coordinates import given, unturned
 from jaxgrip.rigid._mass_matrix import Pose, along, masses, poses
 from jaxgrip.rigid._newton_euler import base_motion
+from jaxgrip.rigid._passive import armature_of, left
 from jaxgrip.rigid._recursion import (
     Body,
     Joint,
     bodies,
     coordinates,
     each,
-    given,
     inward,
     joints,
     one_of,
@@ -50,6 +51,26 @@ from jaxgrip.spatial.components import (
     transpose,
     vadd,
 )
+
+
+def bias_motion(parent: tuple, pose: Pose, joint: Joint) -> tuple[Vector, Vector, Vector]:
+    """Angular velocity, its rate and acceleration of the origin at zero joint acceleration."""
+    w0, wd0, vd0 = parent
+    z, r = pose.axis, pose.offset
+    spin = scale(joint.turn_rate, z)
+    w = vadd(w0, spin)
+    wd = vadd(wd0, cross(w0, spin))
+    vd = vadd(vd0, vadd(cross(wd0, r), cross(w0, cross(w0, r))))
+    return w, wd, vadd(vd, scale(mul(2.0, joint.slide_rate), cross(w0, z)))
+
+
+def bias_load(body: Body, own: tuple, motion: tuple) -> tuple[Vector, Vector]:
+    """Force and moment about the origin that a body needs for its motion, in base axes."""
+    com, inertia = own
+    w, wd, vd = motion
+    force = scale(body.mass, vadd(vadd(cross(wd, com), cross(w, cross(w, com))), vd))
+    moment = vadd(symvec(inertia, wd), cross(w, symvec(inertia, w)))
+    return force, vadd(moment, cross(com, force))
 
 
 class Articulated(NamedTuple):
@@ -91,7 +112,13 @@ def _rigid(body: Body, own: tuple, load: tuple) -> Articulated:
 
 
 def _absorb(
-    children: Articulated, rigid: Articulated, pose: Pose, joint: Joint, tau: Scalar
+    has_screws: bool,
+    children: Articulated,
+    rigid: Articulated,
+    pose: Pose,
+    joint: Joint,
+    tau: Scalar,
+    armature: Scalar = 0.0,
 ) -> tuple[Articulated, Drive]:
     inertia, coupling, mass, moment, force = (
         sadd(children.inertia, rigid.inertia),
@@ -107,8 +134,11 @@ def _absorb(
     u_force = vadd(
         scale(joint.turns, matvec(transpose(coupling), z)), scale(joint.slides, symvec(mass, z))
     )
-    d = along(joint, z, u_force, u_moment)
-    still = sub(1.0, add(joint.turns, joint.slides))
+    d = add(along(joint, z, u_force, u_moment), armature)
+    if has_screws:
+        still = mul(sub(1.0, joint.turns), sub(1.0, joint.slides))
+    else:
+        still = sub(1.0, add(joint.turns, joint.slides))
     reciprocal = 0.0 if _is_fixed(joint) else mul(sub(1.0, still), 1.0 / add(d, still))
     rest = sub(tau, along(joint, z, force, moment))
     gain = mul(rest, reciprocal)
@@ -145,18 +175,36 @@ def _accelerate(parent: tuple, drive: Drive, pose: Pose, joint: Joint) -> tuple:
     )
 
 
+def articulated(
+    tree: Tree, q: Float[Array, " n"], qd: Float[Array, " n"], tau: Float[Array, " n"]
+) -> Float[Array, " n"]:
+    """Accelerations in the chart under torques `tau` on joints without springs and losses."""
+    body, joint = bodies(tree), joints(tree, q, qd)
+    pose = poses(tree, body, joint, one_of(q))
+    own = each(tree, masses, body, pose)
+    motion = outward(tree, bias_motion, base_motion(tree), pose, joint)
+    load = each(tree, bias_load, body, own, motion)
+    rigid = each(tree, _rigid, body, own, load)
+    armature = armature_of(tree)
+    added = () if armature is None else (per_joint(tree, armature),)
+    absorb = functools.partial(_absorb, tree.pitch is not None)
+    drive = inward(tree, absorb, EMPTY, rigid, pose, joint, per_joint(tree, tau), *added)
+    rates = outward(tree, _accelerate, (ZERO, ZERO, 0.0), drive, pose, joint)
+    return coordinates(tree, each(tree, lambda m: m[2], rates))
+
+
 @jax.jit
 def aba(
-    tree: Tree, q: Float[Array, " n"], qd: Float[Array, " n"], tau: Float[Array, " n"]
+    tree: Tree, q: Float[Array, " nq"], qd: Float[Array, " n"], tau: Float[Array, " n"]
 ) -> Float[Array, " n"]:
     """Joint accelerations by the articulated-body algorithm.
 
-    As `forward_dynamics`, but without a mass matrix and without an implicit derivative.
+    As `forward_dynamics`, but without an implicit derivative, and for small trees too.
 
     **Arguments:**
 
     - `tree`: the model.
-    - `q`, `qd`: (n,) joint coordinates [rad or m] and rates [per s].
+    - `q`: (nq,) joint coordinates [rad or m]; `qd`: (n,) rates [per s].
     - `tau`: (n,) joint torques or forces [N m or N].
 
     **Returns:** (n,) [rad/s^2 or m/s^2].
@@ -166,13 +214,6 @@ def aba(
     Source: Featherstone 2008, table 7.1, for the difference to the motion at zero joint
     acceleration.
     """
-    q, qd, tau = given(tree, q=q, qd=qd, tau=tau)
-    body, joint = bodies(tree), joints(tree, q, qd)
-    pose = poses(tree, body, joint, one_of(q))
-    own = each(tree, masses, body, pose)
-    motion = outward(tree, bias_motion, base_motion(tree), pose, joint)
-    load = each(tree, bias_load, body, own, motion)
-    rigid = each(tree, _rigid, body, own, load)
-    drive = inward(tree, _absorb, EMPTY, rigid, pose, joint, per_joint(tree, tau))
-    rates = outward(tree, _accelerate, (ZERO, ZERO, 0.0), drive, pose, joint)
-    return coordinates(tree, each(tree, lambda m: m[2], rates))
+    whole = tree
+    tree, q, qd, tau = given(tree, q=q, qd=qd, tau=tau)
+    return unturned(whole, qd, articulated(tree, q, qd, left(tree, tau, q, qd)))
