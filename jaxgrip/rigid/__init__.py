@@ -6,6 +6,8 @@ from jaxgrip.rigid._dynamics import forward_dynamics_derivatives as forward_dyna
 from jaxgrip.rigid._dynamics import solve_mass as solve_mass
 from jaxgrip.rigid._energy import kinetic_energy as kinetic_energy
 from jaxgrip.rigid._energy import potential_energy as potential_energy
+from jaxgrip.rigid._links import Import as Import
+from jaxgrip.rigid._links import Mimic as Mimic
 from jaxgrip.rigid._mass_matrix import crba as crba
 from jaxgrip.rigid._newton_euler import BodyLoads as BodyLoads
 from jaxgrip.rigid._newton_euler import bias_forces as bias_forces
@@ -25,5 +27,5 @@ from jaxgrip.rigid.kinematics import Poses as Poses
 from jaxgrip.rigid.kinematics import body_jacobians as body_jacobians
 from jaxgrip.rigid.kinematics import body_point as body_point
 from jaxgrip.rigid.kinematics import forward_kinematics as forward_kinematics
-from jaxgrip.rigid.urdf import Import as Import
+from jaxgrip.rigid.mjcf import read_mjcf as read_mjcf
 from jaxgrip.rigid.urdf import read_urdf as read_urdf
