@@ -78,8 +78,8 @@ def of_urdf(path: Path, rng: np.random.Generator) -> Found:
     if not model.nv:
         return Found(*[np.nan] * 3, "does not move")
     for name in re.findall(r"body '(.*?)'", " ".join(file.repaired)):
-        k, i = file.links.index(name), file.tree.body(name)
-        turn, shift = np.asarray(file.rotation[k]), np.asarray(file.translation[k])
+        i = file.tree.body(name)
+        turn, shift = map(np.asarray, file.place(name))
         inertia = turn.T @ np.asarray(file.tree.inertia[i]) @ turn
         frame = model.frames[model.getFrameId(name)]
         model.inertias[frame.parentJoint] = pin.Inertia(

@@ -5,15 +5,13 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
 from jaxgrip.checks import listed, near, numbers
 from jaxgrip.rigid._tree import Tree
-from jaxgrip.rigid.builders import Placement, from_placements
-from jaxgrip.spatial import aligning_z
+from jaxgrip.rigid.builders import FramePlacement, Placement, from_placements
 
 # Of the largest principal value of an inertia: what rounding in a file may miss.
 SLACK = 1e-9
@@ -30,7 +28,8 @@ class Link(NamedTuple):
 
     As `Placement`, with `joint` its name, `kind` as `Placement.joint`, and `passive`: armature,
     stiffness, reference, damping and friction by name. `parent` is None for the base. The frame
-    of the link, of `com` and of what it carries, has its `origin` (3,) in the frame of the joint.
+    of the link, of `com` and of what it carries, has its `origin` (3,) and its axes `turn` (3, 3)
+    in the frame of the joint.
     """
 
     name: str
@@ -45,6 +44,7 @@ class Link(NamedTuple):
     axis: Any = (0.0, 0.0, 1.0)
     passive: Mapping[str, Any] = MappingProxyType({})
     origin: np.ndarray = np.zeros(3)
+    turn: np.ndarray = np.eye(3)
 
     @property
     def coordinates(self) -> tuple[str, ...]:
@@ -83,10 +83,7 @@ class Import(eqx.Module):
     - `damping` [N m s or N s/m]; `friction` [N m or N]: part of the tree's dynamics.
     - `mimics`: joints coupled linearly; `mechanism.loops` couples them, in the tree they are
       independent.
-    - `links`: names of the base and of all links; `carriers`: the body of each, None for the base.
-    - `rotation` (links, 3, 3), `translation` (links, 3): the frame of each link in the frame of
-      its body [m]; see `in_body`.
-    - `base`: name of the base link.
+    - `base`: name of the base link. The base and every link are `frames` of the tree.
     - `repaired`: a sentence for every number that no body can have and was replaced.
     - `ignored`: a sentence for everything in the file that is not used.
     """
@@ -100,18 +97,20 @@ class Import(eqx.Module):
     damping: Float[Array, " n"]
     friction: Float[Array, " n"]
     mimics: tuple[Mimic, ...]
-    rotation: Float[Array, "links 3 3"]
-    translation: Float[Array, "links 3"]
     joints: tuple[str, ...] = eqx.field(static=True)
-    links: tuple[str, ...] = eqx.field(static=True)
-    carriers: tuple[str | None, ...] = eqx.field(static=True)
     base: str = eqx.field(static=True)
     repaired: tuple[str, ...] = eqx.field(static=True)
     ignored: tuple[str, ...] = eqx.field(static=True)
 
+    @property
+    def links(self) -> tuple[str, ...]:
+        """Names of the base and of all links."""
+        return self.tree.frames.names
+
     def body(self, link: str) -> str | None:
         """Name of the body that carries a link, None for the base; `ValueError` for no link."""
-        return self.carriers[self._index(link)]
+        body = self.tree.frames.bodies[self._index(link)]
+        return None if body < 0 else self.tree.names[body]
 
     def in_body(self, link: str, points: ArrayLike | Sequence) -> Float[Array, "k 3"]:
         """Points (k, 3) of the frame of a link in the frame of its body in the tree [m].
@@ -122,8 +121,13 @@ class Import(eqx.Module):
         points = numbers(f"The array of points of link {link!r}", points)
         if points.ndim != 2 or points.shape[1] != 3:
             raise ValueError(f"points of link {link!r} have the shape {points.shape}, not (k, 3).")
+        rotation, translation = self.place(link)
+        return points @ rotation.T + translation[None]
+
+    def place(self, link: str) -> tuple[Float[Array, "3 3"], Float[Array, "3"]]:
+        """Axes (3, 3) and origin (3,) [m] of the frame of a link in that of its body."""
         k = self._index(link)
-        return points @ self.rotation[k].T + self.translation[k][None]
+        return self.tree.frames.rotation[k], self.tree.frames.translation[k]
 
     def _index(self, link: str) -> int:
         if link not in self.links:
@@ -178,8 +182,9 @@ def merged(links: Sequence[Link], base: str, strict: bool) -> Merged:
             parts[body].append((link.name, turned))
             continue
         bodies.append(link._replace(parent=body, translation=translation, rotation=rotation))
-        places[link.name] = (link.name, np.eye(3), link.origin)
-        own = Mass(link.mass, link.origin + link.com, link.inertia)
+        turn = link.turn
+        places[link.name] = (link.name, turn, link.origin)
+        own = Mass(link.mass, link.origin + turn @ link.com, turn @ link.inertia @ turn.T)
         parts[link.name] = [(link.name, own)]
     repaired, found = [], []
     for body in bodies:
@@ -304,24 +309,18 @@ def made(
     """
     whole = merged(links, base, strict)
     bodies = whole.bodies or [Link(base, None, np.zeros(3), np.eye(3))]
-    tree = from_placements([_placement(body) for body in bodies], gravity, strict=False)
+    frames = [
+        FramePlacement(name, carrier, translation, rotation)
+        for name, (carrier, rotation, translation) in whole.places.items()
+    ]
+    tree = from_placements(
+        [_placement(body) for body in bodies], gravity, frames=frames, strict=False
+    )
     names = tuple(name for body in bodies for name in body.coordinates)
     columns = np.array([limits.get(name, Numbers()) for name in names]).reshape(-1, 4).T
     losses = [
         np.concatenate([_spread(body, key) for body in bodies]) for key in ("damping", "friction")
     ]
-    axes = {
-        body.name: each
-        for body, each in zip(bodies, _aligned([body.axis for body in bodies]), strict=True)
-        if body.kind in ("revolute", "prismatic", "screw", "planar")
-    }
-    names_of_links, carriers, rotation, translation = [], [], [], []
-    for name, (carrier, turn, shift) in whole.places.items():
-        turned = axes.get(carrier, np.eye(3)).T
-        names_of_links.append(name)
-        carriers.append(carrier)
-        rotation.append(turned @ turn)
-        translation.append(turned @ shift)
     said = list(ignored)
     if whole.grounded:
         said.append(
@@ -338,11 +337,7 @@ def made(
         *map(jnp.asarray, columns),
         *map(jnp.asarray, losses),
         tuple(mimics),
-        jnp.asarray(np.stack(rotation)),
-        jnp.asarray(np.stack(translation)),
         joints=names,
-        links=tuple(names_of_links),
-        carriers=tuple(carriers),
         base=base,
         repaired=tuple(whole.repaired),
         ignored=tuple(said),
@@ -360,12 +355,9 @@ def _placement(body: Link) -> Placement:
         axis=body.axis,
         rotation=body.rotation,
         joint=body.kind,
-        **{key: x for key, x in body.passive.items() if key in Placement._fields},
+        joint_name=body.joint or None,
+        **body.passive,
     )
-
-
-def _aligned(axes: Sequence) -> np.ndarray:
-    return np.asarray(jax.vmap(aligning_z)(jnp.asarray(np.array(axes, dtype=float))))
 
 
 def _spread(body: Link, key: str) -> np.ndarray:

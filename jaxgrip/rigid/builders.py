@@ -89,10 +89,7 @@ def from_dh(rows: Sequence[DHRow], gravity: ArrayLike | Sequence[float] = GRAVIT
 
 
 def from_placements(
-    bodies: Sequence[Placement],
-    gravity: ArrayLike | Sequence[float] = GRAVITY,
-    *,
-    strict: bool = True,
+    bodies: Sequence[Placement], gravity: ArrayLike | Sequence[float] = GRAVITY
 ) -> Tree:
     """Tree from general joint placements, re-expressed so that joint axes are z axes.
 
@@ -103,8 +100,6 @@ def from_placements(
 
     - `bodies`: one `Placement` a body, parents before children.
     - `gravity`: (3,) in the base frame [m/s^2].
-    - `strict`: whether an inertia that no body can have, or that is only semidefinite as that of a
-      point mass, and a joint that moves no mass are errors. Readers of files judge them themselves.
 
     **Returns:** the `Tree`; its numbers may be traced.
 
@@ -129,7 +124,7 @@ def from_placements(
     parents = jnp.concatenate([jnp.eye(3, dtype=aligned.dtype)[None], aligned])[np.array(above) + 1]
     rotation = jnp.einsum("bji,bjk,bkl->bil", parents, _stack(rotation), aligned)
     translation = jnp.einsum("bji,bj->bi", parents, _stack(translation))
-    return _tree(bodies, rotation, translation, aligned, gravity, strict)
+    return _tree(bodies, rotation, translation, aligned, gravity)
 
 
 def _tree(
@@ -138,7 +133,6 @@ def _tree(
     translation: Any,
     aligned: jax.Array | None,
     gravity: ArrayLike | Sequence[float],
-    strict: bool = True,
 ) -> Tree:
     names = tuple(body.name for body in bodies)
     index = _indices(bodies)
@@ -152,9 +146,8 @@ def _tree(
     joint_types = tuple(body.joint for body in bodies)
     check_topology(parents, joint_types, names)
     mass = [_mass(f"body {body.name!r}", body.mass) for body in bodies]
-    if strict:
-        check_carried(names, parents, joint_types, mass)
-    found = [mass_properties(f"body {b.name!r}", b.mass, b.com, b.inertia, strict) for b in bodies]
+    check_carried(names, parents, joint_types, mass)
+    found = [mass_properties(f"body {b.name!r}", b.mass, b.com, b.inertia) for b in bodies]
     com, inertia = (_stack([each[k] for each in found]) for k in (1, 2))
     if aligned is not None:
         com = jnp.einsum("bji,bj->bi", aligned, com)
@@ -189,18 +182,18 @@ def _numbers(body: DHRow | Placement, key: str, *allowed: tuple[int, ...]) -> ja
 
 
 def mass_properties(
-    who: str, mass: Any, com: Any, inertia: Any, strict: bool = True
+    who: str, mass: Any, com: Any, inertia: Any
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Mass (), centre of mass (3,) and inertia (3, 3), checked.
 
     **Arguments:** `who`: the body, for messages; `mass` [kg]; `com` (3,) [m]; `inertia` about the
     centre of mass [kg m^2], (3, 3) or its three principal values. Mass and inertia may both be
-    zero. `strict`: whether the inertia must be one that a body can have.
+    zero.
 
     **Raises:** `ValueError` for another shape, and for numbers that no body can have.
     """
     mass = _mass(who, mass)
-    return mass, numbers(f"com of {who}", com, (3,)), _inertia(who, mass, inertia, strict)
+    return mass, numbers(f"com of {who}", com, (3,)), _inertia(who, mass, inertia)
 
 
 def _mass(who: str, mass: Any) -> jax.Array:
@@ -233,12 +226,10 @@ def check_carried(
             )
 
 
-def _inertia(who: str, mass: jax.Array, inertia: Any, strict: bool) -> jax.Array:
+def _inertia(who: str, mass: jax.Array, inertia: Any) -> jax.Array:
     inertia = numbers(f"inertia of {who}", inertia, (3,), (3, 3))
     if inertia.ndim == 1:
         inertia = jnp.diag(inertia)
-    if not strict:
-        return inertia
     if _is_zero(mass):
         if not _is_zero(inertia):
             raise ValueError(f"mass of {who} is 0 kg, but its inertia is not zero.")

@@ -5,6 +5,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import ArrayLike
@@ -14,6 +15,7 @@ from jaxgrip._names import closest
 from jaxgrip.checks import brief, decimal, listed, near
 from jaxgrip.rigid._links import Import, Link, Mimic, Numbers, made
 from jaxgrip.rigid.builders import GRAVITY
+from jaxgrip.spatial import aligning_z
 
 KINDS = {
     "revolute": "revolute",
@@ -121,17 +123,20 @@ def read_urdf(
         axis = _axis(reader, joint, where, kind)
         if not np.any(axis):
             raise reader.fail(where, "has an axis of length zero.")
+        # The axis of a planar joint is its normal; of the tree's it is z.
+        turn = _along_z(axis) if kind == "planar" else np.eye(3)
         links.append(
             Link(
                 child,
                 None if parent == base else parent,
                 position,
-                rotation,
+                rotation @ turn,
                 *masses[child],
                 joint=name,
                 kind=kind,
-                axis=axis,
+                axis=(0.0, 0.0, 1.0) if kind == "planar" else axis,
                 passive=passive,
+                turn=turn.T,
             )
         )
     reader.look_inside(elements, joints)
@@ -343,6 +348,12 @@ def _axis(reader: _Reader, joint: Element, where: str, kind: str) -> tuple:
         return (0.0, 0.0, 1.0)
     axis, default = joint.find("axis"), (1.0, 0.0, 0.0)
     return default if axis is None else reader.triple(axis, where, "xyz", default)
+
+
+def _along_z(axis: tuple) -> np.ndarray:
+    """Axes whose z is along a vector."""
+    with jax.ensure_compile_time_eval():
+        return np.asarray(aligning_z(jnp.asarray(axis)))
 
 
 def _limits(reader: _Reader, joint: Element, where: str) -> tuple[Numbers, dict[str, float]]:

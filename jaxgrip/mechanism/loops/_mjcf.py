@@ -69,5 +69,5 @@ def _robot(file: mjcf.File) -> Robot:
 
 def _frame(robot: Import, link: str, place: np.ndarray, rotation: np.ndarray) -> Frame:
     """Frame on a link, relative to its body in the tree."""
-    k = robot.links.index(link)
-    return Frame(robot.in_body(link, place[None])[0], robot.rotation[k] @ jnp.asarray(rotation))
+    axes, origin = robot.place(link)
+    return Frame(origin + axes @ jnp.asarray(place), axes @ jnp.asarray(rotation))
