@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 
 from jaxgrip.checks import concrete
 from jaxgrip.flexible._link import ElasticLink
-from jaxgrip.rigid import Tree
+from jaxgrip.rigid import Tree, without_balls
 
 _EXCESS = 1e-6
 
@@ -32,7 +32,8 @@ class FlexibleTree(eqx.Module):
     - `joints`: child name to the face it is joined to; may be omitted where the link has one face.
 
     **Raises:** `ValueError` for an unknown body or face, an omitted face where there are several,
-    or a link with more inertia than its body in the tree; see `with_link_inertia`.
+    a tree with balls, screws or passive numbers of joints, or a link with more inertia than its
+    body in the tree; see `with_link_inertia`.
     """
 
     tree: Tree
@@ -46,6 +47,10 @@ class FlexibleTree(eqx.Module):
         links: Mapping[str, ElasticLink],
         joints: Mapping[str, str] | None = None,
     ):
+        without_balls(tree, "FlexibleTree")
+        for what, found in (("screws", tree.pitch), ("springs, losses or armature", tree.passive)):
+            if found is not None:
+                raise ValueError(f"FlexibleTree takes no {what} of joints, which the tree has.")
         joints = dict(joints or {})
         order = sorted(links, key=tree.body)
         self.tree = tree

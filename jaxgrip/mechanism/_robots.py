@@ -33,12 +33,16 @@ def system_of(
 
     **Returns:** `System`, with the masses and the gravity of the tree.
 
-    **Raises:** `ValueError` for another shape of `q`.
+    **Raises:** `ValueError` for another shape of `q`, and for a tree with quaternions, screws or
+    passive numbers of joints.
     """
     mechanism = robot.mechanism if isinstance(robot, Robot) else robot
     if isinstance(mechanism, Tree):
         mechanism = Mechanism(mechanism)
     tree = mechanism.tree
+    for what, found in (("springs, losses or armature", tree.passive), ("screws", tree.pitch)):
+        if found is not None:
+            raise ValueError(f"A system takes no {what} of joints, which the tree has.")
     q = jnp.zeros(tree.n) if q is None else q
     check_shape("q", q, (tree.n,))
     names = {tree.names[i]: tree.names[i] for i in range(len(tree.names))}

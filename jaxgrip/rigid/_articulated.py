@@ -5,16 +5,17 @@ from typing import NamedTuple
 import jax
 from jaxtyping import Array, Float
 
+from jaxgrip.rigid._coordinates import given, unturned
 from jaxgrip.rigid._dynamics import bias_load, bias_motion
 from jaxgrip.rigid._mass_matrix import Pose, along, masses, poses
 from jaxgrip.rigid._newton_euler import base_motion
+from jaxgrip.rigid._passive import armature_of, left
 from jaxgrip.rigid._recursion import (
     Body,
     Joint,
     bodies,
     coordinates,
     each,
-    given,
     inward,
     joints,
     one_of,
@@ -91,7 +92,12 @@ def _rigid(body: Body, own: tuple, load: tuple) -> Articulated:
 
 
 def _absorb(
-    children: Articulated, rigid: Articulated, pose: Pose, joint: Joint, tau: Scalar
+    children: Articulated,
+    rigid: Articulated,
+    pose: Pose,
+    joint: Joint,
+    tau: Scalar,
+    armature: Scalar = 0.0,
 ) -> tuple[Articulated, Drive]:
     inertia, coupling, mass, moment, force = (
         sadd(children.inertia, rigid.inertia),
@@ -107,8 +113,8 @@ def _absorb(
     u_force = vadd(
         scale(joint.turns, matvec(transpose(coupling), z)), scale(joint.slides, symvec(mass, z))
     )
-    d = along(joint, z, u_force, u_moment)
-    still = sub(1.0, add(joint.turns, joint.slides))
+    d = add(along(joint, z, u_force, u_moment), armature)
+    still = mul(sub(1.0, joint.turns), sub(1.0, joint.slides))
     reciprocal = 0.0 if _is_fixed(joint) else mul(sub(1.0, still), 1.0 / add(d, still))
     rest = sub(tau, along(joint, z, force, moment))
     gain = mul(rest, reciprocal)
@@ -147,7 +153,7 @@ def _accelerate(parent: tuple, drive: Drive, pose: Pose, joint: Joint) -> tuple:
 
 @jax.jit
 def aba(
-    tree: Tree, q: Float[Array, " n"], qd: Float[Array, " n"], tau: Float[Array, " n"]
+    tree: Tree, q: Float[Array, " nq"], qd: Float[Array, " n"], tau: Float[Array, " n"]
 ) -> Float[Array, " n"]:
     """Joint accelerations by the articulated-body algorithm.
 
@@ -156,7 +162,7 @@ def aba(
     **Arguments:**
 
     - `tree`: the model.
-    - `q`, `qd`: (n,) joint coordinates [rad or m] and rates [per s].
+    - `q`: (nq,) joint coordinates [rad or m]; `qd`: (n,) rates [per s].
     - `tau`: (n,) joint torques or forces [N m or N].
 
     **Returns:** (n,) [rad/s^2 or m/s^2].
@@ -166,13 +172,17 @@ def aba(
     Source: Featherstone 2008, table 7.1, for the difference to the motion at zero joint
     acceleration.
     """
-    q, qd, tau = given(tree, q=q, qd=qd, tau=tau)
+    whole = tree
+    tree, q, qd, tau = given(tree, q=q, qd=qd, tau=tau)
     body, joint = bodies(tree), joints(tree, q, qd)
     pose = poses(tree, body, joint, one_of(q))
     own = each(tree, masses, body, pose)
     motion = outward(tree, bias_motion, base_motion(tree), pose, joint)
     load = each(tree, bias_load, body, own, motion)
     rigid = each(tree, _rigid, body, own, load)
-    drive = inward(tree, _absorb, EMPTY, rigid, pose, joint, per_joint(tree, tau))
+    armature = armature_of(tree)
+    added = () if armature is None else (per_joint(tree, armature),)
+    rest = per_joint(tree, left(tree, tau, q, qd))
+    drive = inward(tree, _absorb, EMPTY, rigid, pose, joint, rest, *added)
     rates = outward(tree, _accelerate, (ZERO, ZERO, 0.0), drive, pose, joint)
-    return coordinates(tree, each(tree, lambda m: m[2], rates))
+    return unturned(whole, qd, coordinates(tree, each(tree, lambda m: m[2], rates)))

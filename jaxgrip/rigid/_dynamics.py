@@ -9,6 +9,7 @@ from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array, Float
 
 from jaxgrip.checks import check_shape, real
+from jaxgrip.rigid._coordinates import given, precision, unturned, without_balls
 from jaxgrip.rigid._mass_matrix import (
     NO_MASS,
     Pose,
@@ -21,18 +22,17 @@ from jaxgrip.rigid._mass_matrix import (
     unit_load,
 )
 from jaxgrip.rigid._newton_euler import base_motion, bias_forces, rnea
+from jaxgrip.rigid._passive import armature_of, left
 from jaxgrip.rigid._recursion import (
     Body,
     Joint,
     PerBody,
     bodies,
     each,
-    given,
     inward,
     joints,
     one_of,
     outward,
-    precision,
     unrolled,
 )
 from jaxgrip.rigid._sparse_factor import factor, solve
@@ -42,6 +42,7 @@ from jaxgrip.spatial.components import (
     ZERO,
     Scalar,
     Vector,
+    add,
     cross,
     mul,
     scale,
@@ -89,15 +90,18 @@ def mass_and_bias(tree: Tree, joint: PerBody, one: Scalar) -> tuple[list, list]:
     axial = each(tree, lambda j, p, wrench: along(j, p.axis, *wrench), joint, pose, load)
     total = inward(tree, composite, NO_MASS, body, pose, own)
     unit = each(tree, unit_load, total, pose, joint)
-    return joint_masses(tree, pose, unit, joint), [axial[i] for i in tree.moving]
+    m, armature = joint_masses(tree, pose, unit, joint), armature_of(tree)
+    for k, extra in enumerate(() if armature is None else unstack(armature)):
+        m[k][k] = add(m[k][k], extra)
+    return m, [axial[i] for i in tree.moving]
 
 
 @jax.jit
-def solve_mass(tree: Tree, q: Float[Array, " n"], tau: Float[Array, " n"]) -> Float[Array, " n"]:
+def solve_mass(tree: Tree, q: Float[Array, " nq"], tau: Float[Array, " n"]) -> Float[Array, " n"]:
     """Solve M(q) x = tau.
 
-    **Arguments:** `tree`; `q`: (n,) joint coordinates [rad or m]; `tau`: (n,) right-hand side, such
-    as torques or forces [N m or N].
+    **Arguments:** `tree`; `q`: (nq,) joint coordinates [rad or m]; `tau`: (n,) right-hand
+    side, such as torques or forces [N m or N].
 
     **Returns:** (n,), accelerations for torques [rad/s^2 or m/s^2].
 
@@ -105,7 +109,7 @@ def solve_mass(tree: Tree, q: Float[Array, " n"], tau: Float[Array, " n"]) -> Fl
 
     Source: Schanzer 2007, section 2.8, pp. 23-24.
     """
-    q, tau = given(tree, q=q, tau=tau)
+    tree, q, tau = given(tree, q=q, tau=tau)
     if not unrolled(tree):
         return dense.solve(crba(tree, q), tau, positive=True)
     one = one_of(q)
@@ -119,6 +123,7 @@ def _accelerations(tree: Tree, q: Array, qd: Array, tau: Array) -> Array:
         return solve_mass(tree, q, tau - bias_forces(tree, q, qd))
     one = one_of(q)
     m, h = mass_and_bias(tree, joints(tree, q, qd), one)
+    tau = left(tree, tau, q, qd)
     rest = [sub(t, b) for t, b in zip(unstack(tau), h, strict=True)]
     return stack(solve(factor(m, one), rest, one), tau)
 
@@ -151,7 +156,7 @@ _accelerations.defjvp(_implicit, symbolic_zeros=True)
 
 @jax.jit
 def forward_dynamics(
-    tree: Tree, q: Float[Array, " n"], qd: Float[Array, " n"], tau: Float[Array, " n"]
+    tree: Tree, q: Float[Array, " nq"], qd: Float[Array, " n"], tau: Float[Array, " n"]
 ) -> Float[Array, " n"]:
     """Joint accelerations M^-1 (tau - h).
 
@@ -161,7 +166,7 @@ def forward_dynamics(
     **Arguments:**
 
     - `tree`: the model.
-    - `q`, `qd`: (n,) joint coordinates [rad or m] and rates [per s].
+    - `q`: (nq,) joint coordinates [rad or m]; `qd`: (n,) rates [per s].
     - `tau`: (n,) joint torques or forces [N m or N].
 
     **Returns:** (n,) [rad/s^2 or m/s^2].
@@ -170,8 +175,8 @@ def forward_dynamics(
 
     Source: Schanzer 2007, section 2.8, pp. 23-24; Beiblatt 9, eq. 17.
     """
-    q, qd, tau = given(tree, q=q, qd=qd, tau=tau)
-    return _accelerations(tree, q, qd, tau)
+    core, q, qd, tau = given(tree, q=q, qd=qd, tau=tau)
+    return unturned(tree, qd, _accelerations(core, q, qd, tau))
 
 
 @jax.jit
@@ -200,6 +205,7 @@ def forward_dynamics_derivatives(
 
     Source: own derivation: implicit differentiation of Beiblatt 9, eq. 17.
     """
+    without_balls(tree, "forward_dynamics_derivatives")
     q, qd, tau = _columns(tree, q=q, qd=qd, tau=tau)
     branch, index = _branches(tree)
     related = np.equal.outer(branch, branch)[:, :, None]

@@ -7,14 +7,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from jaxgrip.rigid._coordinates import given
 from jaxgrip.rigid._newton_euler import placement
+from jaxgrip.rigid._passive import armature_of
 from jaxgrip.rigid._recursion import (
     Body,
     Joint,
     PerBody,
     bodies,
     each,
-    given,
     inward,
     joints,
     one_of,
@@ -168,10 +169,10 @@ def _dense_masses(tree: Tree, pose: Any, load: Any, joint: Joint) -> Float[Array
 
 
 @jax.jit
-def crba(tree: Tree, q: Float[Array, " n"]) -> Float[Array, "n n"]:
+def crba(tree: Tree, q: Float[Array, " nq"]) -> Float[Array, "n n"]:
     """Mass matrix M of M qdd + h = tau, by composite rigid bodies.
 
-    **Arguments:** `tree`; `q`: (n,) joint coordinates [rad or m].
+    **Arguments:** `tree`; `q`: (nq,) joint coordinates [rad or m].
 
     **Returns:** (n, n), symmetric [kg m^2, kg m or kg].
 
@@ -180,13 +181,16 @@ def crba(tree: Tree, q: Float[Array, " n"]) -> Float[Array, "n n"]:
     Source: Schanzer 2007, section 2.7, pp. 20-23, with vectors in base axes and
     moments about the joints.
     """
-    (q,) = given(tree, q=q)
+    tree, q = given(tree, q=q)
     body, joint = bodies(tree), joints(tree, q)
     pose = poses(tree, body, joint, one_of(q))
     own = each(tree, masses, body, pose)
     total = inward(tree, composite, NO_MASS, body, pose, own)
     load = each(tree, unit_load, total, pose, joint)
     if not unrolled(tree):
-        return _dense_masses(tree, pose, load, joint)
-    rows = joint_masses(tree, pose, load, joint)
-    return stack([entry for row in rows for entry in row], tree.mass).reshape(tree.n, tree.n)
+        m = _dense_masses(tree, pose, load, joint)
+    else:
+        rows = joint_masses(tree, pose, load, joint)
+        m = stack([entry for row in rows for entry in row], tree.mass).reshape(tree.n, tree.n)
+    armature = armature_of(tree)
+    return m if armature is None else m + jnp.diag(armature)

@@ -7,6 +7,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxgrip.checks import real
+from jaxgrip.rigid._coordinates import given, precision, unturned
+from jaxgrip.rigid._passive import added
 from jaxgrip.rigid._recursion import (
     Body,
     Joint,
@@ -15,11 +17,9 @@ from jaxgrip.rigid._recursion import (
     coordinates,
     each,
     gather,
-    given,
     inward,
     joints,
     outward,
-    precision,
     unrolled,
 )
 from jaxgrip.rigid._tree import Tree
@@ -142,7 +142,7 @@ def _wrenches(tree: Tree, external: Array | None) -> PerBody:
 @jax.jit
 def rnea(
     tree: Tree,
-    q: Float[Array, " n"],
+    q: Float[Array, " nq"],
     qd: Float[Array, " n"],
     qdd: Float[Array, " n"],
     external: Float[Array, "bodies 6"] | None = None,
@@ -152,30 +152,34 @@ def rnea(
     **Arguments:**
 
     - `tree`: the model.
-    - `q`, `qd`, `qdd`: (n,) joint coordinates [rad or m], rates [per s] and accelerations
+    - `q`: (nq,) joint coordinates [rad or m], `qd`, `qdd`: (n,) rates [per s] and accelerations
       [per s^2].
     - `external`: (bodies, 6) wrenches which the surroundings exert on the bodies, force [N]
       first, then moment [N m] about the body's origin, in body frames; `point_load` makes one.
 
-    **Returns:** (n,) torques of revolute and forces of prismatic joints [N m or N].
+    **Returns:** (n,) torques of revolute and forces of prismatic joints [N m or N]; with passive
+    numbers of the joints those of their drives.
 
     **Raises:** `ValueError` for another shape.
 
     Source: Schanzer 2007, section 2.6, pp. 18-20.
     """
-    q, qd, qdd = given(tree, q=q, qd=qd, qdd=qdd)
-    return _torques(tree, joints(tree, q, qd, qdd), external)
+    core, q, qd, qdd = given(tree, q=q, qd=qd, qdd=qdd)
+    torque = _torques(core, joints(core, q, qd, qdd), external)
+    return added(core, torque, q, qd, unturned(tree, qd, qdd))
 
 
 @jax.jit
 def rnea_bodies(
     tree: Tree,
-    q: Float[Array, " n"],
+    q: Float[Array, " nq"],
     qd: Float[Array, " n"],
     qdd: Float[Array, " n"],
     external: Float[Array, "bodies 6"] | None = None,
 ) -> BodyLoads:
     """Inverse dynamics: motion of every body and the load its joint transmits.
+
+    The load includes what springs, damping, friction and the drive of the joint exert.
 
     **Arguments:** as for `rnea`.
 
@@ -185,17 +189,17 @@ def rnea_bodies(
 
     Source: Schanzer 2007, section 2.6, pp. 18-20.
     """
-    q, qd, qdd = given(tree, q=q, qd=qd, qdd=qdd)
+    tree, q, qd, qdd = given(tree, q=q, qd=qd, qdd=qdd)
     motion, load = _newton_euler(tree, joints(tree, q, qd, qdd), external)
     table = jnp.concatenate([gather(tree, motion), gather(tree, load)], axis=1)
     return BodyLoads(*(table[:, 3 * k : 3 * k + 3] for k in range(5)))
 
 
 @jax.jit
-def bias_forces(tree: Tree, q: Float[Array, " n"], qd: Float[Array, " n"]) -> Float[Array, " n"]:
-    """Coriolis, centrifugal and gravity torques h of M qdd + h = tau.
+def bias_forces(tree: Tree, q: Float[Array, " nq"], qd: Float[Array, " n"]) -> Float[Array, " n"]:
+    """Torques h of M qdd + h = tau: Coriolis, centrifugal, gravity, and passive ones of joints.
 
-    **Arguments:** `tree`; `q`, `qd`: (n,) joint coordinates [rad or m] and rates [per s].
+    **Arguments:** `tree`; `q`: (nq,) joint coordinates [rad or m]; `qd`: (n,) rates [per s].
 
     **Returns:** (n,) [N m or N].
 
@@ -203,15 +207,19 @@ def bias_forces(tree: Tree, q: Float[Array, " n"], qd: Float[Array, " n"]) -> Fl
 
     Source: Schanzer 2007, section 2.6, pp. 18-20, h = RNEA(q, qd, 0).
     """
-    q, qd = given(tree, q=q, qd=qd)
-    return _torques(tree, joints(tree, q, qd))
+    if tree.balls:
+        return rnea(tree, q, qd, jnp.zeros(tree.n, precision(tree)))
+    tree, q, qd = given(tree, q=q, qd=qd)
+    return added(tree, _torques(tree, joints(tree, q, qd)), q, qd)
 
 
 @jax.jit
-def gravity_forces(tree: Tree, q: Float[Array, " n"]) -> Float[Array, " n"]:
-    """Torques that balance gravity at rest, the gradient of potential energy.
+def gravity_forces(tree: Tree, q: Float[Array, " nq"]) -> Float[Array, " n"]:
+    """Torques that balance gravity at rest: its compensation, added to those of a controller.
 
-    **Arguments:** `tree`; `q`: (n,) joint coordinates [rad or m].
+    They are the gradient of the potential energy without springs.
+
+    **Arguments:** `tree`; `q`: (nq,) joint coordinates [rad or m].
 
     **Returns:** (n,) [N m or N].
 
@@ -219,7 +227,7 @@ def gravity_forces(tree: Tree, q: Float[Array, " n"]) -> Float[Array, " n"]:
 
     Source: Beiblatt 9, eq. 16.
     """
-    (q,) = given(tree, q=q)
+    tree, q = given(tree, q=q)
     return _torques(tree, joints(tree, q))
 
 

@@ -15,10 +15,18 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
-from jaxgrip.checks import real
 from jaxgrip.rigid._tree import Tree
 from jaxgrip.solve.fusion import opaque_one
-from jaxgrip.spatial.components import Matrix, Scalar, Symmetric, Vector, stack, unstack
+from jaxgrip.spatial.components import (
+    ZERO,
+    Matrix,
+    Scalar,
+    Symmetric,
+    Vector,
+    mul,
+    stack,
+    unstack,
+)
 
 # Above this the program of an unrolled tree takes longer to compile than it saves in running.
 UNROLL_LIMIT = 6
@@ -39,7 +47,8 @@ class Body(NamedTuple):
 class Joint(NamedTuple):
     """State of one joint: cosine and sine of its angle, shift along z, and its rates.
 
-    `turns` and `slides` are 1 where the joint is revolute or prismatic, else 0; `turn_rate`,
+    `turns` and `slides` are 1 where the joint is revolute or prismatic, else 0, and `slides` is the
+    pitch of a screw; `turn_rate`,
     `slide_rate`, `turn_accel` and `slide_accel` are rates of the angle and of the shift.
     """
 
@@ -52,21 +61,6 @@ class Joint(NamedTuple):
     slide_rate: Scalar
     turn_accel: Scalar
     slide_accel: Scalar
-
-
-def given(tree: Tree, **values: Any) -> tuple[Array, ...]:
-    """Arguments (n,) of a public function, in the tree's precision; `ValueError` for a wrong one.
-
-    Every public function begins with it.
-    """
-    dtype = precision(tree)
-    return tuple(real(name, x, dtype, (tree.n,)) for name, x in values.items())
-
-
-def precision(tree: Tree) -> np.dtype:
-    """Type of the tree's numbers."""
-    numbers = (tree.rotation, tree.translation, tree.mass, tree.com, tree.inertia)
-    return jnp.result_type(*numbers)
 
 
 def one_of(q: Array) -> Scalar:
@@ -92,7 +86,28 @@ def bodies(tree: Tree) -> PerBody:
     if not unrolled(tree):
         return body(unstack(table.T))
     k = unstack(table.reshape(-1))
-    return tuple(body(k[22 * i : 22 * i + 22]) for i in range(nb))
+    return tuple(_folded(tree, i, body(k[22 * i : 22 * i + 22])) for i in range(nb))
+
+
+# Of a body within a joint of several axes: placement in the body before, of an axis y after x and
+# of z after y.
+_NEXT = {
+    1: ((0.0, 1.0, 0.0), (0.0, 0.0, 1.0), (1.0, 0.0, 0.0)),
+    2: ((1.0, 0.0, 0.0), (0.0, 0.0, -1.0), (0.0, 1.0, 0.0)),
+}
+
+
+def _folded(tree: Tree, i: int, body: Body) -> Body:
+    """The body with the numbers that are known of one within a joint of several axes."""
+    names = tree.joint_names
+    before = 0
+    while names and before < i and names[i - before - 1] == names[i]:
+        before += 1
+    if before:
+        body = body._replace(translation=ZERO, rotation=_NEXT.get(before % 3, body.rotation))
+    if names and names[i] in names[i + 1 : i + 2]:
+        body = body._replace(mass=0.0, com=ZERO, inertia=(0.0,) * 6)
+    return body
 
 
 def joints(
@@ -106,7 +121,7 @@ def joints(
         return _joint_arrays(tree, q, qd, qdd)
     coordinates = [unstack(x) if x is not None else (0.0,) * tree.n for x in (q, qd, qdd)]
     out, k = [], 0
-    for kind in tree.joint_types:
+    for i, kind in enumerate(tree.joint_types):
         if kind == "fixed":
             out.append(Joint(1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0))
             continue
@@ -114,16 +129,18 @@ def joints(
         k += 1
         if kind == "revolute":
             out.append(Joint(lax.cos(x), lax.sin(x), 0.0, 1.0, 0.0, v, 0.0, a, 0.0))
+        elif kind == "screw":
+            h = lax.index_in_dim(tree.pitch, i, keepdims=False)
+            slide = [mul(h, y) for y in (x, v, a)]
+            out.append(Joint(lax.cos(x), lax.sin(x), slide[0], 1.0, h, v, slide[1], a, slide[2]))
         else:
             out.append(Joint(1.0, 0.0, x, 0.0, 1.0, 0.0, v, 0.0, a))
     return tuple(out)
 
 
 def _joint_arrays(tree: Tree, q: Any, qd: Any, qdd: Any) -> Joint:
-    kinds = np.array(tree.joint_types)
-    turns = jnp.asarray(kinds == "revolute", q.dtype)
-    slides = jnp.asarray(kinds == "prismatic", q.dtype)
-    zero = jnp.zeros(len(kinds), q.dtype)
+    turns, slides = (jnp.asarray(x, q.dtype) for x in axes_of(tree))
+    zero = jnp.zeros(len(tree.parents), q.dtype)
     x, v, a = (zero if y is None else per_joint(tree, y) for y in (q, qd, qdd))
     angle = turns * x
     return Joint(
@@ -137,6 +154,13 @@ def _joint_arrays(tree: Tree, q: Any, qd: Any, qdd: Any) -> Joint:
         turns * a,
         slides * a,
     )
+
+
+def axes_of(tree: Tree) -> tuple[np.ndarray, np.ndarray | Array]:
+    """Rotation and advance (bodies,) of every body per unit of its joint's coordinate."""
+    kinds = np.array(tree.joint_types)
+    turns, slides = (kinds == "revolute") | (kinds == "screw"), kinds == "prismatic"
+    return turns, slides if tree.pitch is None else jnp.where(slides, 1.0, tree.pitch)
 
 
 def per_joint(tree: Tree, values: Float[Array, " n"]) -> PerBody:

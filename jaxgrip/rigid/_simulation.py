@@ -4,34 +4,36 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import diffrax
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxgrip.checks import check_function, check_times, numbers
-from jaxgrip.rigid._state_space import StateSpace
+from jaxgrip.rigid._coordinates import coordinate_rates, normalised
+from jaxgrip.rigid._dynamics import forward_dynamics
 from jaxgrip.rigid._tree import Tree
 from jaxgrip.solve.integration import integrate
 
 
 class Motion(NamedTuple):
-    """A motion at given times: `t` (k,) [s], `q` (k, n) and `qd` (k, n) [rad or m, per s]."""
+    """A motion at given times: `t` (k,) [s], `q` (k, nq) and `qd` (k, n) [rad or m, per s]."""
 
     t: Float[Array, " k"]
-    q: Float[Array, "k n"]
+    q: Float[Array, "k nq"]
     qd: Float[Array, "k n"]
 
 
 def _rate(t: Array, x: Array, args: tuple) -> Array:
     # The model is an argument: in a closure its numbers would be compiled in.
-    space, torque = args
-    q, qd = x[: space.tree.n], x[space.tree.n :]
-    tau = jnp.zeros_like(q) if torque is None else jnp.asarray(torque(t, q, qd), q.dtype)
-    return space(x, tau)
+    tree, torque = args
+    q, qd = x[: tree.nq], x[tree.nq :]
+    tau = jnp.zeros_like(qd) if torque is None else jnp.asarray(torque(t, q, qd), q.dtype)
+    return jnp.concatenate([coordinate_rates(tree, q, qd), forward_dynamics(tree, q, qd, tau)])
 
 
 def simulate(
     tree: Tree,
-    q0: Float[Array, " n"],
+    q0: Float[Array, " nq"],
     qd0: Float[Array, " n"],
     times: Float[Array, " k"],
     torque: Callable[..., Any] | None = None,
@@ -46,7 +48,8 @@ def simulate(
     **Arguments:**
 
     - `tree`: the model.
-    - `q0`, `qd0`: (n,) joint coordinates [rad or m] and rates [per s] at the first of the times.
+    - `q0`: (nq,) joint coordinates [rad or m], and `qd0`: (n,) rates [per s], at the first of the
+      times.
     - `times`: (k,) increasing [s].
     - `torque`: function of `(t, q, qd)` giving (n,) joint torques [N m or N]; zero when None.
     - `rtol`, `atol`: relative and absolute tolerance of a step, the latter in units of the state.
@@ -63,7 +66,7 @@ def simulate(
 
     Source: Beiblatt 9, eq. 17, integrated by Dopri8 with error control.
     """
-    q0, qd0 = numbers("q0", q0, (tree.n,)), numbers("qd0", qd0, (tree.n,))
+    q0, qd0 = numbers("q0", q0, (tree.nq,)), numbers("qd0", qd0, (tree.n,))
     times = check_times(times)
     if torque is not None:
         check_function("torque", torque, (tree.n,), t=times[0], q=q0, qd=qd0)
@@ -72,10 +75,11 @@ def simulate(
         diffrax.Dopri8(),
         times,
         jnp.concatenate([q0, qd0]),
-        (StateSpace(tree), torque),
+        (tree, torque),
         rtol=rtol,
         atol=atol,
         max_steps=max_steps,
         adjoint=adjoint,
     ).ys
-    return Motion(times, x[:, : tree.n], x[:, tree.n :])
+    q = jax.vmap(lambda q: normalised(tree, q))(x[:, : tree.nq])
+    return Motion(times, q, x[:, tree.nq :])

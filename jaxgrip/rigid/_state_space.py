@@ -6,9 +6,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxgrip.checks import real
+from jaxgrip.rigid._coordinates import precision, without_balls
 from jaxgrip.rigid._dynamics import forward_dynamics, solve_mass
 from jaxgrip.rigid._newton_euler import bias_forces, rnea
-from jaxgrip.rigid._recursion import precision
 from jaxgrip.rigid._tree import Tree
 
 
@@ -19,7 +19,7 @@ class StateSpace(eqx.Module):
     drive: several drives for a joint, none, or gears; when None, one drive for each joint. Calling
     it with `x` (2n,) [rad or m, and per s] and `u` (m,) [N m or N] gives the rate (2n,) [per s].
 
-    **Raises:** `ValueError` for another shape.
+    **Raises:** `ValueError` for another shape, and for a tree with balls.
 
     Source: Beiblatt 9, section 2, state form.
     """
@@ -28,6 +28,7 @@ class StateSpace(eqx.Module):
     drives: Float[Array, "n m"] | None = None
 
     def __check_init__(self):
+        without_balls(self.tree, "StateSpace")
         shape = () if self.drives is None else self.drives.shape
         if self.drives is not None and (len(shape) != 2 or shape[0] != self.tree.n):
             raise ValueError(

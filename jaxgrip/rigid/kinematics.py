@@ -8,8 +8,9 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxgrip.checks import real
+from jaxgrip.rigid._coordinates import given, precision
 from jaxgrip.rigid._mass_matrix import ancestors, poses
-from jaxgrip.rigid._recursion import bodies, gather, given, joints, precision
+from jaxgrip.rigid._recursion import axes_of, bodies, gather, joints
 from jaxgrip.rigid._tree import Tree
 
 
@@ -24,10 +25,10 @@ class Poses(NamedTuple):
 
 
 @jax.jit
-def forward_kinematics(tree: Tree, q: Float[Array, " n"]) -> Poses:
+def forward_kinematics(tree: Tree, q: Float[Array, " nq"]) -> Poses:
     """Placement of every body in the base frame.
 
-    **Arguments:** `tree`; `q`: (n,) joint coordinates [rad or m].
+    **Arguments:** `tree`; `q`: (nq,) joint coordinates [rad or m].
 
     **Returns:** `Poses`, rotation (bodies, 3, 3) and translation (bodies, 3) [m].
 
@@ -35,17 +36,17 @@ def forward_kinematics(tree: Tree, q: Float[Array, " n"]) -> Poses:
 
     Source: Schanzer 2007, eq. 2.2, pp. 16-18.
     """
-    (q,) = given(tree, q=q)
+    tree, q = given(tree, q=q)
     table = gather(tree, poses(tree, bodies(tree), joints(tree, q)))
     return Poses(table[:, :9].reshape(-1, 3, 3), table[:, 9:12])
 
 
 def body_point(
-    tree: Tree, q: Float[Array, " n"], body: str, point: Float[Array, "3"]
+    tree: Tree, q: Float[Array, " nq"], body: str, point: Float[Array, "3"]
 ) -> Float[Array, "3"]:
     """Position in the base frame of a point fixed to a body, for instance a finger tip.
 
-    **Arguments:** `tree`; `q`: (n,) joint coordinates [rad or m]; `body`: its name; `point`: (3,)
+    **Arguments:** `tree`; `q`: (nq,) joint coordinates [rad or m]; `body`: its name; `point`: (3,)
     in the body frame [m].
 
     **Returns:** (3,) [m].
@@ -61,10 +62,10 @@ def body_point(
 
 
 @jax.jit
-def body_jacobians(tree: Tree, q: Float[Array, " n"]) -> Float[Array, "bodies 6 n"]:
+def body_jacobians(tree: Tree, q: Float[Array, " nq"]) -> Float[Array, "bodies 6 n"]:
     """Jacobians of all bodies: angular velocity and velocity of the origin per joint rate.
 
-    **Arguments:** `tree`; `q`: (n,) joint coordinates [rad or m].
+    **Arguments:** `tree`; `q`: (nq,) joint coordinates [rad or m].
 
     **Returns:** (bodies, 6, n), in base axes: rows 0 to 2 give the angular velocity [rad/s],
     rows 3 to 5 the velocity of the body's origin [m/s], each per unit rate of a joint.
@@ -83,12 +84,12 @@ def jacobians_at(tree: Tree, pose: Poses) -> Float[Array, "bodies 6 n"]:
     related = np.zeros((len(tree.parents),) * 2)
     for j, chain in enumerate(ancestors(tree)):
         related[j, chain] = 1.0
-    kinds = np.array(tree.joint_types)[moving]
     carries = jnp.asarray(related[:, moving, None], position.dtype)
     axis = jnp.broadcast_to(rotation[moving, :, 2][None], (len(tree.parents), tree.n, 3))
     arm = position[:, None, :] - position[moving][None, :, :]
-    turns = jnp.asarray(kinds == "revolute", position.dtype)[None, :, None]
-    slides = jnp.asarray(kinds == "prismatic", position.dtype)[None, :, None]
-    angular = turns * axis * carries
-    linear = (turns * jnp.cross(axis, arm) + slides * axis) * carries
+    turning, sliding = (
+        jnp.asarray(x[moving], position.dtype)[None, :, None] for x in axes_of(tree)
+    )
+    angular = turning * axis * carries
+    linear = (turning * jnp.cross(axis, arm) + sliding * axis) * carries
     return jnp.swapaxes(jnp.concatenate([angular, linear], axis=2), 1, 2)

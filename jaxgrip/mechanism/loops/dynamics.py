@@ -30,7 +30,14 @@ from jaxgrip.mechanism.loops.model import (
     multiplier_rows,
     seats,
 )
-from jaxgrip.rigid import BodyLoads, Poses, crba, forward_kinematics, rnea_bodies
+from jaxgrip.rigid import (
+    BodyLoads,
+    Poses,
+    crba,
+    forward_kinematics,
+    passive_forces,
+    rnea_bodies,
+)
 
 
 class Reactions(NamedTuple):
@@ -74,6 +81,8 @@ def motion(equations: Equations, q: Array, qd: Array, tau: Array, prescribed: Ar
     mechanism = equations.mechanism
     now = state(mechanism.tree, q, qd)
     rest = tau - bias(mechanism.tree, now)
+    if mechanism.tree.passive is not None:
+        rest = rest - passive_forces(mechanism.tree, q, qd)
     bend = constraint_bend(functools.partial(moving, equations), mechanism, now)
     bend = jnp.concatenate([-bend, prescribed])
     free, driven, stiff = inverse_at(equations, now)

@@ -48,10 +48,14 @@ def moved(place: Poses, velocity: Velocity) -> Poses:
 
 
 def mass_matrix(tree: Tree, now: State) -> Float[Array, "n n"]:
-    """Mass matrix M."""
+    """Mass matrix M, with the armature of the joints."""
     angular, linear, inertia, _ = _centres(tree, now)
     kinetic = jnp.einsum("bxi,bxy,byj->ij", angular, inertia, angular)
-    return kinetic + jnp.einsum("b,bxi,bxj->ij", tree.mass, linear, linear)
+    total = kinetic + jnp.einsum("b,bxi,bxj->ij", tree.mass, linear, linear)
+    passive = tree.passive
+    if passive is None or passive.armature is None:
+        return total
+    return total + jnp.diag(passive.armature)
 
 
 def bias(tree: Tree, now: State) -> Float[Array, " n"]:

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 from jaxgrip.checks import near, numbers, rotation_matrix
 from jaxgrip.joints import Frame, Gear, Joint, frame, relative
 from jaxgrip.joints.joint import attachment_points
-from jaxgrip.rigid import Poses, Tree, forward_kinematics
+from jaxgrip.rigid import Poses, Tree, forward_kinematics, without_balls
 from jaxgrip.spatial.quaternions import to_matrix
 
 BASE = "the base"
@@ -107,7 +107,7 @@ class Mechanism(eqx.Module):
     rotation a step before, so that they stay away from their singular position.
 
     **Raises:** `ValueError` when two have the same name, for a loop on an unknown body, and for a
-    coupling of an unknown joint.
+    coupling of an unknown joint, and a tree with quaternions.
     """
 
     tree: Tree
@@ -122,6 +122,7 @@ class Mechanism(eqx.Module):
         couplings: Sequence[Coupling] = (),
         balls: Sequence[tuple[int, int, int]] = (),
     ):
+        without_balls(tree, "Mechanism")
         self.tree, self.loops, self.couplings = tree, tuple(loops), tuple(couplings)
         self.balls = tuple(balls)
         names = [part.name for part in (*self.loops, *self.couplings)]
