@@ -175,9 +175,7 @@ class _Reader:
                     )
                 )
                 self._limit(j, kind, limits, efforts)
-                size = {"free": 7, "spherical": 4}.get(kind, 1)
-                address = int(model.jnt_qposadr[j])
-                start[self.joints[j]] = model.qpos0[address : address + size].tolist()
+                start[self.joints[j]] = model.qpos0[self._places(j)].tolist()
                 above, at, frame = name, np.zeros(3), np.eye(3)
             if not len(own) and kept[i] is not None:
                 name = self.bodies[i]
@@ -242,6 +240,12 @@ class _Reader:
             i = int(self.model.body_parentid[i])
         return found
 
+    def _places(self, j: int) -> slice:
+        """Where a joint's coordinates are in `qpos`."""
+        first = int(self.model.jnt_qposadr[j])
+        size = {"free": 7, "spherical": 4}.get(KINDS[int(self.model.jnt_type[j])], 1)
+        return slice(first, first + size)
+
     def _axes(self, i: int) -> np.ndarray:
         return self._matrix(self.model.body_quat[i])
 
@@ -271,7 +275,7 @@ class _Reader:
         return at, frame @ self._matrix(quaternion)
 
     def _passive(self, j: int, kind: str, tendons: Sequence[dict]) -> dict[str, Any]:
-        model, name = self.model, self.joints[j]
+        model = self.model
         count = len(PARTS.get(kind, ("",)))
         first = int(model.jnt_dofadr[j])
         dofs = slice(first, first + count)
@@ -280,27 +284,16 @@ class _Reader:
         found = {
             "armature": np.array(model.dof_armature[dofs]),
             "stiffness": np.full(count, spring),
-            "reference": np.zeros(count),
+            "reference": np.array(model.qpos_spring[self._places(j)]),
             "damping": np.array(model.dof_damping[dofs]) * (not self._is_off("DAMPER")),
             "friction": np.array(model.dof_frictionloss[dofs]) * losses,
         }
-        at = int(model.jnt_qposadr[j])
-        if kind in KINDS[2:]:
-            found["reference"][0] = model.qpos_spring[at]
-        elif kind == "free":
-            found["reference"][:3] = model.qpos_spring[at : at + 3]
-        turn = model.qpos_spring[at + count - 3 : at + count + 1]
-        if spring and kind in KINDS[:2] and not np.allclose(np.abs(turn[0]), 1.0, atol=1e-12):
-            found["stiffness"][-3:] = 0.0
-            self.ignored.append(
-                f"The spring of joint {name!r} is not used for rotations: its rest is turned."
-            )
         for what, values in (
             ("stiffness", getattr(model, "jnt_stiffnesspoly", np.zeros((model.njnt, 1)))[j]),
             ("damping", getattr(model, "dof_dampingpoly", np.zeros((model.nv, 1)))[dofs]),
         ):
             if np.any(values):
-                self.ignored.append(f"Nonlinear {what} of joint {name!r} is not used.")
+                self.ignored.append(f"Nonlinear {what} of joint {self.joints[j]!r} is not used.")
         for tendon in tendons:
             for key in ("armature", "damping", "friction"):
                 found[key] = found[key] + tendon[key]
