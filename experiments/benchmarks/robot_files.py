@@ -77,7 +77,7 @@ def of_urdf(path: Path, rng: np.random.Generator) -> Found:
         raise ValueError(f"Pinocchio has {model.nv} degrees of freedom, we {file.tree.n}.")
     if not model.nv:
         return Found(*[np.nan] * 3, "does not move")
-    for name in re.findall(r"body '(.*?)'", " ".join(file.repaired)):
+    for name in re.findall(r"Body '(.*?)'", " ".join(file.repaired)):
         i = file.tree.body(name)
         turn, shift = map(np.asarray, file.place(name))
         inertia = turn.T @ np.asarray(file.tree.inertia[i]) @ turn
@@ -101,7 +101,7 @@ def of_urdf(path: Path, rng: np.random.Generator) -> Found:
             else:
                 place[joint.idx_q] = x
         rate[order] = qd[k]
-        mass = pin.crba(model, data, place, rate)
+        mass = pin.crba(model, data, place)
         mass = np.triu(mass) + np.triu(mass, 1).T
         bias = pin.nonLinearEffects(model, data, place, rate)
         lost = damping * qd[k] + friction * np.tanh(qd[k] / speed_of(file.tree))
@@ -199,7 +199,7 @@ def main() -> None:
                 continue
             except Exception as error:
                 line = f"{path.relative_to(top)}: {type(error).__name__}: {error}"
-                refused.append(line.replace(str(top), ""))
+                refused.append(line.replace(f"{path}: ", "").splitlines()[0])
                 print(f"REFUSED {refused[-1]}", flush=True)
                 continue
             rows.append(row)

@@ -192,16 +192,14 @@ def merged(links: Sequence[Link], base: str, strict: bool) -> Merged:
         whole = together([mass for _, mass in own])
         inertia, change = projected(whole.inertia)
         if change > 0:
-            begin = f"The inertia of body {body.name!r}"
-            if len(own) > 1:
-                begin += f", {len(own)} links together,"
-            values = np.linalg.eigvalsh(whole.inertia)
-            why = _what_is_wrong(values)
+            links = f", {len(own)} links together," if len(own) > 1 else ""
+            what = f"Body {body.name!r}{links} has an inertia that "
+            what += _what_is_wrong(np.linalg.eigvalsh(whole.inertia))
             if strict:
-                raise ValueError(f"Body {body.name!r} has an inertia that {why}")
+                raise ValueError(f"{what}.")
             repaired.append(
-                f"{begin} {why[:-1]}; the closest one that a body can have is used, "
-                f"which differs by {_percent(change)}."
+                f"{what}; the closest one that a body can have is used, which differs by "
+                f"{100 * change:.2g} % (Frobenius norm)."
             )
         found.append(body._replace(mass=whole.mass, com=whole.com, inertia=inertia))
     light = _light(found)
@@ -260,15 +258,11 @@ def projected(inertia: np.ndarray) -> tuple[np.ndarray, float]:
 
 def _what_is_wrong(values: np.ndarray) -> str:
     if values[0] < -SLACK * np.abs(values).max():
-        return f"is not positive definite: its smallest principal value is {values[0]:.3g} kg m^2."
+        return f"is not positive definite: its smallest principal value is {values[0]:.3g} kg m^2"
     return (
         f"no body can have: its largest principal value {values[2]:.3g} exceeds the sum of the "
-        f"others {values[0] + values[1]:.3g} kg m^2."
+        f"others {values[0] + values[1]:.3g} kg m^2"
     )
-
-
-def _percent(change: float) -> str:
-    return f"{100 * change:.2g} % (Frobenius norm)"
 
 
 def _light(bodies: Sequence[Link]) -> list[str]:
@@ -308,9 +302,10 @@ def made(
     the file's position, those of the unmoved tree for the others.
     """
     whole = merged(links, base, strict)
+    still = None if whole.bodies else base
     bodies = whole.bodies or [Link(base, None, np.zeros(3), np.eye(3))]
     frames = [
-        FramePlacement(name, carrier, translation, rotation)
+        FramePlacement(name, carrier or still, translation, rotation)
         for name, (carrier, rotation, translation) in whole.places.items()
     ]
     tree = from_placements(

@@ -72,8 +72,9 @@ def read_urdf(
     positive semidefinite or with a principal value above the sum of the others, is replaced by the
     closest one in Frobenius' norm and named in `repaired`.
 
-    **Arguments:** `path`; `strict`: whether such an inertia, and a joint that moves no mass, is an
-    error instead; `gravity`: (3,) in the frame of the base link [m/s^2].
+    **Arguments:** `path`; `strict`: whether such an inertia, a joint that moves no mass, and a mimic
+    joint without a leader that moves are errors instead; `gravity`: (3,) in the frame of the
+    base link [m/s^2].
 
     **Returns:** `Import`. A link without `inertial` has no mass. Joints of type `floating`,
     `planar` and `ball` or `spherical` have the coordinates of `Placement.joint` "free", "planar"
@@ -115,7 +116,7 @@ def read_urdf(
         if kind in SINGLE:
             limits[name], passive = _limits(reader, joint, where)
             if joint.find("mimic") is not None:
-                mimics.append(_mimic(reader, name, joint, where, single))
+                mimics += _mimic(reader, name, joint, where, single, strict)
         else:
             for tag in ("axis", "limit", "dynamics", "mimic"):
                 if joint.find(tag) is not None and (kind, tag) != ("planar", "axis"):
@@ -389,18 +390,25 @@ def _limits(reader: _Reader, joint: Element, where: str) -> tuple[Numbers, dict[
     return Numbers(lower, upper, velocity, effort), {"damping": damping, "friction": friction}
 
 
-def _mimic(reader: _Reader, name: str, joint: Element, where: str, names: Iterable[str]) -> Mimic:
+def _mimic(
+    reader: _Reader, name: str, joint: Element, where: str, names: Iterable[str], strict: bool
+) -> list[Mimic]:
+    """The coupling of a joint, none where its leader cannot be."""
     leader = reader.text(joint, where, "mimic", "joint")
     if leader == name:
         raise reader.fail(where, "mimics itself.")
     if leader not in names:
-        raise reader.fail(where, f"mimics {_unknown('joint that moves', leader, names)}")
+        what = f"mimics {_unknown('joint that moves', leader, names)}"
+        if strict:
+            raise reader.fail(where, what)
+        reader.ignored.append(f"The <mimic> of {where} is not used, since it {what}")
+        return []
     mimic = joint.find("mimic")
     ratio, offset = (
         jnp.asarray(reader.number(mimic, where, key, default))
         for key, default in (("multiplier", 1.0), ("offset", 0.0))
     )
-    return Mimic(ratio, offset, name, leader)
+    return [Mimic(ratio, offset, name, leader)]
 
 
 def _check_circles(path: Path, leaders: dict[str, str]) -> None:
