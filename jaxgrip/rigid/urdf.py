@@ -72,8 +72,8 @@ def read_urdf(
     positive semidefinite or with a principal value above the sum of the others, is replaced by the
     closest one in Frobenius' norm and named in `repaired`.
 
-    **Arguments:** `path`; `strict`: whether such an inertia, a joint that moves no mass, and a mimic
-    joint without a leader that moves are errors instead; `gravity`: (3,) in the frame of the
+    **Arguments:** `path`; `strict`: whether such an inertia, a joint that moves no mass, and a
+    mimic joint without a leader that moves are errors instead; `gravity`: (3,) in the frame of the
     base link [m/s^2].
 
     **Returns:** `Import`. A link without `inertial` has no mass. Joints of type `floating`,
