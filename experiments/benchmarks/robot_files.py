@@ -202,6 +202,9 @@ def main() -> None:
                 refused.append(line.replace(f"{path}: ", "").splitlines()[0])
                 print(f"REFUSED {refused[-1]}", flush=True)
                 continue
+            finally:
+                # Every robot has programs of its own.
+                jax.clear_caches()
             rows.append(row)
             bad = "" if np.nanmax([0.0, *row[:3]]) <= TARGET else "  ABOVE 1e-10"
             numbers = "  ".join(f"{x:8.1e}" for x in row[:3])

@@ -1,12 +1,12 @@
 """Forward dynamics by articulated bodies, linear in the number of bodies (Featherstone)."""
 
+import functools
 from typing import NamedTuple
 
 import jax
 from jaxtyping import Array, Float
 
 from jaxgrip.rigid._coordinates import given, unturned
-from jaxgrip.rigid._dynamics import bias_load, bias_motion
 from jaxgrip.rigid._mass_matrix import Pose, along, masses, poses
 from jaxgrip.rigid._newton_euler import base_motion
 from jaxgrip.rigid._passive import armature_of, left
@@ -53,6 +53,26 @@ from jaxgrip.spatial.components import (
 )
 
 
+def bias_motion(parent: tuple, pose: Pose, joint: Joint) -> tuple[Vector, Vector, Vector]:
+    """Angular velocity, its rate and acceleration of the origin at zero joint acceleration."""
+    w0, wd0, vd0 = parent
+    z, r = pose.axis, pose.offset
+    spin = scale(joint.turn_rate, z)
+    w = vadd(w0, spin)
+    wd = vadd(wd0, cross(w0, spin))
+    vd = vadd(vd0, vadd(cross(wd0, r), cross(w0, cross(w0, r))))
+    return w, wd, vadd(vd, scale(mul(2.0, joint.slide_rate), cross(w0, z)))
+
+
+def bias_load(body: Body, own: tuple, motion: tuple) -> tuple[Vector, Vector]:
+    """Force and moment about the origin that a body needs for its motion, in base axes."""
+    com, inertia = own
+    w, wd, vd = motion
+    force = scale(body.mass, vadd(vadd(cross(wd, com), cross(w, cross(w, com))), vd))
+    moment = vadd(symvec(inertia, wd), cross(w, symvec(inertia, w)))
+    return force, vadd(moment, cross(com, force))
+
+
 class Articulated(NamedTuple):
     """Force and moment about the origin as affine functions of the origin's acceleration.
 
@@ -92,6 +112,7 @@ def _rigid(body: Body, own: tuple, load: tuple) -> Articulated:
 
 
 def _absorb(
+    has_screws: bool,
     children: Articulated,
     rigid: Articulated,
     pose: Pose,
@@ -114,7 +135,10 @@ def _absorb(
         scale(joint.turns, matvec(transpose(coupling), z)), scale(joint.slides, symvec(mass, z))
     )
     d = add(along(joint, z, u_force, u_moment), armature)
-    still = mul(sub(1.0, joint.turns), sub(1.0, joint.slides))
+    if has_screws:
+        still = mul(sub(1.0, joint.turns), sub(1.0, joint.slides))
+    else:
+        still = sub(1.0, add(joint.turns, joint.slides))
     reciprocal = 0.0 if _is_fixed(joint) else mul(sub(1.0, still), 1.0 / add(d, still))
     rest = sub(tau, along(joint, z, force, moment))
     gain = mul(rest, reciprocal)
@@ -151,6 +175,30 @@ def _accelerate(parent: tuple, drive: Drive, pose: Pose, joint: Joint) -> tuple:
     )
 
 
+def articulated(
+    tree: Tree, q: Float[Array, " n"], qd: Float[Array, " n"] | None, tau: Float[Array, " n"]
+) -> Float[Array, " n"]:
+    """Accelerations in the chart under torques `tau` on joints without springs and losses.
+
+    With `qd` None at rest and without gravity, the solution x of M x = tau.
+    """
+    body, joint = bodies(tree), joints(tree, q, qd)
+    pose = poses(tree, body, joint, one_of(q))
+    own = each(tree, masses, body, pose)
+    if qd is None:
+        load = each(tree, lambda _: (ZERO, ZERO), body)
+    else:
+        motion = outward(tree, bias_motion, base_motion(tree), pose, joint)
+        load = each(tree, bias_load, body, own, motion)
+    rigid = each(tree, _rigid, body, own, load)
+    armature = armature_of(tree)
+    added = () if armature is None else (per_joint(tree, armature),)
+    absorb = functools.partial(_absorb, tree.pitch is not None)
+    drive = inward(tree, absorb, EMPTY, rigid, pose, joint, per_joint(tree, tau), *added)
+    rates = outward(tree, _accelerate, (ZERO, ZERO, 0.0), drive, pose, joint)
+    return coordinates(tree, each(tree, lambda m: m[2], rates))
+
+
 @jax.jit
 def aba(
     tree: Tree, q: Float[Array, " nq"], qd: Float[Array, " n"], tau: Float[Array, " n"]
@@ -174,15 +222,4 @@ def aba(
     """
     whole = tree
     tree, q, qd, tau = given(tree, q=q, qd=qd, tau=tau)
-    body, joint = bodies(tree), joints(tree, q, qd)
-    pose = poses(tree, body, joint, one_of(q))
-    own = each(tree, masses, body, pose)
-    motion = outward(tree, bias_motion, base_motion(tree), pose, joint)
-    load = each(tree, bias_load, body, own, motion)
-    rigid = each(tree, _rigid, body, own, load)
-    armature = armature_of(tree)
-    added = () if armature is None else (per_joint(tree, armature),)
-    rest = per_joint(tree, left(tree, tau, q, qd))
-    drive = inward(tree, _absorb, EMPTY, rigid, pose, joint, rest, *added)
-    rates = outward(tree, _accelerate, (ZERO, ZERO, 0.0), drive, pose, joint)
-    return unturned(whole, qd, coordinates(tree, each(tree, lambda m: m[2], rates)))
+    return unturned(whole, qd, articulated(tree, q, qd, left(tree, tau, q, qd)))

@@ -161,7 +161,7 @@ def integrate(tree: Tree, q: Float[Array, " nq"], dq: Float[Array, " n"]) -> Flo
 
     **Raises:** `ValueError` for another shape.
 
-    Source: the exponential map of unit quaternions (Lynch 2017, section 3.2.3).
+    Source: own derivation: q exp(w) with the exponential map of unit quaternions.
     """
     q, dq = real("q", q, precision(tree), (tree.nq,)), real("dq", dq, precision(tree), (tree.n,))
     if not tree.balls:
@@ -182,7 +182,7 @@ def difference(tree: Tree, q0: Float[Array, " nq"], q1: Float[Array, " nq"]) -> 
 
     **Raises:** `ValueError` for another shape.
 
-    Source: the logarithm of unit quaternions (Lynch 2017, section 3.2.3).
+    Source: own derivation: the logarithm of the quaternion between both.
     """
     q0, q1 = (real(k, x, precision(tree), (tree.nq,)) for k, x in (("q0", q0), ("q1", q1)))
     if not tree.balls:

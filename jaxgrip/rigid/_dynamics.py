@@ -9,6 +9,7 @@ from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array, Float
 
 from jaxgrip.checks import check_shape, real
+from jaxgrip.rigid._articulated import articulated, bias_load, bias_motion
 from jaxgrip.rigid._coordinates import given, precision, unturned, without_balls
 from jaxgrip.rigid._mass_matrix import (
     NO_MASS,
@@ -24,8 +25,6 @@ from jaxgrip.rigid._mass_matrix import (
 from jaxgrip.rigid._newton_euler import base_motion, bias_forces, rnea
 from jaxgrip.rigid._passive import armature_of, left
 from jaxgrip.rigid._recursion import (
-    Body,
-    Joint,
     PerBody,
     bodies,
     each,
@@ -41,37 +40,13 @@ from jaxgrip.solve import dense
 from jaxgrip.spatial.components import (
     ZERO,
     Scalar,
-    Vector,
     add,
     cross,
-    mul,
-    scale,
     stack,
     sub,
-    symvec,
     unstack,
     vadd,
 )
-
-
-def bias_motion(parent: tuple, pose: Pose, joint: Joint) -> tuple[Vector, Vector, Vector]:
-    """Angular velocity, its rate and acceleration of the origin at zero joint acceleration."""
-    w0, wd0, vd0 = parent
-    z, r = pose.axis, pose.offset
-    spin = scale(joint.turn_rate, z)
-    w = vadd(w0, spin)
-    wd = vadd(wd0, cross(w0, spin))
-    vd = vadd(vd0, vadd(cross(wd0, r), cross(w0, cross(w0, r))))
-    return w, wd, vadd(vd, scale(mul(2.0, joint.slide_rate), cross(w0, z)))
-
-
-def bias_load(body: Body, own: tuple, motion: tuple) -> tuple[Vector, Vector]:
-    """Force and moment about the origin that a body needs for its motion, in base axes."""
-    com, inertia = own
-    w, wd, vd = motion
-    force = scale(body.mass, vadd(vadd(cross(wd, com), cross(w, cross(w, com))), vd))
-    moment = vadd(symvec(inertia, wd), cross(w, symvec(inertia, w)))
-    return force, vadd(moment, cross(com, force))
 
 
 def _collect(children: tuple, pose: Pose, load: tuple) -> tuple[tuple, tuple]:
@@ -96,6 +71,19 @@ def mass_and_bias(tree: Tree, joint: PerBody, one: Scalar) -> tuple[list, list]:
     return m, [axial[i] for i in tree.moving]
 
 
+# Joints in a row from which the articulated bodies are more accurate than the mass matrix, whose
+# condition grows with the fourth power of the length of a chain.
+LONG = 24
+
+
+def is_long(tree: Tree) -> bool:
+    """Whether the accelerations of a scanned tree are found by articulated bodies."""
+    depth: list[int] = []
+    for parent, kind in zip(tree.parents, tree.joint_types, strict=True):
+        depth.append((depth[parent] if parent >= 0 else 0) + (kind != "fixed"))
+    return max(depth) >= LONG
+
+
 @jax.jit
 def solve_mass(tree: Tree, q: Float[Array, " nq"], tau: Float[Array, " n"]) -> Float[Array, " n"]:
     """Solve M(q) x = tau.
@@ -111,6 +99,8 @@ def solve_mass(tree: Tree, q: Float[Array, " nq"], tau: Float[Array, " n"]) -> F
     """
     tree, q, tau = given(tree, q=q, tau=tau)
     if not unrolled(tree):
+        if is_long(tree):
+            return articulated(tree, q, None, tau)
         return dense.solve(crba(tree, q), tau, positive=True)
     one = one_of(q)
     m, _ = mass_and_bias(tree, joints(tree, q), one)
@@ -120,6 +110,8 @@ def solve_mass(tree: Tree, q: Float[Array, " nq"], tau: Float[Array, " n"]) -> F
 @jax.custom_jvp
 def _accelerations(tree: Tree, q: Array, qd: Array, tau: Array) -> Array:
     if not unrolled(tree):
+        if is_long(tree):
+            return articulated(tree, q, qd, left(tree, tau, q, qd))
         return solve_mass(tree, q, tau - bias_forces(tree, q, qd))
     one = one_of(q)
     m, h = mass_and_bias(tree, joints(tree, q, qd), one)

@@ -68,7 +68,7 @@ def body_energies(tree: Tree, q: Float[Array, " nq"], qd: Float[Array, " n"]) ->
 
     **Raises:** `ValueError` for another shape.
 
-    Source: Lynch 2017, section 8.1.3.
+    Source: own derivation: half of m v^2 + w I w about the centre of mass, and -m g c.
     """
     tree, q, qd = given(tree, q=q, qd=qd)
     pose = forward_kinematics(tree, q)

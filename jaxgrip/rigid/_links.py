@@ -221,7 +221,7 @@ def _check_mass(link: Link) -> None:
 def together(parts: Sequence[Mass]) -> Mass:
     """One body of several, all in the same axes and from the same origin.
 
-    Source: Featherstone 2008, eq. 2.63, p. 33.
+    Source: parallel axes (Schanzer 2007, eq. 2.3).
     """
     if len(parts) == 1:
         return parts[0]
@@ -237,12 +237,12 @@ def together(parts: Sequence[Mass]) -> Mass:
 def projected(inertia: np.ndarray) -> tuple[np.ndarray, float]:
     """The inertia closest in Frobenius' norm that a body can have, and the relative distance.
 
-    Its principal axes are those of the given one, since the set of such inertias, positive
-    semidefinite with no principal value above the sum of the others, does not depend on axes; its
-    principal values are the closest in that cone. The distance is zero, and the inertia as it was,
-    where only rounding is missing (1e-9 of the largest principal value).
+    Such an inertia has second moments, half the trace minus a principal value, that are not
+    negative. The set of them is convex and does not depend on axes, so that the closest one has the
+    principal axes of the given one. The distance is zero, and the inertia as it was, where only
+    rounding is missing (1e-9 of the largest principal value).
 
-    Source: Lewis 1996, theorem 3.1, on spectral sets; Traversaro et al. 2016, section II.
+    Source: Traversaro 2016, for the second moments.
     """
     values, axes = np.linalg.eigh(inertia)
     missing = values[2] - values[0] - values[1]

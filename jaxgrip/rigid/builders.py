@@ -295,7 +295,7 @@ def _pitch(bodies: Sequence[DHRow] | Sequence[Placement]) -> jax.Array | None:
             raise ValueError(f"The joint of body {body.name!r} is {body.joint} and {what}.")
     if not any(body.joint == "screw" for body in bodies):
         return None
-    none = np.zeros(())
+    none = jnp.zeros(())
     return _stack([none if b.pitch is None else _numbers(b, "pitch", ()) for b in bodies])
 
 

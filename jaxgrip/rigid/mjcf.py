@@ -83,6 +83,8 @@ def read_mjcf(path: str | Path, robot: str | None = None) -> Import:
 
     **Raises:** `ImportError` without the package `mujoco`; `ValueError` that names the file, for
     an unknown `robot`, and for what MuJoCo refuses.
+
+    Source: MJCF.
     """
     file = read(path, robot)
     said = []
