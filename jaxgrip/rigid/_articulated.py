@@ -176,20 +176,14 @@ def _accelerate(parent: tuple, drive: Drive, pose: Pose, joint: Joint) -> tuple:
 
 
 def articulated(
-    tree: Tree, q: Float[Array, " n"], qd: Float[Array, " n"] | None, tau: Float[Array, " n"]
+    tree: Tree, q: Float[Array, " n"], qd: Float[Array, " n"], tau: Float[Array, " n"]
 ) -> Float[Array, " n"]:
-    """Accelerations in the chart under torques `tau` on joints without springs and losses.
-
-    With `qd` None at rest and without gravity, the solution x of M x = tau.
-    """
+    """Accelerations in the chart under torques `tau` on joints without springs and losses."""
     body, joint = bodies(tree), joints(tree, q, qd)
     pose = poses(tree, body, joint, one_of(q))
     own = each(tree, masses, body, pose)
-    if qd is None:
-        load = each(tree, lambda _: (ZERO, ZERO), body)
-    else:
-        motion = outward(tree, bias_motion, base_motion(tree), pose, joint)
-        load = each(tree, bias_load, body, own, motion)
+    motion = outward(tree, bias_motion, base_motion(tree), pose, joint)
+    load = each(tree, bias_load, body, own, motion)
     rigid = each(tree, _rigid, body, own, load)
     armature = armature_of(tree)
     added = () if armature is None else (per_joint(tree, armature),)
@@ -205,7 +199,7 @@ def aba(
 ) -> Float[Array, " n"]:
     """Joint accelerations by the articulated-body algorithm.
 
-    As `forward_dynamics`, but without a mass matrix and without an implicit derivative.
+    As `forward_dynamics`, but without an implicit derivative, and for small trees too.
 
     **Arguments:**
 

@@ -1,4 +1,4 @@
-"""Forward dynamics from mass matrix and bias, with its implicit derivative."""
+"""Forward dynamics with its implicit derivative."""
 
 from collections.abc import Callable
 
@@ -22,7 +22,7 @@ from jaxgrip.rigid._mass_matrix import (
     poses,
     unit_load,
 )
-from jaxgrip.rigid._newton_euler import base_motion, bias_forces, rnea
+from jaxgrip.rigid._newton_euler import base_motion, rnea
 from jaxgrip.rigid._passive import armature_of, left
 from jaxgrip.rigid._recursion import (
     PerBody,
@@ -71,19 +71,6 @@ def mass_and_bias(tree: Tree, joint: PerBody, one: Scalar) -> tuple[list, list]:
     return m, [axial[i] for i in tree.moving]
 
 
-# Joints in a row from which the articulated bodies are more accurate than the mass matrix, whose
-# condition grows with the fourth power of the length of a chain.
-LONG = 24
-
-
-def is_long(tree: Tree) -> bool:
-    """Whether the accelerations of a scanned tree are found by articulated bodies."""
-    depth: list[int] = []
-    for parent, kind in zip(tree.parents, tree.joint_types, strict=True):
-        depth.append((depth[parent] if parent >= 0 else 0) + (kind != "fixed"))
-    return max(depth) >= LONG
-
-
 @jax.jit
 def solve_mass(tree: Tree, q: Float[Array, " nq"], tau: Float[Array, " n"]) -> Float[Array, " n"]:
     """Solve M(q) x = tau.
@@ -99,8 +86,6 @@ def solve_mass(tree: Tree, q: Float[Array, " nq"], tau: Float[Array, " n"]) -> F
     """
     tree, q, tau = given(tree, q=q, tau=tau)
     if not unrolled(tree):
-        if is_long(tree):
-            return articulated(tree, q, None, tau)
         return dense.solve(crba(tree, q), tau, positive=True)
     one = one_of(q)
     m, _ = mass_and_bias(tree, joints(tree, q), one)
@@ -110,9 +95,10 @@ def solve_mass(tree: Tree, q: Float[Array, " nq"], tau: Float[Array, " n"]) -> F
 @jax.custom_jvp
 def _accelerations(tree: Tree, q: Array, qd: Array, tau: Array) -> Array:
     if not unrolled(tree):
-        if is_long(tree):
-            return articulated(tree, q, qd, left(tree, tau, q, qd))
-        return solve_mass(tree, q, tau - bias_forces(tree, q, qd))
+        # Faster than the mass matrix in all scanned trees measured, and more accurate, for the
+        # condition of the matrix grows with the length of a chain. Derivatives keep it, for their many
+        # right-hand sides share its factors.
+        return articulated(tree, q, qd, left(tree, tau, q, qd))
     one = one_of(q)
     m, h = mass_and_bias(tree, joints(tree, q, qd), one)
     tau = left(tree, tau, q, qd)

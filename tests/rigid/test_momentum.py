@@ -213,3 +213,23 @@ def test_motions_are_differentiable_forwards_and_backwards():
     weight = jnp.arange(1.0, 14.0)
     backward = jax.jit(jax.grad(lambda v: weight @ last(v)))(start)
     close(backward, weight @ forward, 1e-7)
+
+
+@pytest.mark.long
+def test_a_chain_of_120_as_pinocchio():
+    pin = pytest.importorskip("pinocchio")
+    row = jg.rigid.DHRow("b0", None, 0.0, 0.0, 1.0, (0.05, 0.0, 0.0), (0.02, 0.03, 0.025))
+    rows = [row]
+    for i in range(1, 120):
+        rows.append(row._replace(name=f"b{i}", parent=f"b{i - 1}", a=0.1, alpha=(-1.0) ** i))
+    tree = jg.rigid.from_dh(rows)
+    model = pin.Model()
+    for i in range(120):
+        place = pin.SE3(np.asarray(tree.rotation[i]), np.asarray(tree.translation[i]))
+        j = model.addJoint(i, pin.JointModelRZ(), place, f"b{i}")
+        inertia = pin.Inertia(1.0, np.asarray(tree.com[i]), np.asarray(tree.inertia[i]))
+        model.appendBodyToJoint(j, inertia, pin.SE3.Identity())
+    q, qd, tau = 0.3 * np.random.default_rng(3).normal(size=(3, 120))
+    theirs = pin.aba(model, model.createData(), q, qd, tau)
+    state = map(jnp.asarray, (q, qd, tau))
+    close(jg.rigid.forward_dynamics(tree, *state), theirs, 1e-12)
