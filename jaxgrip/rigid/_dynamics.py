@@ -96,8 +96,8 @@ def solve_mass(tree: Tree, q: Float[Array, " nq"], tau: Float[Array, " n"]) -> F
 def _accelerations(tree: Tree, q: Array, qd: Array, tau: Array) -> Array:
     if not unrolled(tree):
         # Faster than the mass matrix in all scanned trees measured, and more accurate, for the
-        # condition of the matrix grows with the length of a chain. Derivatives keep it, for their many
-        # right-hand sides share its factors.
+        # condition of the matrix grows with the length of a chain. Derivatives keep the matrix:
+        # their many right-hand sides share its factors.
         return articulated(tree, q, qd, left(tree, tau, q, qd))
     one = one_of(q)
     m, h = mass_and_bias(tree, joints(tree, q, qd), one)

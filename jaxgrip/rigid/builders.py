@@ -1,5 +1,6 @@
 """Trees from Denavit-Hartenberg rows and from general joint placements."""
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -252,8 +253,8 @@ def _tree(
     allowed = JOINT_TYPES if aligned is None else (*JOINT_TYPES, *_STEPS)
     check_topology(parents, joint_types, names, allowed)
     joints = [body.name if body.joint_name is None else body.joint_name for body in given]
-    for name in joints:
-        if joints.count(name) > 1:
+    for name, count in Counter(joints).items():
+        if count > 1:
             raise ValueError(f"Two joints are called {name!r}; names must differ.")
     mass = [_mass(f"body {body.name!r}", body.mass, strict) for body in bodies]
     if strict:
@@ -334,14 +335,15 @@ def _with_passive(tree: Tree, given: Sequence[DHRow] | Sequence[Placement]) -> T
     sizes = [len(_STEPS.get(body.joint, (None,))) for body in moving]
 
     def joined(key: str) -> Any:
-        parts, found = [], False
+        if all(getattr(body, key) is None for body in moving):
+            return None
+        default = FRICTION_SPEED if key == "friction_speed" else 0.0
+        parts = []
         for body, size in zip(moving, sizes, strict=True):
             value = getattr(body, key)
-            found |= value is not None
-            if value is None:
-                value = 0.0 if key != "friction_speed" else FRICTION_SPEED
-            parts.append(jnp.broadcast_to(_numbers_of_joint(body, key, value, size), (size,)))
-        return jnp.concatenate(parts) if found else None
+            value = _numbers_of_joint(body, key, default if value is None else value, size)
+            parts += [value] * size if value.ndim == 0 else [value[k] for k in range(size)]
+        return _stack(parts)
 
     values = {key: joined(key) for key in KEYS if key != "reference"}
     reference = None

@@ -271,3 +271,15 @@ def test_what_has_no_meaning_with_quaternions_says_so():
     ):
         with pytest.raises(ValueError, match="quaternion of joint 'base'"):
             refused()
+
+
+@pytest.mark.long
+def test_mechanisms_use_passive_numbers_and_screws():
+    """Without loops a mechanism is its tree."""
+    parts = [part._replace(parent=None) for part in robot()[2:3]]
+    parts.append(body(np.random.default_rng(5), "nut", "hand", "screw", pitch=0.2, damping=0.1))
+    tree = jg.rigid.from_placements(parts)
+    q, qd, _, tau = state(tree)
+    mechanism = jg.mechanism.loops.Mechanism(tree)
+    ours, _ = jg.mechanism.loops.forward_dynamics(mechanism, q, qd, tau)
+    close(ours, jg.rigid.forward_dynamics(tree, q, qd, tau), 1e-12)
