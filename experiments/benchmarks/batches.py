@@ -29,6 +29,7 @@ SEARCHES = "a search on the host, whose programs are those of the functions it i
 NOT_BATCHED = {
     "rigid.from_dh": BUILDS,
     "rigid.from_placements": BUILDS,
+    "rigid.read_mjcf": READS,
     "rigid.read_urdf": READS,
     "actuators.dahl": BUILDS,
     "actuators.hooke": BUILDS,

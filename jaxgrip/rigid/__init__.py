@@ -20,6 +20,8 @@ from jaxgrip.rigid._frames import frame_jacobian as frame_jacobian
 from jaxgrip.rigid._frames import frame_jacobian_rate as frame_jacobian_rate
 from jaxgrip.rigid._frames import frame_pose as frame_pose
 from jaxgrip.rigid._frames import frame_velocity as frame_velocity
+from jaxgrip.rigid._links import Import as Import
+from jaxgrip.rigid._links import Mimic as Mimic
 from jaxgrip.rigid._mass_matrix import crba as crba
 from jaxgrip.rigid._merging import lock as lock
 from jaxgrip.rigid._merging import merge_fixed as merge_fixed
@@ -51,5 +53,5 @@ from jaxgrip.rigid.kinematics import Poses as Poses
 from jaxgrip.rigid.kinematics import body_jacobians as body_jacobians
 from jaxgrip.rigid.kinematics import body_point as body_point
 from jaxgrip.rigid.kinematics import forward_kinematics as forward_kinematics
-from jaxgrip.rigid.urdf import Import as Import
+from jaxgrip.rigid.mjcf import read_mjcf as read_mjcf
 from jaxgrip.rigid.urdf import read_urdf as read_urdf

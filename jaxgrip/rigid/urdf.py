@@ -2,21 +2,19 @@
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import ArrayLike
 
 from jaxgrip._files import LARGEST_DATA, read_bytes
 from jaxgrip._names import closest
-from jaxgrip.checks import brief, decimal, listed, near, numbers
-from jaxgrip.rigid._tree import Tree
-from jaxgrip.rigid.builders import GRAVITY, Placement, from_placements
+from jaxgrip.checks import brief, decimal, listed, near
+from jaxgrip.rigid._links import Import, Link, Mimic, Numbers, made
+from jaxgrip.rigid.builders import GRAVITY
 from jaxgrip.spatial import aligning_z
 
 KINDS = {
@@ -24,7 +22,12 @@ KINDS = {
     "continuous": "revolute",
     "prismatic": "prismatic",
     "fixed": "fixed",
+    "floating": "free",
+    "planar": "planar",
+    "ball": "spherical",
+    "spherical": "spherical",
 }
+SINGLE = ("revolute", "prismatic")
 MOST = 10_000
 # By parent tag, the tags that are read, with their attributes; then tags known but not used.
 READ = {
@@ -56,84 +59,30 @@ UNUSED = {
 }
 
 
-class Mimic(eqx.Module):
-    """Coordinate of the joint `follower` = ratio · coordinate of the joint `leader` + offset.
-
-    `ratio`; `offset` [rad or m].
-    """
-
-    ratio: Float[Array, ""]
-    offset: Float[Array, ""]
-    follower: str = eqx.field(static=True)
-    leader: str = eqx.field(static=True)
-
-
-class Import(eqx.Module):
-    """Content of a robot's file; numbers of joints are (n,), in the order of the coordinates.
-
-    **Fields:**
-
-    - `tree`: a body for every link but the base, which is fixed to the ground; names are the
-      links'.
-    - `joints`: names of the joints that have a coordinate, in the order of the coordinates.
-    - `lower`, `upper`: limits [rad or m], `velocity` [per s] and `effort` [N m or N]; infinite
-      where the file has none.
-    - `damping` [N m s or N s/m]; `friction` [N m or N]: like the limits they are no part of
-      the tree's dynamics and must be added to its torques.
-    - `mimics`: mimic joints; `mechanism.loops.read_urdf` couples them, in the tree they are
-      independent.
-    - `axes` (bodies, 3, 3): axes of each body's frame in the frame of its link, and `origin`
-      (bodies, 3), its position there [m]; see `in_body`.
-    - `base`: name of the base link.
-    - `ignored`: a sentence for everything in the file that is not used.
-    """
-
-    tree: Tree
-    lower: Float[Array, " n"]
-    upper: Float[Array, " n"]
-    velocity: Float[Array, " n"]
-    effort: Float[Array, " n"]
-    damping: Float[Array, " n"]
-    friction: Float[Array, " n"]
-    mimics: tuple[Mimic, ...]
-    axes: Float[Array, "bodies 3 3"]
-    origin: Float[Array, "bodies 3"]
-    joints: tuple[str, ...] = eqx.field(static=True)
-    base: str = eqx.field(static=True)
-    ignored: tuple[str, ...] = eqx.field(static=True)
-
-    def body(self, link: str) -> str | None:
-        """Name of the body of a link, None for the base; `ValueError` for an unknown link."""
-        if link == self.base:
-            return None
-        if link not in self.tree.names:
-            raise ValueError(f"There is {_unknown('link', link, (self.base, *self.tree.names))}")
-        return link
-
-    def in_body(self, link: str, points: ArrayLike | Sequence) -> Float[Array, "k 3"]:
-        """Points (k, 3) of the frame of a link in the frame of its body in the tree [m].
-
-        The frames differ because the tree has every joint axis along z.
-        """
-        points = numbers(f"The array of points of link {link!r}", points)
-        if points.ndim != 2 or points.shape[1] != 3:
-            raise ValueError(f"points of link {link!r} have the shape {points.shape}, not (k, 3).")
-        if self.body(link) is None:
-            return points
-        i = self.tree.body(link)
-        return (points - self.origin[i][None]) @ self.axes[i]
-
-
-def read_urdf(path: str | Path, *, gravity: ArrayLike | Sequence[float] = GRAVITY) -> Import:
+def read_urdf(
+    path: str | Path,
+    strict: bool = False,
+    *,
+    gravity: ArrayLike | Sequence[float] = GRAVITY,
+) -> Import:
     """Tree, limits, damping, friction and mimic joints of a URDF file.
 
-    **Arguments:** `path`; `gravity`: (3,) in the frame of the base link [m/s^2].
+    Links behind fixed joints are merged into those that carry them, before masses are judged: a
+    point mass, a thin rod and a frame without mass are sound. An inertia that no body can have, not
+    positive semidefinite or with a principal value above the sum of the others, is replaced by the
+    closest one in Frobenius' norm and named in `repaired`.
 
-    **Returns:** `Import`. A link without `inertial` is a body without mass.
+    **Arguments:** `path`; `strict`: whether such an inertia, a joint that moves no mass, and a
+    mimic joint without a leader that moves are errors instead; `gravity`: (3,) in the frame of the
+    base link [m/s^2].
+
+    **Returns:** `Import`. A link without `inertial` has no mass. Joints of type `floating`,
+    `planar` and `ball` or `spherical` have the coordinates of `Placement.joint` "free", "planar"
+    and "spherical".
 
     **Raises:** `ValueError` that names file, link or joint, and tag, for anything missing,
-    ill-formed or impossible, joints that are floating, planar or ball, links that make no tree,
-    more than 10,000 joints, and macros that are not expanded.
+    ill-formed or impossible, joints of another type, links that make no tree, more than 10,000
+    joints, and macros that are not expanded.
 
     Source: URDF.
     """
@@ -144,78 +93,59 @@ def read_urdf(path: str | Path, *, gravity: ArrayLike | Sequence[float] = GRAVIT
     count = len(robot.findall("joint"))
     if count > MOST:
         raise ValueError(f"{path}: has {count:,} joints; at most {MOST:,} are read.")
-    links = reader.named(robot, "link")
+    elements = reader.named(robot, "link")
     joints = reader.named(robot, "joint")
-    order, base = _order(path, links, joints)
-    masses = {name: _inertial(reader, name, link) for name, link in links.items()}
-    if any(np.any(number) for number in (masses[base][0], masses[base][2])):
+    order, base = _order(path, elements, joints)
+    if not elements:
+        reader.ignored.append("The file has no link; the robot is a base without mass.")
+    masses = {name: _inertial(reader, name, link) for name, link in elements.items()}
+    if any(np.any(number) for number in masses.get(base, ())[::2]):
         reader.ignored.append(
             f"The inertia of the base link {base!r} is not used: it is fixed to the ground."
         )
-    bodies, moving = [], []
+    links: list[Link] = []
+    single = {name: joint for name, joint in joints.items() if _kind(path, name, joint) in SINGLE}
+    limits, mimics = {}, []
     for name in order:
         joint = joints[name]
         where = f"joint {name!r}"
-        kind = joint.get("type")
-        if kind not in KINDS:
-            raise ValueError(f"{path}: {where} is {_kind_words(kind)}")
+        kind = _kind(path, name, joint)
         parent, child = (reader.text(joint, where, end, "link") for end in ("parent", "child"))
         position, rotation = reader.origin(joint, where)
-        bodies.append(
-            Placement(
+        passive = {}
+        if kind in SINGLE:
+            limits[name], passive = _limits(reader, joint, where)
+            if joint.find("mimic") is not None:
+                mimics += _mimic(reader, name, joint, where, single, strict)
+        else:
+            for tag in ("axis", "limit", "dynamics", "mimic"):
+                if joint.find(tag) is not None and (kind, tag) != ("planar", "axis"):
+                    reader.note(f"<{tag}> (the joint is {joint.get('type')}) is not used: ", where)
+        axis = _axis(reader, joint, where, kind)
+        if not np.any(axis):
+            raise reader.fail(where, "has an axis of length zero.")
+        # The axis of a planar joint is its normal; of the tree's it is z.
+        turn = _along_z(axis) if kind == "planar" else np.eye(3)
+        links.append(
+            Link(
                 child,
                 None if parent == base else parent,
                 position,
+                rotation @ turn,
                 *masses[child],
-                axis=_axis(reader, joint, where),
-                rotation=rotation,
-                joint=KINDS[kind],
+                joint=name,
+                kind=kind,
+                axis=(0.0, 0.0, 1.0) if kind == "planar" else axis,
+                passive=passive,
+                turn=turn.T,
             )
         )
-        if KINDS[kind] != "fixed":
-            moving.append((name, joint, where))
-        else:
-            for tag in ("axis", "limit", "dynamics"):
-                if joint.find(tag) is not None:
-                    reader.note(f"<{tag}> (the joint is fixed) is not used: ", where)
-            if joint.find("mimic") is not None:
-                raise ValueError(f"{path}: {where} is fixed and cannot mimic another.")
-    reader.look_inside(links, joints)
+    reader.look_inside(elements, joints)
+    _check_circles(path, {m.follower: m.leader for m in mimics})
     try:
-        tree = from_placements(bodies, gravity)
+        return made(links, base, gravity, strict, limits, mimics, ignored=reader.sentences)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
-    names = tuple(name for name, _, _ in moving)
-    mimics = [_mimic(reader, *item, names) for item in moving if item[1].find("mimic") is not None]
-    _check_circles(path, {m.follower: m.leader for m in mimics})
-    limits = [_limits(reader, joint, where) for _, joint, where in moving]
-    columns = np.array(limits, dtype=float).reshape(-1, 6).T
-    reader.ignored += without_losses(names, *columns[4:])
-    return Import(
-        tree,
-        *map(jnp.asarray, columns),
-        tuple(mimics),
-        axes=jax.vmap(aligning_z)(jnp.array([b.axis for b in bodies], float)),
-        origin=jnp.zeros((len(bodies), 3)),
-        joints=names,
-        base=base,
-        ignored=reader.sentences(),
-    )
-
-
-def without_losses(
-    names: Sequence[str], damping: Float[np.ndarray, " n"], friction: Float[np.ndarray, " n"]
-) -> list[str]:
-    """Sentences on joints whose damping or friction is not part of the dynamics."""
-    found = []
-    for what, values in (("Damping", damping), ("Friction", friction)):
-        lossy = [name for name, value in zip(names, values, strict=True) if value]
-        if lossy:
-            found.append(
-                f"{what} of joints is read, but not part of the dynamics; add it to the torques: "
-                f"{', '.join(lossy)}."
-            )
-    return found
 
 
 class _Reader:
@@ -232,6 +162,7 @@ class _Reader:
     def note(self, what: str, where: str) -> None:
         self.notes.setdefault(what, []).append(where)
 
+    @property
     def sentences(self) -> tuple[str, ...]:
         grouped = [
             f"{what}{', '.join(dict.fromkeys(where))}." for what, where in self.notes.items()
@@ -364,6 +295,8 @@ def _order(
             )
         above[ends["child"]] = name
         below[ends["parent"]].append(name)
+    if not links:
+        return [], "base"
     bases = [name for name in links if name not in above]
     if len(bases) != 1:
         what = f"has the bases {listed(bases)}" if bases else "has no base"
@@ -379,8 +312,6 @@ def _order(
         raise ValueError(
             f"{path}: the joints {listed(sorted(unreached))} form a ring without a base."
         )
-    if not order:
-        raise ValueError(f"{path}: has no joint; the base {bases[0]!r} is fixed to the ground.")
     return order, bases[0]
 
 
@@ -403,15 +334,31 @@ def _inertial(reader: _Reader, name: str, link: Element) -> tuple[float, np.ndar
     return reader.number(mass, where, "value", None), com, axes @ matrix @ axes.T
 
 
-def _axis(reader: _Reader, joint: Element, where: str) -> tuple:
-    if joint.get("type") == "fixed":
+def _kind(path: Path, name: str, joint: Element) -> str:
+    kind = joint.get("type")
+    if kind not in KINDS:
+        raise ValueError(
+            f"{path}: joint {name!r} is of the unknown type {kind!r}; allowed are "
+            f"{', '.join(KINDS)}."
+        )
+    return KINDS[kind]
+
+
+def _axis(reader: _Reader, joint: Element, where: str, kind: str) -> tuple:
+    if kind not in (*SINGLE, "planar"):
         return (0.0, 0.0, 1.0)
     axis, default = joint.find("axis"), (1.0, 0.0, 0.0)
     return default if axis is None else reader.triple(axis, where, "xyz", default)
 
 
-def _limits(reader: _Reader, joint: Element, where: str) -> tuple[float, ...]:
-    """Lower, upper, velocity, effort, damping, friction."""
+def _along_z(axis: tuple) -> np.ndarray:
+    """Axes whose z is along a vector."""
+    with jax.ensure_compile_time_eval():
+        return np.asarray(aligning_z(jnp.asarray(axis)))
+
+
+def _limits(reader: _Reader, joint: Element, where: str) -> tuple[Numbers, dict[str, float]]:
+    """Limits, and damping and friction."""
     infinite = float("inf")
     limit, dynamics = joint.find("limit"), joint.find("dynamics")
     is_continuous = joint.get("type") == "continuous"
@@ -440,21 +387,28 @@ def _limits(reader: _Reader, joint: Element, where: str) -> tuple[float, ...]:
     }.items():
         if value < 0:
             raise reader.fail(where, f"{key!r} is {value:g}; it must not be negative.")
-    return lower, upper, velocity, effort, damping, friction
+    return Numbers(lower, upper, velocity, effort), {"damping": damping, "friction": friction}
 
 
-def _mimic(reader: _Reader, name: str, joint: Element, where: str, names: Iterable[str]) -> Mimic:
+def _mimic(
+    reader: _Reader, name: str, joint: Element, where: str, names: Iterable[str], strict: bool
+) -> list[Mimic]:
+    """The coupling of a joint, none where its leader cannot be."""
     leader = reader.text(joint, where, "mimic", "joint")
     if leader == name:
         raise reader.fail(where, "mimics itself.")
     if leader not in names:
-        raise reader.fail(where, f"mimics {_unknown('joint that moves', leader, names)}")
+        what = f"mimics {_unknown('joint that moves', leader, names)}"
+        if strict:
+            raise reader.fail(where, what)
+        reader.ignored.append(f"The <mimic> of {where} is not used, since it {what}")
+        return []
     mimic = joint.find("mimic")
     ratio, offset = (
         jnp.asarray(reader.number(mimic, where, key, default))
         for key, default in (("multiplier", 1.0), ("offset", 0.0))
     )
-    return Mimic(ratio, offset, name, leader)
+    return [Mimic(ratio, offset, name, leader)]
 
 
 def _check_circles(path: Path, leaders: dict[str, str]) -> None:
@@ -468,15 +422,6 @@ def _check_circles(path: Path, leaders: dict[str, str]) -> None:
         if name in seen:
             circle = listed(map(repr, list(seen)[seen[name] :]))
             raise ValueError(f"{path}: the joints {circle} mimic each other in a circle.")
-
-
-def _kind_words(kind: Any) -> str:
-    if kind in ("floating", "planar"):
-        return (
-            f"{kind}; allowed are {', '.join(KINDS)}. "
-            "Make a floating or planar joint of these, with massless links between them."
-        )
-    return f"of the unknown type {kind!r}; allowed are {', '.join(KINDS)}."
 
 
 def _unknown(what: str, name: str, known: Iterable[str]) -> str:

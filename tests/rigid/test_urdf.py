@@ -14,6 +14,8 @@ from jaxgrip.mechanism import loops
 
 PATH = Path(__file__).parent / "data" / "arm.urdf"
 ARM = jg.rigid.read_urdf(PATH)
+# Pinocchio's dynamics have neither damping nor friction.
+IDEAL = jg.rigid.with_passive(ARM.tree)
 Q = jnp.array([0.3, -2.0, 0.5, 0.1])
 QD = jnp.array([0.7, -0.4, 1.1, 0.2])
 QDD = jnp.array([0.5, 0.9, -0.3, 1.5])
@@ -21,7 +23,7 @@ QDD = jnp.array([0.5, 0.9, -0.3, 1.5])
 
 def test_dynamics_of_pinocchio():
     tau = [-0.579105357359, 3.916660707165, -1.91949596361, 6.605867575069]
-    np.testing.assert_allclose(jg.rigid.rnea(ARM.tree, Q, QD, QDD), tau, rtol=0, atol=6e-13)
+    np.testing.assert_allclose(jg.rigid.rnea(IDEAL, Q, QD, QDD), tau, rtol=0, atol=6e-13)
     upper = np.array(
         [
             [5.022490267852e-02, -4.409849047833e-03, -8.060296316489e-03, -3.709535792217e-02],
@@ -33,9 +35,14 @@ def test_dynamics_of_pinocchio():
     np.testing.assert_allclose(jnp.triu(jg.rigid.crba(ARM.tree, Q)), upper, rtol=0, atol=6e-13)
     # Forward dynamics, with a cross and a tool that have no mass.
     for dynamics in (jg.rigid.forward_dynamics, jg.rigid.aba):
-        np.testing.assert_allclose(
-            dynamics(ARM.tree, Q, QD, jnp.array(tau)), QDD, rtol=0, atol=1e-9
-        )
+        np.testing.assert_allclose(dynamics(IDEAL, Q, QD, jnp.array(tau)), QDD, rtol=0, atol=1e-9)
+
+
+def test_damping_and_friction_are_part_of_the_dynamics():
+    lost = jg.rigid.rnea(ARM.tree, Q, QD, QDD) - jg.rigid.rnea(IDEAL, Q, QD, QDD)
+    speed = float(ARM.tree.passive.friction_speed[0])
+    shoulder = 0.4 * 0.7 + 0.1 * np.tanh(0.7 / speed)
+    np.testing.assert_allclose(lost, [shoulder, 0, 0, 0], rtol=0, atol=1e-14)
 
 
 def test_frames_of_links():
@@ -51,7 +58,8 @@ def test_frames_of_links():
     )
     for link in ("tool", "slide"):
         points = ARM.in_body(link, corners)
-        found = jax.vmap(lambda p, b=link: jg.rigid.body_point(ARM.tree, Q, b, p))(points)
+        body = ARM.body(link)
+        found = jax.vmap(lambda p, b=body: jg.rigid.body_point(ARM.tree, Q, b, p))(points)
         axes = (found[1:] - found[0][None]).T
         np.testing.assert_allclose(axes.T @ axes, np.eye(3), rtol=0, atol=1e-12)
         if link == "tool":
@@ -95,9 +103,6 @@ def test_everything_that_is_not_used_is_named():
         "<safety_controller> (limits of a controller) is not used: joint 'elbow_pitch'.",
         "<dinamics> (unknown, perhaps <dynamics>?) is not used: joint 'tip'.",
         "The inertia of the base link 'stand' is not used: it is fixed to the ground.",
-        "Damping of joints is read, but not part of the dynamics; add it to the torques: shoulder.",
-        "Friction of joints is read, but not part of the dynamics; add it to the torques: "
-        "shoulder.",
     }
 
 
@@ -113,8 +118,7 @@ def test_the_inertia_of_a_base_without_mass_is_named(tmp_path):
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ('type="continuous"', 'type="floating"', "joint 'elbow_yaw' is floating; allowed are"),
-        ('type="continuous"', 'type="ball"', "joint 'elbow_yaw' is of the unknown type 'ball'"),
+        ('type="continuous"', 'type="gimbal"', "joint 'elbow_yaw' is of the unknown type 'gimbal'"),
         ('type="continuous"', 'type="revolute"', "joint 'elbow_yaw': needs <limit>"),
         ('lower="-1.2"', 'lower="3"', "joint 'shoulder': its lower limit 3 is above its upper one"),
         ('damping="0.4"', 'damping="-1"', "joint 'shoulder': 'damping' is -1; it must not be neg"),
@@ -125,14 +129,12 @@ def test_the_inertia_of_a_base_without_mass_is_named(tmp_path):
         ('value="2.5"', "", "link 'upper': <mass> needs 'value'"),
         ('ixy="0.001"', "", "link 'upper': <inertia> needs 'ixy'"),
         ('<mass value="2.5"/>', "", "link 'upper': <inertial> needs <mass>"),
-        ('ixx="0.02"', 'ixx="0.2"', "'upper' has an inertia that no body can have"),
         ('<child link="fore"/>', '<child link="four"/>', "joint 'elbow_pitch' has no link 'four'"),
         ('<child link="fore"/>', "", "joint 'elbow_pitch': needs <child link="),
         ('<child link="fore"/>', '<child link="upper"/>', "link 'upper' is the child of joint"),
         ('parent link="stand"', 'parent link="fore"', "has the bases stand, upper|form a ring"),
         ('mimic joint="elbow_pitch"', 'mimic joint="extend"', "joint 'extend': mimics itself"),
-        ('mimic joint="elbow_pitch"', 'mimic joint="tip"', "mimics no joint that moves 'tip'"),
-        ('axis xyz="0 -1 0"', 'axis xyz="0 0 0"', "Body 'cross' has a joint axis of length zero"),
+        ('axis xyz="0 -1 0"', 'axis xyz="0 0 0"', "joint 'elbow_yaw': has an axis of length zero"),
         ('<link name="tool"/>', '<link name="fore"/>', "link 'fore': there are two of this name"),
         ('<link name="tool"/>', "<link/>", "a <link>: has no name"),
         ('<robot name="arm">', '<robot name="${arm}">', "has macros; expand them first"),
@@ -145,8 +147,42 @@ def test_files_that_cannot_be_read(tmp_path, old, new, message):
     assert old in text
     path = tmp_path / "bad.urdf"
     path.write_text(text.replace(old, new) if old == "robot" else text.replace(old, new, 1))
-    with pytest.raises(ValueError, match=rf"bad\.urdf: .*({message})"):
-        jg.rigid.read_urdf(path)
+    for strict in (False, True):
+        with pytest.raises(ValueError, match=rf"bad\.urdf: .*({message})"):
+            jg.rigid.read_urdf(path, strict)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "refused", "said"),
+    [
+        (
+            'ixx="0.02"',
+            'ixx="0.2"',
+            "Body 'upper' has an inertia that no body can have: its largest principal value",
+            "Body 'upper' has an inertia that no body can have: its largest principal value",
+        ),
+        (
+            'mimic joint="elbow_pitch"',
+            'mimic joint="tip"',
+            "joint 'extend': mimics no joint that moves 'tip'",
+            "The <mimic> of joint 'extend' is not used, since it mimics no joint that moves 'tip'",
+        ),
+        (
+            'mimic joint="elbow_pitch"',
+            'mimic joint="elbow_patch"',
+            "joint 'extend': mimics no joint that moves 'elbow_patch'; perhaps 'elbow_pitch'",
+            "The <mimic> of joint 'extend' is not used, since it mimics no joint that moves",
+        ),
+    ],
+)
+def test_what_is_refused_only_when_asked(tmp_path, old, new, refused, said):
+    path = tmp_path / "odd.urdf"
+    path.write_text(PATH.read_text().replace(old, new, 1))
+    read = jg.rigid.read_urdf(path)
+    assert read.joints == ARM.joints
+    assert any(sentence.startswith(said) for sentence in (*read.repaired, *read.ignored))
+    with pytest.raises(ValueError, match=refused):
+        jg.rigid.read_urdf(path, strict=True)
 
 
 def test_a_mimic_without_numbers_does_the_same(tmp_path):
@@ -206,8 +242,9 @@ def test_long_chains_take_seconds(tmp_path):
     assert time.perf_counter() - start < 20.0
     assert (read.tree.n, len(read.mimics)) == (3000, 2999)
     # All frames have y along their z axis; the origins are a metre apart along the link's x.
-    np.testing.assert_allclose(read.axes[:, :, 2], np.tile([0, 1, 0], (3000, 1)), atol=1e-15)
-    along = np.einsum("bij,bj->bi", read.axes[:-1], read.tree.translation[1:])
+    axes = np.asarray(read.tree.frames.rotation[1:]).transpose(0, 2, 1)
+    np.testing.assert_allclose(axes[:, :, 2], np.tile([0, 1, 0], (3000, 1)), atol=1e-15)
+    along = np.einsum("bij,bj->bi", axes[:-1], read.tree.translation[1:])
     np.testing.assert_allclose(along, np.tile([1.0, 0, 0], (2999, 1)), rtol=0, atol=1e-15)
     with pytest.raises(ValueError, match=r"has 10,001 joints; at most 10,000 are read"):
         jg.rigid.read_urdf(_chain(tmp_path / "longer.urdf", 10_001))

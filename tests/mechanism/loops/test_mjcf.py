@@ -64,16 +64,18 @@ def test_tree_of_mujoco(robot):
     whole = np.zeros((5, 5))
     for column, unit in zip(whole, np.eye(5), strict=True):
         mujoco.mj_mulM(model, data, column, unit)
-    whole[2, 2] -= 0.01
     tree = robot.file.tree
     assert robot.file.joints == ("yaw", "lift", "roll", "bend", "swing")
     np.testing.assert_allclose(jg.rigid.crba(tree, jnp.array(q)), whole, rtol=0, atol=1e-12)
-    # MuJoCo's bias has no damping; gravity, centrifugal and Coriolis forces.
+    # MuJoCo has damping apart from gravity, centrifugal and Coriolis forces, and friction nowhere.
     bias = jg.rigid.bias_forces(tree, jnp.array(q), jnp.array(qd))
-    np.testing.assert_allclose(bias, data.qfrc_bias, rtol=0, atol=1e-11)
+    friction = jnp.zeros(5).at[1].set(0.2 * jnp.tanh(-0.2 / tree.passive.friction_speed[1]))
+    theirs = data.qfrc_bias - data.qfrc_passive
+    np.testing.assert_allclose(bias - friction, theirs, rtol=0, atol=1e-11)
+    np.testing.assert_allclose(data.qfrc_passive, [-0.3 * 0.5, 0, 0, 0, 0], rtol=0, atol=1e-15)
     for name in ("arm", "bracket", "finger", "post"):
         point = robot.file.in_body(name, [[0.1, -0.2, 0.3]])[0]
-        found = jg.rigid.body_point(tree, jnp.array(q), name, point)
+        found = jg.rigid.body_point(tree, jnp.array(q), robot.file.body(name), point)
         place = data.body(name).xpos + data.body(name).xmat.reshape(3, 3) @ [0.1, -0.2, 0.3]
         np.testing.assert_allclose(found, place, rtol=0, atol=1e-12)
 
@@ -115,11 +117,9 @@ def test_numbers_and_what_is_not_used(robot):
     np.testing.assert_array_equal(file.friction, [0, 0.2, 0, 0, 0])
     assert set(file.ignored) == {
         "The file's shapes for looks and contact (5) are not used.",
-        "The file's actuators (1) are not used.",
-        "Inertia of motors (armature) is not used: roll.",
+        "The file's actuators (1) are not used but for their limits of force.",
+        "The file has 2 trees in one, arm, post; `robot` reads one of them alone.",
         "The equality 'off' is not active and not used.",
-        "Damping of joints is read, but not part of the dynamics; add it to the torques: yaw.",
-        "Friction of joints is read, but not part of the dynamics; add it to the torques: lift.",
     }
 
 
@@ -144,7 +144,7 @@ def test_what_a_file_switches_off(tmp_path):
         (
             'name="roll" axis="1 0 0"',
             'name="roll" type="ball"',
-            "joint 'roll' of body 'arm' is ball",
+            "joint 'roll' is ball; only hinges",
         ),
         ("0.1 -2 0 0 0", "0.1 -2 1 0 0", "the equality 'mimic' of joint 'bend' is not linear"),
         ("</mujoco>", "", "XML"),
