@@ -28,9 +28,16 @@ LOOKS = "looks at numbers on the host"
 SEARCHES = "a search on the host, whose programs are those of the functions it is given"
 NOT_BATCHED = {
     "rigid.from_dh": BUILDS,
+    "rigid.frame": BUILDS,
     "rigid.from_placements": BUILDS,
+    "rigid.inertial_parameters": BUILDS,
+    "rigid.lock": BUILDS,
+    "rigid.merge_fixed": BUILDS,
+    "rigid.neutral": BUILDS,
     "rigid.read_mjcf": READS,
     "rigid.read_urdf": READS,
+    "rigid.with_passive": BUILDS,
+    "rigid.without_balls": LOOKS,
     "actuators.dahl": BUILDS,
     "actuators.hooke": BUILDS,
     "actuators.kelvin_voigt": BUILDS,
@@ -178,6 +185,41 @@ for _suffix, _tree, _n in (("", _gripper, 6), (" of nine bodies", _arm, 9)):
         _tree,
         *[(_n,)] * 3,
     )
+
+
+@once
+def _floating() -> jg.rigid.Tree:
+    """A free base that carries an arm on a ball."""
+    numbers = {"mass": 1.0, "com": (0.1, 0.0, 0.0), "inertia": (0.01, 0.02, 0.02)}
+    bodies = [
+        jg.rigid.Placement("base", None, (0.0, 0.0, 0.0), **numbers, joint="free"),
+        jg.rigid.Placement("arm", "base", (0.3, 0.0, 0.0), **numbers, joint="spherical"),
+    ]
+    return jg.rigid.from_placements(bodies)
+
+
+for _name, _rates, _more in (
+    ("body_energies", 1, {}),
+    ("centre_of_mass", 0, {}),
+    ("centroidal_matrix", 0, {}),
+    ("centroidal_momentum", 1, {}),
+    ("frame_acceleration", 2, {"frame": "arm"}),
+    ("frame_jacobian", 0, {"frame": "arm"}),
+    ("frame_jacobian_rate", 1, {"frame": "arm"}),
+    ("frame_pose", 0, {"frame": "arm"}),
+    ("frame_velocity", 1, {"frame": "arm"}),
+    ("integrate", 1, {}),
+    ("passive_forces", 1, {}),
+    ("regressor", 2, {}),
+):
+    mapped(
+        f"rigid.{_name}",
+        functools.partial(_function(f"rigid.{_name}"), **_more),
+        _floating,
+        (11,),
+        *[(9,)] * _rates,
+    )
+mapped("rigid.difference", jg.rigid.difference, _floating, (11,), (11,))
 
 
 def plain(name: str, call: Callable, *shapes: tuple[int, ...], spread: float = 1.0) -> None:
