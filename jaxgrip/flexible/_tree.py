@@ -48,9 +48,13 @@ class FlexibleTree(eqx.Module):
         joints: Mapping[str, str] | None = None,
     ):
         without_balls(tree, "FlexibleTree")
-        for what, found in (("screws", tree.pitch), ("springs, losses or armature", tree.passive)):
-            if found is not None:
-                raise ValueError(f"FlexibleTree takes no {what} of joints, which the tree has.")
+        if tree.pitch is not None:
+            raise ValueError("FlexibleTree takes no screws, which the tree has.")
+        if tree.passive is not None:
+            raise ValueError(
+                "FlexibleTree takes no springs, losses or armature of joints, which the tree has; "
+                "`rigid.with_passive(tree)` is the tree without them."
+            )
         joints = dict(joints or {})
         order = sorted(links, key=tree.body)
         self.tree = tree

@@ -79,7 +79,7 @@ class Motion(eqx.Module):
     taut: tuple[str, ...] = eqx.field(static=True)
 
     @property
-    def energy(self) -> Float[Array, " k"]:
+    def energy(self) -> Float[Array, "*k"]:
         """Kinetic and potential energy [J]."""
         return self.kinetic + self.potential
 

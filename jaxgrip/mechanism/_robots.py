@@ -1,5 +1,6 @@
 """Systems from trees of bodies with loops, and from files of any kind."""
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -7,12 +8,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxgrip.checks import check_shape
+from jaxgrip.checks import check_shape, concrete, listed
 from jaxgrip.joints import Fixed, Frame, Guide, Hinge
+from jaxgrip.mechanism._actuated import Friction
 from jaxgrip.mechanism._files import read
+from jaxgrip.mechanism._forces import Applied, JointForce
 from jaxgrip.mechanism.loops import Mechanism, Robot, read_mjcf, read_urdf
 from jaxgrip.mechanism.system import GROUND, Connection, Part, System
-from jaxgrip.rigid import Tree, forward_kinematics
+from jaxgrip.rigid import Passive, Tree, forward_kinematics
 from jaxgrip.spatial import quaternions
 
 _JOINTS = {"revolute": Hinge, "prismatic": Guide, "fixed": Fixed}
@@ -26,23 +29,23 @@ def system_of(
     """System of parts and joints from a tree of bodies, with or without loops.
 
     Parts are the bodies, in their frames; a joint of the tree is named after the robot's joint, or
-    the body that it carries. Mimic joints and couplings become gears.
+    the body that it carries. Mimic joints and couplings become gears; springs, damping and friction
+    become forces along the joints, springs of angles within half a turn. A system has no armature:
+    a warning names the joints that lose theirs.
 
     **Arguments:** `robot`; `q`: (n,) coordinates of the parts' initial poses [rad or m], zero when
     None; `forces`: `Applied`, as of `System`.
 
     **Returns:** `System`, with the masses and the gravity of the tree.
 
-    **Raises:** `ValueError` for another shape of `q`, and for a tree with quaternions, screws or
-    passive numbers of joints.
+    **Raises:** `ValueError` for another shape of `q`, and for a tree with quaternions or screws.
     """
     mechanism = robot.mechanism if isinstance(robot, Robot) else robot
     if isinstance(mechanism, Tree):
         mechanism = Mechanism(mechanism)
     tree = mechanism.tree
-    for what, found in (("springs, losses or armature", tree.passive), ("screws", tree.pitch)):
-        if found is not None:
-            raise ValueError(f"A system takes no {what} of joints, which the tree has.")
+    if tree.pitch is not None:
+        raise ValueError("A system takes no screws, which the tree has.")
     q = jnp.zeros(tree.n) if q is None else q
     check_shape("q", q, (tree.n,))
     names = {tree.names[i]: tree.names[i] for i in range(len(tree.names))}
@@ -77,6 +80,7 @@ def system_of(
         given = zip((coupling.leader, coupling.follower), coupling.measured, strict=True)
         ends = [name if is_loop else names[name] for name, is_loop in given]
         connections.append(Connection(f"gear {coupling.name}", coupling.gear, *ends))
+    along = [names[tree.names[i]] for i in tree.moving]
     place = forward_kinematics(tree, q)
     orientations = jax.vmap(quaternions.from_matrix)(place.rotation)
     parts = [
@@ -91,7 +95,37 @@ def system_of(
         )
         for i, body in enumerate(tree.names)
     ]
+    forces = (*forces, *_passive(tree.passive, along))
     return System(parts, connections, points[None], forces, tree.gravity)
+
+
+def _passive(passive: Passive | None, along: list[str]) -> list[Applied]:
+    """Springs, damping and friction of joints as forces along connections."""
+    if passive is None:
+        return []
+
+    def has(*values: Array | None) -> bool:
+        return any(x is not None and not (concrete(x) and float(x) == 0.0) for x in values)
+
+    found, heavy = [], []
+    for k, name in enumerate(along):
+        at = jax.tree.map(lambda x, k=k: x[k], passive)
+        if has(at.stiffness, at.damping):
+            given = {"stiffness": at.stiffness, "rest": at.reference, "damping": at.damping}
+            spring = JointForce(**{key: x for key, x in given.items() if x is not None})
+            found.append(Applied(f"spring {name}", spring, name))
+        if has(at.friction):
+            found.append(
+                Applied(f"friction {name}", Friction(at.friction, at.friction_speed), name)
+            )
+        if has(at.armature):
+            heavy.append(name)
+    if heavy:
+        warnings.warn(
+            f"Armature of joints is not used, since a system has none: {listed(heavy)}.",
+            stacklevel=3,
+        )
+    return found
 
 
 def _name(body: str) -> str:

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxgrip.checks import concrete, non_negative, numbers, positive
+from jaxgrip.checks import brief, concrete, non_negative, numbers, positive
 from jaxgrip.rigid._coordinates import given, layout, neutral
 from jaxgrip.rigid._tree import Passive, Tree
 
@@ -139,6 +139,6 @@ def _check_balls(tree: Tree, stiffness: Array) -> None:
         if np.ptp(values) > 0:
             name = (tree.joint_names or tree.names)[tree.moving[turns[0]]]
             raise ValueError(
-                f"stiffness of joint {name!r} is {values.tolist()}; that of a ball must be the "
+                f"stiffness of joint {name!r} is {brief(values)}; that of a ball must be the "
                 "same about all axes."
             )

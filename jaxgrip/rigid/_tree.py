@@ -3,7 +3,7 @@
 import equinox as eqx
 from jaxtyping import Array, Float
 
-from jaxgrip.checks import check_shape, near
+from jaxgrip.checks import brief, check_shape, near
 
 JOINT_TYPES = ("revolute", "prismatic", "screw", "fixed")
 
@@ -154,8 +154,8 @@ class Tree(eqx.Module):
         names = self.joint_names or self.names
         found = tuple(k for k, i in enumerate(self.moving) if names[i] == joint)
         if not found:
-            known = f"{joint!r} that moves; {near(joint, self.joints)}"
-            raise ValueError(f"There is no joint {known}")
+            near_by = near(joint, self.joints)
+            raise ValueError(f"There is no joint {brief(joint)} that moves; {near_by}")
         return found
 
     def coordinates_of(self, joint: str) -> tuple[int, ...]:

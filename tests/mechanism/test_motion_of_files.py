@@ -2,12 +2,13 @@
 
 from pathlib import Path
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.integrate
 
-from jaxgrip import mechanism
+from jaxgrip import mechanism, rigid
 from jaxgrip.mechanism import assemble, loops, mobility
 from jaxgrip.models import four_bar
 from tests.mechanism.parallel_cranks import crank_angle
@@ -83,6 +84,48 @@ def test_urdf_with_a_loop_is_the_system_that_its_parts_are():
         )
     again = mechanism.equations(system, assembled.poses)[0]
     assert np.abs(again).max() < 1e-10
+
+
+def test_springs_and_losses_of_a_tree_are_those_of_its_system():
+    inertia = np.diag([0.2, 0.3, 0.25])
+    upper = rigid.Placement(
+        "upper",
+        None,
+        (0, 0, 0.1),
+        1.5,
+        (0.2, 0, 0),
+        inertia,
+        axis=(0, 1, 0),
+        stiffness=3.0,
+        reference=0.4,
+        damping=0.2,
+    )
+    lower = rigid.Placement(
+        "lower",
+        "upper",
+        (0.5, 0, 0),
+        1.0,
+        (0.3, 0, 0),
+        inertia,
+        axis=(1, 0, 0),
+        joint="prismatic",
+        stiffness=8.0,
+        reference=-0.1,
+        friction=0.7,
+        friction_speed=0.05,
+    )
+    tree = rigid.from_placements([upper, lower])
+    q, qd = jnp.array([0.3, 0.2]), jnp.array([0.8, 0.02])
+    system = mechanism.system_of(tree, q)
+    rates = {"upper": float(qd[0]), "lower": float(qd[1])}
+    found = mechanism.inverse_dynamics(system, rates=rates)
+    linear = rigid.body_jacobians(tree, q)[1, 3:] @ rigid.forward_dynamics(tree, q, qd, 0 * q)
+    bend = jax.jvp(lambda q: rigid.body_jacobians(tree, q)[1, 3:] @ qd, (q,), (qd,))[1]
+    np.testing.assert_allclose(found.acceleration[1, :3], linear + bend, atol=1e-10)
+    energy = rigid.potential_energy(tree, q) + rigid.kinetic_energy(tree, q, qd)
+    np.testing.assert_allclose(found.energy, energy, rtol=1e-12)
+    with pytest.warns(UserWarning, match="Armature of joints is not used.*upper"):
+        mechanism.system_of(rigid.with_passive(tree, armature=jnp.array([0.1, 0.0])))
 
 
 @pytest.mark.long

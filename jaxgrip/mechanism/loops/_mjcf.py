@@ -34,11 +34,11 @@ def read_mjcf(path: str | Path, robot: str | None = None) -> Robot:
 
 def _robot(file: mjcf.File) -> Robot:
     robot = file.robot
-    for joint, kind in file.kinds.items():
+    for name, kind in file.kinds.items():
         if kind in ("free", "spherical"):
             word = "free" if kind == "free" else "ball"
             raise ValueError(
-                f"joint {joint!r} is {word}; only hinges and slides are supported in a mechanism "
+                f"joint {name!r} is {word}; only hinges and slides are supported in a mechanism "
                 "with loops."
             )
     carried = dict(zip(robot.joints, (robot.tree.names[i] for i in robot.tree.moving), strict=True))
