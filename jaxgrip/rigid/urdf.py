@@ -29,6 +29,8 @@ KINDS = {
 }
 SINGLE = ("revolute", "prismatic")
 MOST = 10_000
+# Name of the joint between the ground and a floating base.
+_ROOT = "root"
 # By parent tag, the tags that are read, with their attributes; then tags known but not used.
 READ = {
     "robot": {"link": {"name"}, "joint": {"name", "type"}},
@@ -63,6 +65,7 @@ def read_urdf(
     path: str | Path,
     strict: bool = False,
     *,
+    floating: bool = False,
     gravity: ArrayLike | Sequence[float] = GRAVITY,
 ) -> Import:
     """Tree, limits, damping, friction and mimic joints of a URDF file.
@@ -73,8 +76,9 @@ def read_urdf(
     closest one in Frobenius' norm and named in `repaired`.
 
     **Arguments:** `path`; `strict`: whether such an inertia, a joint that moves no mass, and a
-    mimic joint without a leader that moves are errors instead; `gravity`: (3,) in the frame of the
-    base link [m/s^2].
+    mimic joint without a leader that moves are errors instead; `floating`: whether the base link is
+    free to move against the ground, by the free joint "root", instead of fixed to it; `gravity`:
+    (3,) in the frame of the ground [m/s^2].
 
     **Returns:** `Import`. A link without `inertial` has no mass. Joints of type `floating`,
     `planar` and `ball` or `spherical` have the coordinates of `Placement.joint` "free", "planar"
@@ -99,11 +103,18 @@ def read_urdf(
     if not elements:
         reader.ignored.append("The file has no link; the robot is a base without mass.")
     masses = {name: _inertial(reader, name, link) for name, link in elements.items()}
-    if any(np.any(number) for number in masses.get(base, ())[::2]):
+    links: list[Link] = []
+    ground = base
+    if floating:
+        ground = next(name for name in ("world", "ground", "fixed ground") if name not in elements)
+        if _ROOT in joints:
+            raise reader.fail(f"joint {_ROOT!r}", "is the name of the joint of a floating base.")
+        still = np.zeros(3), np.eye(3)
+        links.append(Link(base, None, *still, *masses.get(base, ()), joint=_ROOT, kind="free"))
+    elif any(np.any(number) for number in masses.get(base, ())[::2]):
         reader.ignored.append(
             f"The inertia of the base link {base!r} is not used: it is fixed to the ground."
         )
-    links: list[Link] = []
     single = {name: joint for name, joint in joints.items() if _kind(path, name, joint) in SINGLE}
     limits, mimics = {}, []
     for name in order:
@@ -129,7 +140,7 @@ def read_urdf(
         links.append(
             Link(
                 child,
-                None if parent == base else parent,
+                None if parent == ground else parent,
                 position,
                 rotation @ turn,
                 *masses[child],
@@ -143,7 +154,7 @@ def read_urdf(
     reader.look_inside(elements, joints)
     _check_circles(path, {m.follower: m.leader for m in mimics})
     try:
-        return made(links, base, gravity, strict, limits, mimics, ignored=reader.sentences)
+        return made(links, ground, gravity, strict, limits, mimics, ignored=reader.sentences)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
 

@@ -1,5 +1,7 @@
 """Links of files made bodies: mergers and repairs against closed forms and another optimiser."""
 
+from pathlib import Path
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -216,3 +218,42 @@ def test_a_ball_joint(tmp_path, kind):
     tilted = jnp.array([np.cos(0.3), np.sin(0.3), 0, 0])
     weight = jax.jit(jg.rigid.gravity_forces)(file.tree, tilted)
     np.testing.assert_allclose(weight, [-2.0 * 9.81 * 0.5 * np.sin(0.6), 0, 0], rtol=0, atol=1e-13)
+
+
+def test_a_floating_base(tmp_path):
+    """Without torques only the weight changes the momentum; on a base at rest M is that of it."""
+    path = Path(__file__).parent / "data" / "arm.urdf"
+    fixed, free = (jg.rigid.read_urdf(path, floating=floating) for floating in (False, True))
+    assert free.joints[:6] == ("root.x", "root.y", "root.z", "root.rx", "root.ry", "root.rz")
+    assert free.joints[6:] == fixed.joints
+    n = fixed.tree.n
+    q = jnp.linspace(-0.5, 0.8, n)
+    on_base = jnp.concatenate([free.start[:7], q])
+    masses = jg.rigid.crba(free.tree, on_base)[6:, 6:]
+    np.testing.assert_allclose(masses, jg.rigid.crba(fixed.tree, q), atol=1e-14)
+    tree = jg.rigid.with_passive(free.tree)
+    qd = jnp.cos(jnp.arange(n + 6.0))
+    q = jg.rigid.integrate(tree, on_base, jnp.sin(jnp.arange(n + 6.0)))
+    qdd = jg.rigid.forward_dynamics(tree, q, qd, jnp.zeros(n + 6))
+
+    def momentum(s):
+        at = jg.rigid.integrate(tree, q, s * qd + 0.5 * s**2 * qdd)
+        return jg.rigid.centroidal_momentum(tree, at, qd + s * qdd)
+
+    rate = jax.jvp(momentum, (0.0,), (1.0,))[1]
+    weight = tree.mass.sum() * tree.gravity
+    np.testing.assert_allclose(rate, jnp.concatenate([jnp.zeros(3), weight]), atol=1e-11)
+
+
+def test_a_floating_base_alone_has_its_own_mass(tmp_path):
+    path = tmp_path / "robot.urdf"
+    path.write_text(f'<robot name="brick">{link("world", 2.0, diagonal(0.1, 0.2, 0.25))}</robot>')
+    brick = jg.rigid.read_urdf(path, floating=True)
+    assert (brick.base, brick.tree.n, brick.tree.nq) == ("ground", 6, 7)
+    expected = np.diag([2.0, 2.0, 2.0, 0.1, 0.2, 0.25])
+    np.testing.assert_allclose(jg.rigid.crba(brick.tree, brick.start), expected, atol=1e-15)
+    path.write_text(
+        f'<robot name="r">{link("a")}{link("b", 1.0)}{joint("root", "fixed", "a", "b")}</robot>'
+    )
+    with pytest.raises(ValueError, match="joint 'root': is the name of the joint of a floating"):
+        jg.rigid.read_urdf(path, floating=True)
