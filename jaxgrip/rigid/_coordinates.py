@@ -51,6 +51,18 @@ def precision(tree: Tree) -> np.dtype:
     return jnp.result_type(*numbers)
 
 
+def checked(tree: Tree, **values: Any) -> dict[str, Array]:
+    """Arguments of a public function in the tree's precision: `q` (nq,), all others (n,).
+
+    **Raises:** `ValueError` for a wrong one.
+    """
+    dtype = precision(tree)
+    return {
+        name: real(name, x, dtype, (tree.nq if name == "q" else tree.n,))
+        for name, x in values.items()
+    }
+
+
 def given(tree: Tree, **values: Any) -> tuple[Any, ...]:
     """The tree and arguments of a public function in the chart at `q`, in the tree's precision.
 
@@ -59,11 +71,7 @@ def given(tree: Tree, **values: Any) -> tuple[Any, ...]:
 
     **Raises:** `ValueError` for a wrong argument.
     """
-    dtype = precision(tree)
-    arrays = {
-        name: real(name, x, dtype, (tree.nq if name == "q" else tree.n,))
-        for name, x in values.items()
-    }
+    arrays = checked(tree, **values)
     if not tree.balls:
         return tree, *arrays.values()
     if "qdd" in arrays:

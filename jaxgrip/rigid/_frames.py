@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxgrip.checks import near, real
-from jaxgrip.rigid._coordinates import coordinate_rates, given, precision
+from jaxgrip.checks import near
+from jaxgrip.rigid._coordinates import checked, coordinate_rates, given, precision
 from jaxgrip.rigid._mass_matrix import ancestors
 from jaxgrip.rigid._recursion import axes_of
 from jaxgrip.rigid._tree import Tree
@@ -109,7 +109,7 @@ def frame_pose(tree: Tree, q: Float[Array, " nq"], frame: str | Frame) -> FrameP
 
     **Raises:** `ValueError` for another shape and for an unknown name.
     """
-    return _pose(tree, *_checked(tree, q=q), _found(tree, frame))
+    return _pose(tree, *checked(tree, q=q).values(), _found(tree, frame))
 
 
 def frame_jacobian(tree: Tree, q: Float[Array, " nq"], frame: str | Frame) -> Float[Array, "6 n"]:
@@ -124,7 +124,7 @@ def frame_jacobian(tree: Tree, q: Float[Array, " nq"], frame: str | Frame) -> Fl
 
     Source: own derivation: (z, z x arm) for a revolute joint, (0, z) for a prismatic one.
     """
-    return _jacobian(tree, *_checked(tree, q=q), _found(tree, frame))
+    return _jacobian(tree, *checked(tree, q=q).values(), _found(tree, frame))
 
 
 def frame_jacobian_rate(
@@ -138,7 +138,7 @@ def frame_jacobian_rate(
 
     **Raises:** `ValueError` for another shape and for an unknown name.
     """
-    return _jacobian_rate(tree, *_checked(tree, q=q, qd=qd), _found(tree, frame))
+    return _jacobian_rate(tree, *checked(tree, q=q, qd=qd).values(), _found(tree, frame))
 
 
 def frame_velocity(
@@ -152,7 +152,7 @@ def frame_velocity(
 
     **Raises:** `ValueError` for another shape and for an unknown name.
     """
-    q, qd = _checked(tree, q=q, qd=qd)
+    q, qd = checked(tree, q=q, qd=qd).values()
     return _jacobian(tree, q, _found(tree, frame)) @ qd
 
 
@@ -171,10 +171,4 @@ def frame_acceleration(
 
     **Raises:** `ValueError` for another shape and for an unknown name.
     """
-    return _acceleration(tree, *_checked(tree, q=q, qd=qd, qdd=qdd), _found(tree, frame))
-
-
-def _checked(tree: Tree, **values: Array) -> tuple[Array, ...]:
-    dtype = precision(tree)
-    sizes = {"q": tree.nq}
-    return tuple(real(k, x, dtype, (sizes.get(k, tree.n),)) for k, x in values.items())
+    return _acceleration(tree, *checked(tree, q=q, qd=qd, qdd=qdd).values(), _found(tree, frame))

@@ -153,11 +153,13 @@ def lock(tree: Tree, values: Mapping[str, Any]) -> Tree:
     """
     q = neutral(tree)
     held: set[int] = set()
+    taken: set[int] = set()
     for name, value in values.items():
         at = np.array(tree.coordinates_of(name))
         shapes = ((len(at),),) if len(at) > 1 else ((), (1,))
         value = numbers(f"The value of joint {name!r}", value, *shapes).astype(q.dtype)
         q = q.at[at].set(value.reshape(at.shape))
+        taken.update(at.tolist())
         held.update(tree.moving[k] for k in tree.rates_of(name))
     if not held:
         return merge_fixed(tree)
@@ -171,7 +173,7 @@ def lock(tree: Tree, values: Mapping[str, Any]) -> Tree:
     kinds = tuple("fixed" if i in held else kind for i, kind in enumerate(tree.joint_types))
     free = np.array([k for k, i in enumerate(tree.moving) if i not in held], dtype=int)
     names = tree.joint_names or tree.names
-    kept = [k for k in range(tree.nq) if k not in _coordinates(tree, values)]
+    kept = [k for k in range(tree.nq) if k not in taken]
     # A fixed body has a joint of its own.
     alone = tuple(
         body if i in held else name
@@ -189,10 +191,6 @@ def lock(tree: Tree, values: Mapping[str, Any]) -> Tree:
             passive=_without(tree.passive, free, np.array(kept, dtype=int)),
         )
     )
-
-
-def _coordinates(tree: Tree, values: Mapping[str, Any]) -> set[int]:
-    return {k for name in values for k in tree.coordinates_of(name)}
 
 
 def _without(passive: Passive | None, free: np.ndarray, kept: np.ndarray) -> Passive | None:
