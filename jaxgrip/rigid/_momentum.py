@@ -2,16 +2,14 @@
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float
 
 from jaxgrip.rigid._coordinates import given
 from jaxgrip.rigid._newton_euler import rnea_bodies
+from jaxgrip.rigid._recursion import UPPER
 from jaxgrip.rigid._tree import Tree
 from jaxgrip.rigid.kinematics import forward_kinematics, jacobians_at
 from jaxgrip.spatial import skew
-
-_UPPER = np.array([0, 1, 2, 4, 5, 8])
 
 
 @jax.jit
@@ -89,7 +87,7 @@ def inertial_parameters(tree: Tree) -> Float[Array, " parameters"]:
     first = tree.mass[:, None] * tree.com
     square = jnp.sum(first * tree.com, axis=1)[:, None, None] * jnp.eye(3, dtype=first.dtype)[None]
     about = tree.inertia + square - first[:, :, None] * tree.com[:, None, :]
-    upper = about.reshape(-1, 9)[:, _UPPER]
+    upper = about.reshape(-1, 9)[:, UPPER]
     return jnp.concatenate([tree.mass[:, None], first, upper], axis=1).reshape(-1)
 
 

@@ -32,6 +32,9 @@ from jaxgrip.spatial.components import (
 # joints unrolled programs are four times faster than scanned ones, with chains of twelve slower.
 UNROLL_LIMIT = 7
 
+# The six numbers xx, xy, xz, yy, yz, zz of a symmetric matrix among its nine.
+UPPER = np.array([0, 1, 2, 4, 5, 8])
+
 PerBody = Any  # a tuple of pytrees of scalars, or one pytree of (bodies,) arrays
 
 
@@ -78,7 +81,7 @@ def bodies(tree: Tree) -> PerBody:
     """`Body` numbers of all bodies."""
     nb = len(tree.parents)
     r = tree.rotation.reshape(nb, 9)
-    upper = tree.inertia.reshape(nb, 9)[:, np.array([0, 1, 2, 4, 5, 8])]
+    upper = tree.inertia.reshape(nb, 9)[:, UPPER]
     table = jnp.concatenate([r, tree.translation, tree.mass[:, None], tree.com, upper], axis=1)
 
     def body(k: tuple) -> Body:
