@@ -257,7 +257,7 @@ def _of_nodes(structure: Structure, shapes: np.ndarray) -> list[str]:
             alike.setdefault(text, []).append(number)
         for text, numbers in alike.items():
             each = "each " if len(numbers) > 1 else ""
-            verb = "turn" if turns else "move"
+            verb = "rotate" if turns else "move"
             which = _numbers(numbers)
             sentences.append(
                 f"{which[0].upper()}{which[1:]} of part {name!r} can {each}{verb} by "
@@ -272,7 +272,7 @@ def _together(structure: Structure, moving: np.ndarray, vectors: np.ndarray, tur
     for node in moving:
         name, number = structure.owner(int(node))
         alike.setdefault((name, _vector(_direction(vectors[node], signed=True))), []).append(number)
-    verb, along = ("turn", "about") if turns else ("move", "along")
+    verb, along = ("rotate", "about") if turns else ("move", "along")
     if len(alike) > MANY:
         most = int(np.argmax(np.linalg.norm(vectors, axis=1)))
         parts: dict[str, list[int]] = {}
