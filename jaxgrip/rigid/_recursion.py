@@ -74,7 +74,7 @@ def one_of(q: Array) -> Scalar:
 
 def unrolled(tree: Tree) -> bool:
     """Whether sweeps over this tree are unrolled rather than scanned."""
-    return len(tree.parents) <= UNROLL_LIMIT
+    return not tree.scanned and len(tree.parents) <= UNROLL_LIMIT
 
 
 def bodies(tree: Tree) -> PerBody:

@@ -68,6 +68,8 @@ class Tree(eqx.Module):
     - `joint_names`: name of each body's joint; those of the bodies when empty.
     - `balls`: index of the first of the three bodies of each ball, whose axes are x, y and z of the
       last.
+    - `scanned`: whether recursions are scanned however few bodies there are: small programs, which
+      compile sooner.
     - `pitch`: (bodies,), advance of each screw [m/rad], zero for other joints; None without screws.
     - `passive`: `Passive`, springs, damping, friction and armature of the joints, if there are any.
     - `frames`: `Frames`, named frames fixed to bodies, if there are any.
@@ -89,6 +91,7 @@ class Tree(eqx.Module):
     names: tuple[str, ...] = eqx.field(static=True)
     joint_names: tuple[str, ...] = eqx.field(static=True, default=())
     balls: tuple[int, ...] = eqx.field(static=True, default=())
+    scanned: bool = eqx.field(static=True, default=False)
     pitch: Float[Array, " bodies"] | None = None
     passive: Passive | None = None
     frames: Frames | None = None

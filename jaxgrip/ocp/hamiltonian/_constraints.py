@@ -10,7 +10,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, ArrayLike, Float, Int
 
 from jaxgrip.ocp.hamiltonian._hamiltonian import Expansion, expand, with_hessian
 from jaxgrip.ocp.statement import Problem
@@ -26,7 +26,7 @@ class ActiveConstraint(NamedTuple):
     order: int
 
 
-def total_derivative(problem: Problem, index: int, order: int) -> Callable:
+def total_derivative(problem: Problem, index: Int[ArrayLike, ""], order: int) -> Callable:
     """The function x, u -> time derivative of the given order of a constraint along the motion."""
     if order == 0:
         return lambda x, u: problem.constraints(x, u)[index]
@@ -164,7 +164,7 @@ def boundary_sizes(
 
 
 @jit_plainly
-def _influence(problem: Problem, index: int, order: int, x, u):
+def _influence(problem: Problem, index: Int[Array, ""], order: int, x, u):
     """A constraint's derivative and its gradient in the controls, at every point of a motion."""
     function = total_derivative(problem, index, order)
     return jax.vmap(lambda x, u: (function(x, u), jax.grad(function, argnums=1)(x, u)))(x, u)
@@ -181,8 +181,10 @@ def find_order(
 
     **Raises:** `ValueError` where no derivative up to the third contains a control.
     """
+    # As an array, so that one program serves all constraints.
+    at = jnp.asarray(index)
     for order in range(MAX_ORDER + 1):
-        value, gradient = (np.asarray(v) for v in _influence(problem, index, order, x, u))
+        value, gradient = (np.asarray(v) for v in _influence(problem, at, order, x, u))
         # Relative to the value, since a control that cancels may leave rounding error.
         if np.max(np.abs(gradient * np.asarray(u))) > 1e-10 * np.max(np.abs(value)):
             return order, gradient

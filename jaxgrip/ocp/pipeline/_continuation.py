@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import pairwise
 
 import equinox as eqx
 import jax
@@ -13,7 +14,7 @@ from jaxtyping import Array, Float
 from jaxgrip.ocp.pipeline._outcome import UNEXPLAINED, Outcome, Search
 from jaxgrip.ocp.pipeline._refinement import follow
 from jaxgrip.ocp.pipeline._results import RESULTS
-from jaxgrip.ocp.pipeline._search import run_search
+from jaxgrip.ocp.pipeline._search import run_search, search_along
 from jaxgrip.ocp.statement import Problem
 from jaxgrip.ocp.structure import constraint_values
 
@@ -23,22 +24,36 @@ _SHORTEST_STRIDE = 1e-3
 _ROUNDS, _TRANSCRIPTIONS, _STEPS = 6, 4, 16
 
 
-def continue_from(search: Search, easier: Problem) -> Outcome:
-    """Search for an extremal of another problem, and change its numbers until it is this one."""
+def continue_from(search: Search, way: Sequence[Problem]) -> Outcome:
+    """Search for an extremal along a way of easier problems.
+
+    First from their direct solutions. If that fails, an extremal of the first one is followed along
+    the way, while its numbers change until it is this one.
+    """
     numbers, rest = eqx.partition(search.problem, eqx.is_inexact_array)
-    others, other_rest = eqx.partition(easier, eqx.is_inexact_array)
-    shapes = [[leaf.shape for leaf in jax.tree.leaves(each)] for each in (numbers, others)]
-    if shapes[0] != shapes[1] or not eqx.tree_equal(rest, other_rest):
-        raise ValueError(
-            "continued_from must be a Problem that differs in numbers only, with the same "
-            "functions; numbers that they close over must be JAX arrays."
-        )
+    for each in way:
+        others, other_rest = eqx.partition(each, eqx.is_inexact_array)
+        shapes = [[leaf.shape for leaf in jax.tree.leaves(side)] for side in (numbers, others)]
+        if shapes[0] != shapes[1] or not eqx.tree_equal(rest, other_rest):
+            raise ValueError(
+                "continued_from must be a Problem that differs in numbers only, with the same "
+                "functions; numbers that they close over must be JAX arrays."
+            )
+    found = search_along(search, way)
+    if found is not None:
+        return found
+    easier = way[0]
     found = run_search(dataclasses.replace(search, problem=easier))
     if found.result != RESULTS.successful:
         sentence = RESULTS[found.result].split(":")[0]
         detail = f"the easier problem itself was not solved: {sentence}"
         return Outcome(RESULTS.continuation_failed, detail=detail, direct=found.direct)
-    return _walk(search, easier, found, search.solver.max_shootings)
+    for before, after in pairwise([*way, search.problem]):
+        step = dataclasses.replace(search, problem=after)
+        found = _walk(step, before, found, search.solver.max_shootings)
+        if found.result != RESULTS.successful:
+            break
+    return found
 
 
 def _walk(search: Search, easier: Problem, found: Outcome, most: int) -> Outcome:

@@ -1,6 +1,7 @@
 """The search for a certified extremal from several guesses, within a budget."""
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import equinox as eqx
 import jax
@@ -54,8 +55,6 @@ def _transcribe_gradually(
     Far from a motion that meets the end the objective may drive the time to where there is none.
     """
     earliest, latest = problem.time_bounds
-    lowest, highest = np.asarray(problem.lower), np.asarray(problem.upper)
-    margin = np.where(np.isfinite(highest - lowest), 0.01 * (highest - lowest), 0.0)
     for _ in range(strides):
         before = guess.final_time
         lower, upper = (1.0 - _STRIDE) * before, (1.0 + _STRIDE) * before
@@ -66,13 +65,30 @@ def _transcribe_gradually(
         moves_on |= change > 0.9 * _STRIDE and upper < latest
         if not one.converged or not moves_on:
             return one
-        # Off the bounds again, where the barrier leaves room to move.
-        u = np.clip(one.u, lowest + margin, highest - margin)
-        x = one.x.copy()
-        # Exactly, since typical sizes are read off the ends of a guess.
-        x[-1] = np.where(problem.is_fixed_final, problem.final_state, x[-1])
-        guess = jax.tree.map(jnp.asarray, Guess(x, u, one.final_time))
+        guess = _as_guess(problem, one)
     return one._replace(converged=np.array(False))
+
+
+def _as_guess(problem: Problem, one: DirectSolution) -> Guess:
+    """A direct solution as a guess, off the bounds, where the barrier leaves room to move."""
+    lowest, highest = np.asarray(problem.lower), np.asarray(problem.upper)
+    margin = np.where(np.isfinite(highest - lowest), 0.01 * (highest - lowest), 0.0)
+    u = np.clip(one.u, lowest + margin, highest - margin)
+    x = one.x.copy()
+    # Exactly, since typical sizes are read off the ends of a guess.
+    x[-1] = np.where(problem.is_fixed_final, problem.final_state, x[-1])
+    return jax.tree.map(jnp.asarray, Guess(x, u, one.final_time))
+
+
+def _transcribed(search: Search, problem: Problem, guess: Guess) -> DirectSolution:
+    # As arrays, so that another tolerance does not recompile.
+    numbers = jax.tree.map(jnp.asarray, search.solver.transcription)
+    one = search.timed(
+        "transcription", lambda: jax.tree.map(np.asarray, _transcribe(problem, numbers, guess))
+    )
+    search.stats["transcriptions"] += 1
+    search.stats["transcription_steps"] += int(one.steps)
+    return one
 
 
 def _transcribe_round(
@@ -83,18 +99,7 @@ def _transcribe_round(
     is_demanding = problem.fixed_final or problem.n_boundary or problem.n_constraints
     every = []
     result = RESULTS.unreachable if is_demanding else RESULTS.transcription_failed
-    # As arrays, so that another tolerance does not recompile.
-    numbers = jax.tree.map(jnp.asarray, solver.transcription)
-
-    def transcribe(problem: Problem, guess: Guess) -> DirectSolution:
-        one = search.timed(
-            "transcription",
-            lambda: jax.tree.map(np.asarray, _transcribe(problem, numbers, guess)),
-        )
-        stats["transcriptions"] += 1
-        stats["transcription_steps"] += int(one.steps)
-        return one
-
+    transcribe = partial(_transcribed, search)
     for name, guess in guesses:
         left = solver.max_transcriptions - stats["transcriptions"]
         if left <= 0:
@@ -111,6 +116,23 @@ def _transcribe_round(
         end = f"objective {one.objective:.6g}" if one.converged else "no motion"
         search.note(f"transcription from {name}: {end}")
     return every, result
+
+
+def search_along(search: Search, way: Sequence[Problem]) -> Outcome | None:
+    """Search for an extremal from the direct solutions of easier problems, each the guess of the
+    next one; None if one of them has none.
+    """
+    guess = straight_line(way[0], search.solver.transcription.intervals)
+    for problem in (*way, search.problem):
+        direct = _transcribed(search, problem, guess)
+        if not direct.converged:
+            return None
+        search.note(f"transcription on the way: objective {direct.objective:.6g}")
+        guess = _as_guess(problem, direct)
+    found = search.timed("shooting", find_extremal, search, direct, None, [])
+    if found.certified is None or not found.certified.certificate.passed:
+        return None
+    return found._replace(result=RESULTS.successful, direct=direct)
 
 
 def run_search(search: Search, structure: Sequence | None = None) -> Outcome:

@@ -23,7 +23,7 @@ _ONLY_ONCE = (
 
 
 def run(
-    search: Search, structure: Sequence | None = None, continued_from: Problem | None = None
+    search: Search, structure: Sequence | None = None, continued_from: Sequence[Problem] = ()
 ) -> Outcome:
     """Check the numbers of a problem, and search for a certified extremal."""
     if not is_concrete(search.problem):
@@ -32,10 +32,10 @@ def run(
     _check_boundary_conditions(search.problem)
     if structure is not None:
         _check_structure(search.problem, structure)
-    if continued_from is not None:
-        outcome = continue_from(search, continued_from)
-    else:
+    if not continued_from:
         outcome = find(search, structure)
+    else:
+        outcome = continue_from(search, continued_from)
     if outcome.certified is None:
         return outcome
     # A continuation ends at a problem with the same numbers in other functions.
@@ -100,7 +100,7 @@ def solve(
     *,
     solver: Solver | None = None,
     structure: Sequence[Sequence[tuple[int, float]]] | None = None,
-    continued_from: Problem | None = None,
+    continued_from: Problem | Sequence[Problem] = (),
     throw: bool = True,
 ) -> Solution:
     """Solve an optimal control problem and certify the solution.
@@ -114,9 +114,10 @@ def solve(
     **Arguments:** `problem`; `solver`, default [`Solver`][]`()`; `structure`, to impose one instead
     of the search: for each control its segments (kind, end as a share of the final time), the kinds
     as in [`Structure`][], the ends a first guess; `continued_from`, an easier problem with other
-    numbers, to search there and change the numbers little by little; `throw`, whether a failure or
-    an uncertified solution raises. The motion of an imposed structure is returned even if it breaks
-    a bound; the certificate says what is wrong with it.
+    numbers, or several on the way from there, to search at the first and change the numbers little
+    by little; `throw`, whether a failure or an uncertified solution raises. The motion of an
+    imposed structure is returned even if it breaks a bound; the certificate says what is wrong
+    with it.
 
     **Returns:** a [`Solution`][].
 
@@ -128,7 +129,9 @@ def solve(
     """
     if not isinstance(problem, Problem):
         raise TypeError(f"ocp.solve takes a Problem, not {type(problem).__name__}.")
-    if structure is not None and continued_from is not None:
+    if isinstance(continued_from, Problem):
+        continued_from = (continued_from,)
+    if structure is not None and continued_from:
         raise ValueError("solve takes a structure or a problem to continue from, not both.")
     solver = Solver() if solver is None else solver
     arrays, static = eqx.partition(problem, eqx.is_inexact_array)

@@ -3,7 +3,9 @@
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Int
 
 from jaxgrip.ocp.hamiltonian import ActiveConstraint, total_derivative
 from jaxgrip.ocp.statement import Problem
@@ -100,7 +102,7 @@ def integrate_multiplier(
 
 
 @jit_plainly
-def _gradients(problem: Problem, index: int, order: int, x, u):
+def _gradients(problem: Problem, index: Int[Array, ""], order: int, x, u):
     functions = [total_derivative(problem, index, k) for k in range(order)]
     return [jax.vmap(jax.grad(f))(x, u) for f in functions]
 
@@ -115,7 +117,8 @@ def direct_share(
     """
     share = np.zeros_like(x_mid)
     derivative = multiplier
-    for gradient in reversed(_gradients(problem, *active, x_mid, u)):
+    index = jnp.asarray(active.index)
+    for gradient in reversed(_gradients(problem, index, active.order, x_mid, u)):
         share += derivative[:, None] * np.asarray(gradient)
         derivative = np.where(multiplier != 0.0, -np.gradient(derivative, h), 0.0)
     nodes = np.concatenate([share[:1], share, share[-1:]])

@@ -155,6 +155,29 @@ def mend_control(
     return merge(_relabel(profile, t, label))
 
 
+def _grows(t: np.ndarray, multiplier: np.ndarray) -> np.ndarray:
+    """Where a constraint has to be left because its multiplier `(K,)` grows.
+
+    Not only there: the motion leaves the constraint before the multiplier begins to grow and
+    returns to it later. To first order the multiplier has one value at both ends, and cuts off as
+    much above this value as below it.
+    """
+    found = np.zeros(len(t), dtype=bool)
+    for grows, first, last in runs((np.diff(multiplier) > TOLERANCE).astype(int)):
+        if not grows or found[first]:
+            continue
+        levels = np.linspace(multiplier[first], multiplier[last], 65)[1:-1]
+        for level in levels:
+            before = np.flatnonzero(multiplier[: first + 1] >= level)
+            after = np.flatnonzero(multiplier[last:] <= level)
+            start = before[-1] if before.size else 0
+            end = last + (after[0] if after.size else len(t) - 1 - last)
+            if np.trapezoid(multiplier[start : end + 1] - level, t[start : end + 1]) <= 0.0:
+                break
+        found[start : end + 1] = True
+    return found
+
+
 def mend_constraint(
     profile: Profile,
     t: np.ndarray,
@@ -181,8 +204,10 @@ def mend_constraint(
     def label(segment: Segment, inside: np.ndarray):
         if segment.kind == ACTIVE:
             along = multiplier[inside]
-            grows = (np.diff(along, prepend=along[0]) > TOLERANCE) & (order > 0)
-            return np.where((along < -TOLERANCE) | grows, FREE, ACTIVE)
+            is_free = along < -TOLERANCE
+            if order > 0:
+                is_free |= _grows(t[inside], along)
+            return np.where(is_free, FREE, ACTIVE)
         return np.where(value[inside] > TOLERANCE, ACTIVE, FREE)
 
     labelled = _relabel(profile, t, label)

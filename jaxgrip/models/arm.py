@@ -1,0 +1,108 @@
+"""The fastest motion of a robot between two poses, as an optimal control problem."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.tree_util import Partial
+from jaxtyping import Array, ArrayLike, Float
+
+from jaxgrip.checks import brief, check_shape, concrete, numbers, positive
+from jaxgrip.ocp import Free, Problem
+from jaxgrip.rigid import StateSpace, Tree, crba, gravity_forces, without_balls
+
+# Weight of the effort against the time. Of two motions of nearly the same duration the one of less
+# effort is then much better, and the fastest one lasts longer by the square of this at most.
+EFFORT = 1e-3
+
+
+def point_to_point(
+    tree: Tree,
+    start: Float[ArrayLike, " n"],
+    end: Float[ArrayLike, " n"],
+    *,
+    torque: Float[ArrayLike, " n"],
+    speed: Float[ArrayLike, " n"] | None = None,
+    position: tuple[Float[ArrayLike, " n"], Float[ArrayLike, " n"]] | None = None,
+    effort: ArrayLike = EFFORT,
+    final_time: Float[ArrayLike, ""] | None = None,
+) -> Problem:
+    r"""The fastest motion from rest to rest, with bounded torques, speeds and positions.
+
+    Minimises $\int_0^T 1 + w \sum_j u_j^2\,dt$ with the torques $\tau_j = u_j \hat\tau_j$ and
+    $|u_j| \le 1$. Where speeds are bounded, joints that have time to spare may move in many ways in
+    the least time; a small weight $w$ of the effort chooses the way of least effort.
+
+    **Arguments:**
+
+    - `tree`: of n joints of one degree of freedom.
+    - `start`, `end`: (n,) poses [rad or m].
+    - `torque`: (n,) largest torques, in both directions [N m or N].
+    - `speed`: (n,) largest speeds [rad/s or m/s]; infinite ones do not bound.
+    - `position`: least and largest coordinates, (n,) each; infinite ones do not bound.
+    - `effort`: the weight w; with 0 the effort does not count.
+    - `final_time`: guess of the duration [s]; when None, it is estimated from the limits.
+
+    All numbers may be traced, given that `final_time` is.
+
+    **Returns:** `ocp.Problem` with the states (q, qd) and the controls u.
+
+    **Raises:** `ValueError` for other shapes, limits that are not positive, poses outside the
+    limits and poses that the torques cannot hold.
+
+    Source: Schanzer 2007, section 5.5, pp. 74-83, with bounded speeds and a weight of the effort.
+    """
+    n = tree.n
+    without_balls(tree, "point_to_point")
+    start, end = numbers("start", start, (n,)), numbers("end", end, (n,))
+    torque = positive("torque", torque, (n,))
+    speed = jnp.full(n, jnp.inf) if speed is None else jnp.asarray(speed, float)
+    check_shape("speed", speed, (n,))
+    if concrete(speed) and not np.all(np.asarray(speed) > 0.0):
+        raise ValueError(f"speed is {brief(np.asarray(speed))}; it must be positive.")
+    unbounded = jnp.full(n, jnp.inf)
+    least, largest = (-unbounded, unbounded) if position is None else position
+    _check_hold(tree, start, end, torque)
+    if final_time is None:
+        final_time = _duration(tree, start, end, torque, speed)
+    rest = jnp.zeros(n)
+    return Problem(
+        StateSpace(dataclasses.replace(tree, scanned=True), jnp.diag(torque)),
+        running_cost=Partial(_cost, jnp.asarray(effort, float)),
+        initial_state=jnp.concatenate([start, rest]),
+        final_state=jnp.concatenate([end, rest]),
+        final_time=Free(guess=final_time),
+        control_bounds=(-jnp.ones(n), jnp.ones(n)),
+        state_bounds=(jnp.append(least, -speed), jnp.append(largest, speed)),
+    )
+
+
+def _cost(weight: Array, x: Array, u: Array) -> Array:
+    return 1.0 + weight * jnp.sum(u**2)
+
+
+def joint_names(tree: Tree) -> list[str]:
+    """Names of the joints that move, in the order of the coordinates."""
+    names = tree.joint_names or tree.names
+    return [names[i] for i in tree.moving]
+
+
+def _check_hold(tree: Tree, start: Array, end: Array, torque: Array) -> None:
+    if not all(map(concrete, jax.tree.leaves((tree, start, end, torque)))):
+        return
+    for name, pose in (("start", start), ("end", end)):
+        needed = np.abs(np.asarray(gravity_forces(tree, pose)))
+        for joint in np.flatnonzero(needed >= np.asarray(torque)):
+            raise ValueError(
+                f"Joint {joint_names(tree)[joint]!r} needs {needed[joint]:.3g} of its "
+                f"{float(torque[joint]):.3g} N m to hold the pose `{name}` against gravity."
+            )
+
+
+def _duration(tree: Tree, start: Array, end: Array, torque: Array, speed: Array) -> Array:
+    """Duration that the slowest joint would need by itself [s], a little longer."""
+    away = jnp.abs(end - start)
+    inertia = jnp.diagonal(crba(tree, 0.5 * (start + end)))
+    least = 2.0 * jnp.sqrt(away * inertia / torque)
+    return 1.2 * jnp.max(least + away / speed)
