@@ -1,0 +1,348 @@
+"""The search of inverse kinematics, from many starts and for many targets at once.
+
+A pool of places works off all tasks: one that has finished its task takes the next, so that hard
+targets hold up nothing but their own places. Numbers have the targets as their first axis, of one
+where all share them; `jax.vmap` makes this axis longer.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Bool, Float, Int
+
+from jaxgrip.rigid._aim import Aim, View, curvature, each, gram, hessian, solved, times, view
+from jaxgrip.rigid._coordinates import integrate, layout
+from jaxgrip.rigid._tree import Tree
+
+# Errors [m, and rad times the length] up to which a target is reached.
+REACHED = 1e-9
+# Weight of the cost beside half the squared error, where this cannot be zero.
+FAINT = 1e-7
+# Places of the pool: what they need together stays in the cache.
+_PLACES = 1024
+# Of a step in the search: its damping by the squared error, the most that a joint turns [rad], the
+# part of the squared error that it must promise to remove; the most steps.
+_DAMPING, _LARGEST_TURN, _HOPELESS, _STEPS = 0.03, 1.0, 1e-3, 50
+_SMALLEST_DAMPING = 1e-14
+# Best ends of the search that are improved; steps of this, and those back to the targets in each.
+_KEPT, _IMPROVEMENTS, _RETURNS = 4, 40, 4
+_FINE = 1e-9
+
+
+class Numbers(NamedTuple):
+    """All numbers of a search; with the targets as an axis before the others of each.
+
+    `aim`; `start` (nq,) and `starts` (k, nq), of the bodies of the aim; `lower` and `upper` (n,);
+    `cost`: function of these coordinates.
+    """
+
+    aim: Aim
+    start: Float[Array, "*b nq"]
+    starts: Float[Array, "*b k nq"]
+    lower: Float[Array, "*b n"]
+    upper: Float[Array, "*b n"]
+    cost: Callable[[Array], Array]
+
+
+class Found(NamedTuple):
+    """Best position of each target.
+
+    `q` (nq,); `fixed` (n,): whether a limit holds a joint; `steps` of the search.
+    """
+
+    q: Float[Array, "*b nq"]
+    fixed: Bool[Array, "*b n"]
+    steps: Int[Array, "*b"]
+
+
+def bounded(tree: Tree, q: Array, lower: Array, upper: Array) -> Array:
+    """Coordinates (nq, positions) within limits (n, positions)."""
+    if not tree.balls:
+        return jnp.clip(q, lower, upper)
+    at = layout(tree)
+    inside = jnp.clip(q[at.coordinates], lower[at.rates], upper[at.rates])
+    return q.at[at.coordinates].set(inside)
+
+
+def rates_of(tree: Tree, q: Array) -> Array:
+    """Coordinates (n, positions) of the joints with limits, zero for those without."""
+    if not tree.balls:
+        return q
+    at = layout(tree)
+    return jnp.zeros((tree.n, *q.shape[1:]), q.dtype).at[at.rates].set(q[at.coordinates])
+
+
+def _moved(numbers: Numbers, q: Array, step: Array) -> Array:
+    """Positions after steps, within the limits."""
+    tree = numbers.aim.tree
+    q = each(integrate, tree, q, step) if tree.balls else q + step
+    return bounded(tree, q, numbers.lower, numbers.upper)
+
+
+def _held(numbers: Numbers, q: Array, gradient: Array) -> Array:
+    """Whether a joint is at a limit that keeps it from lowering a function (n, positions)."""
+    x = rates_of(numbers.aim.tree, q)
+    low, high = (x <= numbers.lower) & (gradient > 0), (x >= numbers.upper) & (gradient < 0)
+    return low | high
+
+
+def _free(a: Array, held: Array) -> Array:
+    """A matrix (n, n, positions) in which the joints that are held have rows of the unit matrix."""
+    either = held[:, None] | held[None]
+    return jnp.where(either, jnp.eye(len(a), dtype=a.dtype)[:, :, None], a)
+
+
+def _short(tree: Tree, step: Array) -> Array:
+    turns = np.array([tree.joint_types[i] != "prismatic" for i in tree.moving])[:, None]
+    longest = jnp.max(jnp.where(turns, jnp.abs(step), 0.0), axis=0)
+    return step / jnp.maximum(1.0, longest / _LARGEST_TURN)
+
+
+def _damped(at: View, held: Array, damping: Array) -> tuple[Array, Array]:
+    """The damped step to the targets, and the part of the squared error that it removes.
+
+    Source: Sugihara 2011, eq. 11 and 20.
+    """
+    j = jnp.where(held[None], 0.0, at.jacobian)
+    m, n, _ = j.shape
+    if m < n:
+        a = gram(jnp.swapaxes(j, 0, 1)) + jnp.eye(m, dtype=j.dtype)[:, :, None] * damping
+        step = -times(j, solved(a, at.error))
+    else:
+        a = gram(j) + jnp.eye(n, dtype=j.dtype)[:, :, None] * damping
+        step = -solved(a, times(j, at.error))
+    left = at.error + jnp.sum(j * step[None], axis=1)
+    square = jnp.sum(at.error**2, axis=0)
+    return step, 1 - jnp.sum(left**2, axis=0) / jnp.where(square > 0, square, 1.0)
+
+
+def _pool(
+    numbers: Any,
+    targets: int,
+    first: Any,
+    step: Callable[[Any, Any], tuple[Any, Array]],
+) -> Any:
+    """Work off tasks.
+
+    **Arguments:** `numbers` of the targets, with these as their last axis, or one; `first`: state
+    of every task, with these as the first axis, target by target for the first start, then for
+    the second; `step`: function of numbers and states of some tasks, both with these as last axis,
+    giving the next states, and whether they are the last.
+
+    **Returns:** the last states, as `first`.
+    """
+    count = len(jax.tree.leaves(first)[0])
+    places = min(count, _PLACES)
+
+    def taken(tree: Any, index: Array) -> Any:
+        return jax.tree.map(lambda x: jnp.moveaxis(x[jnp.minimum(index, count - 1)], 0, -1), tree)
+
+    def some(x: Array, index: Array) -> Array:
+        return x if x.shape[-1] == 1 else x[..., index % targets]
+
+    def body(loop: tuple) -> tuple:
+        task, upcoming, state, ends = loop
+        state, done = step(jax.tree.map(lambda x: some(x, task), numbers), state)
+        where = jnp.where(done, task, count)
+        ends = jax.tree.map(
+            lambda end, x: end.at[where].set(jnp.moveaxis(x, -1, 0), mode="drop"), ends, state
+        )
+        done &= task < count
+        following = upcoming + jnp.cumsum(done) - 1
+        task = jnp.where(done, jnp.minimum(following, count), task)
+        state = jax.tree.map(lambda new, x: jnp.where(done, new, x), taken(first, task), state)
+        return task, upcoming + jnp.sum(done), state, ends
+
+    task = jnp.arange(places)
+    start = (task, jnp.asarray(places), taken(first, task), first)
+    return lax.while_loop(lambda loop: jnp.any(loop[0] < count), body, start)[-1]
+
+
+class _Place(NamedTuple):
+    """State of a search: position, half the squared error, steps taken."""
+
+    q: Array
+    miss: Array
+    steps: Array
+
+
+def _searching(numbers: Numbers, state: _Place) -> tuple[_Place, Array]:
+    at = view(numbers.aim, state.q)
+    square = jnp.sum(at.error**2, axis=0)
+    held = _held(numbers, state.q, times(at.jacobian, at.error))
+    step, part = _damped(at, held, _DAMPING * square + _SMALLEST_DAMPING)
+    done = (square < 1e-24) | (part < _HOPELESS) | (state.steps >= _STEPS) | ~jnp.isfinite(part)
+    q = _moved(numbers, state.q, _short(numbers.aim.tree, step))
+    return _Place(jnp.where(done, state.q, q), square / 2, state.steps + 1), done
+
+
+class _Improved(NamedTuple):
+    """State of an improvement: position, which limits hold, damping, value, steps taken."""
+
+    q: Array
+    fixed: Array
+    damping: Array
+    miss: Array
+    cost: Array
+    steps: Array
+
+
+def costs(
+    tree: Tree, cost: Callable[[Array], Array], q: Float[Array, " nq"]
+) -> tuple[Float[Array, ""], Float[Array, " n"], Float[Array, "n n"]]:
+    """A cost, and its first and second derivatives by steps of the joints."""
+
+    def value(step: Array) -> Array:
+        return cost(integrate(tree, q, step))
+
+    zero = jnp.zeros(tree.n, q.dtype)
+    found, slope = jax.value_and_grad(value)(zero)
+    return found, slope, jax.jacfwd(jax.grad(value))(zero)
+
+
+def multipliers(at: View, slope: Array, fixed: Array) -> Array:
+    """Those (m, positions) of the targets, for the slope of the cost and joints that are fixed."""
+    j = jnp.where(fixed[None], 0.0, at.jacobian)
+    a = gram(jnp.swapaxes(j, 0, 1)) + 1e-10 * jnp.eye(len(j), dtype=j.dtype)[:, :, None]
+    return -solved(a, jnp.sum(j * slope[None], axis=1))
+
+
+def _improving(numbers: Numbers, state: _Improved) -> tuple[_Improved, Array]:
+    """A step along the positions that miss least, to a lower cost, and back to these.
+
+    Source: own derivation: Newton's method for half the squared error and `FAINT` times the cost,
+    whose step is followed by some that lower the error alone.
+    """
+    aim, tree = numbers.aim, numbers.aim.tree
+    at = view(aim, state.q)
+    miss = jnp.sum(at.error**2, axis=0) / 2
+    cost, slope, bend = each(lambda t, c, q: costs(t, c, q), tree, numbers.cost, state.q)
+    reached = miss < REACHED**2 * 1e4
+    by_error = times(at.jacobian, at.error)
+    force = multipliers(at, slope, state.fixed)
+    # What holds a joint at a limit; one at a time is let go.
+    press = slope + jnp.where(reached, times(at.jacobian, force), by_error / FAINT)
+    x = rates_of(tree, state.q)
+    wrong = jnp.where(x <= numbers.lower, -press, press) * state.fixed
+    worst = (wrong > _FINE) & (wrong >= jnp.max(wrong, axis=0))
+    fixed = state.fixed & ~worst
+    # Of the error its own curvature counts, of targets that are reached that of the constraints.
+    bend = bend + jnp.where(reached, 1.0, 0.0) * curvature(aim, at, force)
+    eye = jnp.eye(tree.n, dtype=x.dtype)[:, :, None]
+    a = _free(hessian(aim, at) + FAINT * (bend + state.damping * eye), fixed)
+    step = _short(tree, -solved(a, jnp.where(fixed, 0.0, by_error + FAINT * slope)))
+
+    def back(_: Array, loop: tuple) -> tuple:
+        q, step, fixed, _ = loop
+        q, wanted = _moved(numbers, q, step), rates_of(tree, q) + step
+        fixed = fixed | (wanted < numbers.lower) | (wanted > numbers.upper)
+        at = view(aim, q)
+        slope = times(at.jacobian, at.error)
+        held = fixed | _held(numbers, q, slope)
+        exact = -solved(_free(hessian(aim, at) + 1e-10 * eye, held), jnp.where(held, 0.0, slope))
+        square = jnp.sum(at.error**2, axis=0)
+        plain, _ = _damped(at, held, _DAMPING * square + _SMALLEST_DAMPING)
+        step = jnp.where(jnp.all(jnp.isfinite(exact), axis=0), exact, plain)
+        return q, _short(tree, step), fixed, square / 2
+
+    trial, _, bound, after = lax.fori_loop(0, _RETURNS, back, (state.q, step, fixed, miss))
+    found = each(lambda c, q: c(q), numbers.cost, trial)
+    gain = cost - found + (miss - after) / FAINT
+    size = jnp.max(jnp.abs(step), axis=0)
+    rounding = 1e-12 * (1 + jnp.abs(cost) + miss / FAINT)
+    better = (gain > -rounding) | ((size < 1e-6) & (after <= miss + 1e-18))
+    at_end = (size < _FINE) & ~jnp.any(worst, axis=0)
+    done = at_end | (state.steps >= _IMPROVEMENTS) | (state.damping > 1e10)
+    new = _Improved(
+        jnp.where(better, trial, state.q),
+        jnp.where(better, bound, fixed),
+        jnp.where(better, state.damping / 10, 10 * jnp.maximum(state.damping, 1e-2)),
+        jnp.where(better, after, miss),
+        jnp.where(better, found, cost),
+        state.steps + 1,
+    )
+    return new, done
+
+
+def _turned(numbers: Numbers, q: Array) -> Array:
+    """The same positions with full turns of joints taken back towards the start."""
+    tree = numbers.aim.tree
+    at, full = layout(tree), 2 * np.pi
+    turns = np.array([tree.joint_types[i] == "revolute" for i in tree.moving])[at.rates]
+    k = at.coordinates[turns]
+    low, high = numbers.lower[at.rates[turns]] - q[k], numbers.upper[at.rates[turns]] - q[k]
+    wanted = jnp.round((numbers.start[k] - q[k]) / full)
+    return q.at[k].add(full * jnp.clip(wanted, jnp.ceil(low / full), jnp.floor(high / full)))
+
+
+@jax.custom_batching.custom_vmap
+def search(numbers: Numbers) -> Found:
+    """Positions in which the frames are closest to their targets, of those the cheapest found.
+
+    **Arguments:** `numbers`, with the targets as the first axis of each, or one.
+
+    **Returns:** `Found`, with the targets as the first axis.
+    """
+    targets = max(x.shape[0] for x in jax.tree.leaves(numbers))
+    count = numbers.starts.shape[1]
+    last = jax.tree.map(lambda x: jnp.moveaxis(x, 0, -1), numbers)
+    starts = jnp.broadcast_to(numbers.starts, (targets, *numbers.starts.shape[1:]))
+    starts = jnp.swapaxes(starts, 0, 1).reshape(targets * count, -1)
+    zero = jnp.zeros(targets * count, starts.dtype)
+    none = jnp.zeros(targets * count, jnp.int32)
+    kept = last._replace(starts=jnp.zeros((1, 1), starts.dtype))
+    ends = _pool(kept, targets, _Place(starts, zero, none), _searching)
+
+    def by_start(x: Array) -> Array:
+        return x.reshape(-1, targets, *x.shape[1:])
+
+    q = jax.vmap(lambda q: _turned(last, q.T).T)(by_start(ends.q))
+    value = jax.vmap(lambda q: each(lambda c, q: c(q), last.cost, q.T))(q)
+    order = _ranked(by_start(ends.miss), value)[: min(count, _KEPT)]
+    q = jnp.take_along_axis(q, order[:, :, None], axis=0).reshape(-1, q.shape[-1])
+    tree, size = numbers.aim.tree, len(q)
+    zero, none = jnp.zeros(size, q.dtype), jnp.zeros(size, jnp.int32)
+    x = jax.vmap(lambda q: rates_of(tree, q))(q)
+    repeated = [jnp.tile(y, (size // len(y), 1)) for y in (numbers.lower, numbers.upper)]
+    fixed = (x <= repeated[0]) | (x >= repeated[1])
+    ends2 = _pool(kept, targets, _Improved(q, fixed, zero + 1e-3, zero, zero, none), _improving)
+    best = _ranked(by_start(ends2.miss), by_start(ends2.cost))[:1]
+
+    def of_best(x: Array) -> Array:
+        x = by_start(x)
+        return jnp.take_along_axis(x, best.reshape(1, targets, *[1] * (x.ndim - 2)), axis=0)[0]
+
+    steps = jnp.sum(by_start(ends.steps), axis=0) + jnp.sum(by_start(ends2.steps), axis=0)
+    return Found(of_best(ends2.q), of_best(ends2.fixed), steps)
+
+
+def _ranked(miss: Float[Array, "k b"], cost: Float[Array, "k b"]) -> Int[Array, "k b"]:
+    """Order of ends, by the cost among those that miss as little as the best, then by the miss."""
+    miss = jnp.where(jnp.isfinite(miss), miss, jnp.inf)
+    near = miss <= jnp.min(miss, axis=0, keepdims=True) * (1 + 1e-6) + REACHED**2 / 2
+    return jnp.lexsort((jnp.where(near, cost, 0.0), jnp.where(near, -1.0, miss)), axis=0)
+
+
+@search.def_vmap
+def _(size: int, batched: Any, numbers: Numbers) -> tuple[Found, Found]:
+    leaves, structure = jax.tree.flatten(numbers)
+    flags = jax.tree.leaves(batched[0] if isinstance(batched, list) else batched)
+    inner = max(
+        x.shape[1] if flag else x.shape[0] for x, flag in zip(leaves, flags, strict=True)
+    )
+
+    def merged(x: Array, flag: bool) -> Array:
+        if not flag and x.shape[0] == 1:
+            return x
+        x = x if flag else jnp.broadcast_to(x, (size, *x.shape))
+        x = jnp.broadcast_to(x, (size, inner, *x.shape[2:]))
+        return x.reshape(size * inner, *x.shape[2:])
+
+    whole = [merged(x, flag) for x, flag in zip(leaves, flags, strict=True)]
+    found = search(jax.tree.unflatten(structure, whole))
+    out = jax.tree.map(lambda x: x.reshape(size, inner, *x.shape[1:]), found)
+    return out, jax.tree.map(lambda _: True, out)
