@@ -5,7 +5,8 @@ all positions share have a last axis of one.
 """
 
 import dataclasses
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -19,6 +20,7 @@ from jaxgrip.rigid._coordinates import given, layout
 from jaxgrip.rigid._mass_matrix import ancestors
 from jaxgrip.rigid._tree import Tree
 from jaxgrip.solve import dense
+from jaxgrip.solve.fusion import kept, opaque_one
 from jaxgrip.spatial import quaternions
 
 
@@ -166,7 +168,8 @@ def view(aim: Aim, q: Float[Array, "nq p"]) -> View:
     carries = np.stack([np.isin(moving, chains[body]) for body in bodies])
     turning = carries & (kinds != "prismatic")
     turning, sliding = (
-        jnp.asarray(x, q.dtype)[:, None, :, None] for x in (turning, carries & (kinds == "prismatic"))
+        jnp.asarray(x, q.dtype)[:, None, :, None]
+        for x in (turning, carries & (kinds == "prismatic"))
     )
     if tree.pitch is not None:
         sliding = sliding + turning * tree.pitch[moving]
@@ -183,12 +186,11 @@ def view(aim: Aim, q: Float[Array, "nq p"]) -> View:
         for k in np.flatnonzero(aim.oriented):
             turned = _columns(_columns(r[k], aim.rotation[k]), wanted[k])
             turn = turn.at[k].set(each(_turn, turned))
-    one = jnp.ones_like(gap[:1, :1, :1])
-    scale = jnp.concatenate([one * aim.length, one])[None, :, None, 0]
+    scale = jnp.stack([aim.length, jnp.ones_like(aim.length)])[None, :, None]
     error = scale * jnp.stack([turn, gap], axis=1)
     both = scale[:, :, :, None] * jnp.stack([angular, linear], axis=1)
     rows, n = aim.rows, len(moving)
-    return View(
+    found = View(
         turn,
         gap,
         angular,
@@ -196,6 +198,8 @@ def view(aim: Aim, q: Float[Array, "nq p"]) -> View:
         error.reshape(-1, size)[rows],
         both.reshape(-1, n, size)[rows],
     )
+    one = opaque_one(q[0])
+    return View(*(kept(x, jnp.broadcast_to(one, x.shape)) for x in found))
 
 
 def _turn(rotation: Float[Array, "3 3"]) -> Float[Array, "3"]:
@@ -204,12 +208,17 @@ def _turn(rotation: Float[Array, "3 3"]) -> Float[Array, "3"]:
 
 def times(jacobian: Float[Array, "m n p"], weights: Float[Array, "m p"]) -> Float[Array, "n p"]:
     """The transpose of a Jacobian by a vector."""
-    return jnp.sum(jacobian * weights[:, None], axis=0)
+    return _sum(row * weight for row, weight in zip(jacobian, weights, strict=True))
 
 
 def gram(x: Float[Array, "m n p"]) -> Float[Array, "n n p"]:
     """The transpose of a Jacobian by it."""
-    return jnp.sum(x[:, :, None] * x[:, None], axis=0)
+    return _sum(row[:, None] * row[None] for row in x)
+
+
+def _sum(terms: Iterable[Array]) -> Array:
+    """As one elementwise operation; XLA's sum along an axis that is not the last is 20 times slower."""
+    return functools.reduce(jnp.add, terms)
 
 
 def curvature(aim: Aim, at: View, weights: Float[Array, "m p"]) -> Float[Array, "n n p"]:
@@ -222,8 +231,8 @@ def curvature(aim: Aim, at: View, weights: Float[Array, "m p"]) -> Float[Array, 
     every = every.reshape(frames, 2, 3, 1, size)
     moment = jnp.cross(at.angular, aim.length * every[:, 0], axis=1)
     force = jnp.cross(at.linear, every[:, 1], axis=1)
-    turned = sum(at.angular[k, i][:, None] * moment[k, i] for k in range(frames) for i in range(3))
-    moved = sum(at.angular[k, i][:, None] * force[k, i] for k in range(frames) for i in range(3))
+    turned = _sum(at.angular[k, i][:, None] * moment[k, i] for k in range(frames) for i in range(3))
+    moved = _sum(at.angular[k, i][:, None] * force[k, i] for k in range(frames) for i in range(3))
     before = aim.before[:, :, None]
     whole = jnp.where(before, turned + moved, jnp.swapaxes(moved, 0, 1))
     return (whole + jnp.swapaxes(whole, 0, 1)) / 2
@@ -254,5 +263,11 @@ def _lack(square: Array) -> Array:
 
 def solved(a: Float[Array, "n n p"], b: Float[Array, "n p"]) -> Float[Array, "n p"]:
     """x of A x = b for symmetric positive matrices, else NaN."""
+    a, b = once((a, b))
     x = dense.solve(jnp.moveaxis(a, -1, 0), jnp.moveaxis(b, -1, 0), positive=True)
-    return jnp.moveaxis(x, 0, -1)
+    return once(jnp.moveaxis(x, 0, -1))
+
+
+def once(values: Any) -> Any:
+    """The same numbers, each computed once."""
+    return jax.tree.map(lambda x: kept(x, opaque_one(x)), values)

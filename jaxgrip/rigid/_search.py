@@ -23,14 +23,14 @@ REACHED = 1e-9
 # Weight of the cost beside half the squared error, where this cannot be zero.
 FAINT = 1e-7
 # Places of the pool: what they need together stays in the cache.
-_PLACES = 1024
+_PLACES, _ROUNDS = 1024, 4
 # Of a step in the search: its damping by the squared error, the most that a joint turns [rad], the
 # part of the squared error that it must promise to remove; the most steps.
 _DAMPING, _LARGEST_TURN, _HOPELESS, _STEPS = 0.03, 1.0, 1e-3, 50
 _SMALLEST_DAMPING = 1e-14
 # Best ends of the search that are improved; steps of this, and those back to the targets in each.
 _KEPT, _IMPROVEMENTS, _RETURNS = 4, 40, 4
-_FINE = 1e-9
+_FINE, _ACCURATE, _SMALL = 1e-9, 1e-12, 1e-10
 
 
 class Numbers(NamedTuple):
@@ -56,7 +56,7 @@ class Found(NamedTuple):
 
     q: Float[Array, "*b nq"]
     fixed: Bool[Array, "*b n"]
-    steps: Int[Array, "*b"]
+    steps: Float[Array, "*b"]
 
 
 def bounded(tree: Tree, q: Array, lower: Array, upper: Array) -> Array:
@@ -115,7 +115,7 @@ def _damped(at: View, held: Array, damping: Array) -> tuple[Array, Array]:
     else:
         a = gram(j) + jnp.eye(n, dtype=j.dtype)[:, :, None] * damping
         step = -solved(a, times(j, at.error))
-    left = at.error + jnp.sum(j * step[None], axis=1)
+    left = at.error + times(jnp.swapaxes(j, 0, 1), step)
     square = jnp.sum(at.error**2, axis=0)
     return step, 1 - jnp.sum(left**2, axis=0) / jnp.where(square > 0, square, 1.0)
 
@@ -128,38 +128,66 @@ def _pool(
 ) -> Any:
     """Work off tasks.
 
-    **Arguments:** `numbers` of the targets, with these as their last axis, or one; `first`: state
-    of every task, with these as the first axis, target by target for the first start, then for
+    **Arguments:** `numbers` of the targets, with these as their first axis, or one; `first`: state
+    of every task, floats with the tasks as first axis, of all targets for the first start, then for
     the second; `step`: function of numbers and states of some tasks, both with these as last axis,
     giving the next states, and whether they are the last.
 
     **Returns:** the last states, as `first`.
     """
-    count = len(jax.tree.leaves(first)[0])
+    leaves, structure = jax.tree.flatten(numbers)
+    many = [len(x) > 1 for x in leaves]
+    own, shared = ([x for x, m in zip(leaves, many, strict=True) if m == k] for k in (True, False))
+    own, own_parts = _table(own, targets)
+    first, parts = _table(first, None)
+    count = len(first)
     places = min(count, _PLACES)
+    shared = [jnp.moveaxis(x, 0, -1) for x in shared]
 
-    def taken(tree: Any, index: Array) -> Any:
-        return jax.tree.map(lambda x: jnp.moveaxis(x[jnp.minimum(index, count - 1)], 0, -1), tree)
-
-    def some(x: Array, index: Array) -> Array:
-        return x if x.shape[-1] == 1 else x[..., index % targets]
+    def whole(table: Array) -> Any:
+        mine, common = iter(own_parts(table.T)), iter(shared)
+        return jax.tree.unflatten(structure, [next(mine if m else common) for m in many])
 
     def body(loop: tuple) -> tuple:
-        task, upcoming, state, ends = loop
-        state, done = step(jax.tree.map(lambda x: some(x, task), numbers), state)
-        where = jnp.where(done, task, count)
-        ends = jax.tree.map(
-            lambda end, x: end.at[where].set(jnp.moveaxis(x, -1, 0), mode="drop"), ends, state
-        )
+        task, upcoming, values, state, ends = loop
+
+        def further(_: Array, inner: tuple) -> tuple:
+            state, done = inner
+            new, ended = step(whole(values), parts(state.T))
+            new, _ = _table(jax.tree.map(lambda x: jnp.moveaxis(x, -1, 0), new), None)
+            return jnp.where(done[:, None], state, new), done | ended
+
+        # To exchange tasks takes as long as a few steps.
+        state, done = lax.fori_loop(0, _ROUNDS, further, (state, task >= count))
+        ends = ends.at[jnp.where(done, task, count)].set(state, mode="drop")
         done &= task < count
         following = upcoming + jnp.cumsum(done) - 1
         task = jnp.where(done, jnp.minimum(following, count), task)
-        state = jax.tree.map(lambda new, x: jnp.where(done, new, x), taken(first, task), state)
-        return task, upcoming + jnp.sum(done), state, ends
+        new = jnp.minimum(task, count - 1)
+        state = jnp.where(done[:, None], first[new], state)
+        values = own[new % targets] if own.size else values
+        return task, upcoming + jnp.sum(done), values, state, ends
 
     task = jnp.arange(places)
-    start = (task, jnp.asarray(places), taken(first, task), first)
-    return lax.while_loop(lambda loop: jnp.any(loop[0] < count), body, start)[-1]
+    start = (task, jnp.asarray(places), own[task % targets], first[task], first)
+    ends = lax.while_loop(lambda loop: jnp.any(loop[0] < count), body, start)[-1]
+    return jax.tree.map(lambda x: jnp.moveaxis(x, -1, 0), parts(ends.T))
+
+
+def _table(tree: Any, rows: int | None) -> tuple[Array, Callable[[Array], Any]]:
+    """Arrays with the same first axis as a table of as many rows, and those back from columns."""
+    leaves, structure = jax.tree.flatten(tree)
+    rows = len(leaves[0]) if rows is None else rows
+    flat = [x.reshape(rows, -1) for x in leaves]
+    table = jnp.concatenate(flat, axis=1) if flat else jnp.zeros((rows, 0))
+    ends = np.cumsum([x.shape[1] for x in flat])[:-1]
+
+    def back(columns: Array) -> Any:
+        found = jnp.split(columns, ends) if flat else []
+        shaped = [x.reshape(*y.shape[1:], -1) for x, y in zip(found, leaves, strict=True)]
+        return jax.tree.unflatten(structure, shaped)
+
+    return table, back
 
 
 class _Place(NamedTuple):
@@ -175,15 +203,21 @@ def _searching(numbers: Numbers, state: _Place) -> tuple[_Place, Array]:
     square = jnp.sum(at.error**2, axis=0)
     held = _held(numbers, state.q, times(at.jacobian, at.error))
     step, part = _damped(at, held, _DAMPING * square + _SMALLEST_DAMPING)
-    done = (square < 1e-24) | (part < _HOPELESS) | (state.steps >= _STEPS) | ~jnp.isfinite(part)
+    done = (
+        (square < _ACCURATE**2) | (part < _HOPELESS) | (state.steps >= _STEPS) | ~jnp.isfinite(part)
+    )
     q = _moved(numbers, state.q, _short(numbers.aim.tree, step))
     return _Place(jnp.where(done, state.q, q), square / 2, state.steps + 1), done
 
 
 class _Improved(NamedTuple):
-    """State of an improvement: position, which limits hold, damping, value, steps taken."""
+    """State of an improvement, floats: position, whether its target is reached, which limits hold,
+
+    damping, half the squared error, cost, steps taken.
+    """
 
     q: Array
+    reached: Array
     fixed: Array
     damping: Array
     miss: Array
@@ -204,13 +238,6 @@ def costs(
     return found, slope, jax.jacfwd(jax.grad(value))(zero)
 
 
-def multipliers(at: View, slope: Array, fixed: Array) -> Array:
-    """Those (m, positions) of the targets, for the slope of the cost and joints that are fixed."""
-    j = jnp.where(fixed[None], 0.0, at.jacobian)
-    a = gram(jnp.swapaxes(j, 0, 1)) + 1e-10 * jnp.eye(len(j), dtype=j.dtype)[:, :, None]
-    return -solved(a, jnp.sum(j * slope[None], axis=1))
-
-
 def _improving(numbers: Numbers, state: _Improved) -> tuple[_Improved, Array]:
     """A step along the positions that miss least, to a lower cost, and back to these.
 
@@ -221,45 +248,57 @@ def _improving(numbers: Numbers, state: _Improved) -> tuple[_Improved, Array]:
     at = view(aim, state.q)
     miss = jnp.sum(at.error**2, axis=0) / 2
     cost, slope, bend = each(lambda t, c, q: costs(t, c, q), tree, numbers.cost, state.q)
-    reached = miss < REACHED**2 * 1e4
+    reached = state.reached > 0
     by_error = times(at.jacobian, at.error)
-    force = multipliers(at, slope, state.fixed)
+    fixed = state.fixed > 0
+    eye = jnp.eye(tree.n, dtype=slope.dtype)[:, :, None]
+    by_place = hessian(aim, at)
+    # Of the slope, what moving the frames cannot change.
+    weights = solved(_free(by_place + _SMALL * eye, fixed), jnp.where(fixed, 0.0, slope))
+    force = -times(jnp.swapaxes(at.jacobian, 0, 1), weights)
     # What holds a joint at a limit; one at a time is let go.
     press = slope + jnp.where(reached, times(at.jacobian, force), by_error / FAINT)
     x = rates_of(tree, state.q)
-    wrong = jnp.where(x <= numbers.lower, -press, press) * state.fixed
+    wrong = jnp.where(x <= numbers.lower, -press, press) * fixed
     worst = (wrong > _FINE) & (wrong >= jnp.max(wrong, axis=0))
-    fixed = state.fixed & ~worst
+    fixed &= ~worst
     # Of the error its own curvature counts, of targets that are reached that of the constraints.
     bend = bend + jnp.where(reached, 1.0, 0.0) * curvature(aim, at, force)
-    eye = jnp.eye(tree.n, dtype=x.dtype)[:, :, None]
-    a = _free(hessian(aim, at) + FAINT * (bend + state.damping * eye), fixed)
-    step = _short(tree, -solved(a, jnp.where(fixed, 0.0, by_error + FAINT * slope)))
+    a = _free(by_place + FAINT * (bend + state.damping * eye), fixed)
+    slope = jnp.where(worst, press, _SMALL * weights)
+    step = -solved(a, jnp.where(fixed, 0.0, by_error + FAINT * slope))
+    # Far from where the error is least it may be curved the wrong way.
+    convex = jnp.all(jnp.isfinite(step), axis=0)
+    plain, _ = _damped(at, fixed | _held(numbers, state.q, by_error), 2 * _DAMPING * miss + _SMALL)
+    step = jnp.where(convex, step, plain)
 
     def back(_: Array, loop: tuple) -> tuple:
         q, step, fixed, _ = loop
-        q, wanted = _moved(numbers, q, step), rates_of(tree, q) + step
+        step = _short(tree, step)
+        wanted, q = rates_of(tree, q) + step, _moved(numbers, q, step)
         fixed = fixed | (wanted < numbers.lower) | (wanted > numbers.upper)
         at = view(aim, q)
-        slope = times(at.jacobian, at.error)
+        slope, miss = times(at.jacobian, at.error), jnp.sum(at.error**2, axis=0) / 2
         held = fixed | _held(numbers, q, slope)
-        exact = -solved(_free(hessian(aim, at) + 1e-10 * eye, held), jnp.where(held, 0.0, slope))
-        square = jnp.sum(at.error**2, axis=0)
-        plain, _ = _damped(at, held, _DAMPING * square + _SMALLEST_DAMPING)
-        step = jnp.where(jnp.all(jnp.isfinite(exact), axis=0), exact, plain)
-        return q, _short(tree, step), fixed, square / 2
+        # Where the error can be zero its curvature leads astray, elsewhere it is needed.
+        plain = gram(at.jacobian) + jnp.where(reached, 0.0, 2 * _DAMPING * miss) * eye
+        a = jnp.where(convex & ~reached, hessian(aim, at), plain)
+        step = -solved(_free(a + _SMALL * eye, held), jnp.where(held, 0.0, slope))
+        return q, step, fixed, miss
 
     trial, _, bound, after = lax.fori_loop(0, _RETURNS, back, (state.q, step, fixed, miss))
     found = each(lambda c, q: c(q), numbers.cost, trial)
     gain = cost - found + (miss - after) / FAINT
     size = jnp.max(jnp.abs(step), axis=0)
     rounding = 1e-12 * (1 + jnp.abs(cost) + miss / FAINT)
-    better = (gain > -rounding) | ((size < 1e-6) & (after <= miss + 1e-18))
+    better = (gain > -rounding) | (size < 1e-6)
     at_end = (size < _FINE) & ~jnp.any(worst, axis=0)
+    at_end &= (after < _ACCURATE**2 / 2) | (after > miss / 4)
     done = at_end | (state.steps >= _IMPROVEMENTS) | (state.damping > 1e10)
     new = _Improved(
         jnp.where(better, trial, state.q),
-        jnp.where(better, bound, fixed),
+        state.reached,
+        jnp.where(better, bound, fixed).astype(x.dtype),
         jnp.where(better, state.damping / 10, 10 * jnp.maximum(state.damping, 1e-2)),
         jnp.where(better, after, miss),
         jnp.where(better, found, cost),
@@ -293,9 +332,8 @@ def search(numbers: Numbers) -> Found:
     starts = jnp.broadcast_to(numbers.starts, (targets, *numbers.starts.shape[1:]))
     starts = jnp.swapaxes(starts, 0, 1).reshape(targets * count, -1)
     zero = jnp.zeros(targets * count, starts.dtype)
-    none = jnp.zeros(targets * count, jnp.int32)
-    kept = last._replace(starts=jnp.zeros((1, 1), starts.dtype))
-    ends = _pool(kept, targets, _Place(starts, zero, none), _searching)
+    kept = numbers._replace(starts=jnp.zeros((1, 1), starts.dtype))
+    ends = _pool(kept, targets, _Place(starts, zero, zero), _searching)
 
     def by_start(x: Array) -> Array:
         return x.reshape(-1, targets, *x.shape[1:])
@@ -304,12 +342,18 @@ def search(numbers: Numbers) -> Found:
     value = jax.vmap(lambda q: each(lambda c, q: c(q), last.cost, q.T))(q)
     order = _ranked(by_start(ends.miss), value)[: min(count, _KEPT)]
     q = jnp.take_along_axis(q, order[:, :, None], axis=0).reshape(-1, q.shape[-1])
+    reached = jnp.take_along_axis(by_start(ends.miss), order, axis=0).reshape(-1) < REACHED**2
     tree, size = numbers.aim.tree, len(q)
-    zero, none = jnp.zeros(size, q.dtype), jnp.zeros(size, jnp.int32)
+    zero = jnp.zeros(size, q.dtype)
     x = jax.vmap(lambda q: rates_of(tree, q))(q)
     repeated = [jnp.tile(y, (size // len(y), 1)) for y in (numbers.lower, numbers.upper)]
     fixed = (x <= repeated[0]) | (x >= repeated[1])
-    ends2 = _pool(kept, targets, _Improved(q, fixed, zero + 1e-3, zero, zero, none), _improving)
+    ends2 = _pool(
+        kept,
+        targets,
+        _Improved(q, reached.astype(q.dtype), fixed.astype(q.dtype), zero + 1e-3, zero, zero, zero),
+        _improving,
+    )
     best = _ranked(by_start(ends2.miss), by_start(ends2.cost))[:1]
 
     def of_best(x: Array) -> Array:
@@ -317,7 +361,7 @@ def search(numbers: Numbers) -> Found:
         return jnp.take_along_axis(x, best.reshape(1, targets, *[1] * (x.ndim - 2)), axis=0)[0]
 
     steps = jnp.sum(by_start(ends.steps), axis=0) + jnp.sum(by_start(ends2.steps), axis=0)
-    return Found(of_best(ends2.q), of_best(ends2.fixed), steps)
+    return Found(of_best(ends2.q), of_best(ends2.fixed) > 0, steps)
 
 
 def _ranked(miss: Float[Array, "k b"], cost: Float[Array, "k b"]) -> Int[Array, "k b"]:
@@ -331,9 +375,7 @@ def _ranked(miss: Float[Array, "k b"], cost: Float[Array, "k b"]) -> Int[Array, 
 def _(size: int, batched: Any, numbers: Numbers) -> tuple[Found, Found]:
     leaves, structure = jax.tree.flatten(numbers)
     flags = jax.tree.leaves(batched[0] if isinstance(batched, list) else batched)
-    inner = max(
-        x.shape[1] if flag else x.shape[0] for x, flag in zip(leaves, flags, strict=True)
-    )
+    inner = max(x.shape[1] if flag else x.shape[0] for x, flag in zip(leaves, flags, strict=True))
 
     def merged(x: Array, flag: bool) -> Array:
         if not flag and x.shape[0] == 1:
