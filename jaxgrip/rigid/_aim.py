@@ -23,6 +23,9 @@ from jaxgrip.solve import dense
 from jaxgrip.solve.fusion import kept, opaque_one
 from jaxgrip.spatial import quaternions
 
+# Up to this size matrices are eliminated in place.
+_SMALL = 12
+
 
 class Aim(eqx.Module):
     """Where frames should be.
@@ -217,7 +220,7 @@ def gram(x: Float[Array, "m n p"]) -> Float[Array, "n n p"]:
 
 
 def _sum(terms: Iterable[Array]) -> Array:
-    """As one elementwise operation; XLA's sum along an axis that is not the last is 20 times slower."""
+    """As one elementwise operation: XLA's sum along an axis before the last is 20 times slower."""
     return functools.reduce(jnp.add, terms)
 
 
@@ -262,12 +265,19 @@ def _lack(square: Array) -> Array:
 
 
 def solved(a: Float[Array, "n n p"], b: Float[Array, "n p"]) -> Float[Array, "n p"]:
-    """x of A x = b for symmetric positive matrices, else NaN."""
-    a, b = once((a, b))
-    x = dense.solve(jnp.moveaxis(a, -1, 0), jnp.moveaxis(b, -1, 0), positive=True)
-    return once(jnp.moveaxis(x, 0, -1))
+    """x of A x = b for symmetric positive matrices, else NaN.
 
+    Elimination in a loop: `dense.solve` is unrolled, and there are many of these in one program.
+    """
+    if len(a) > _SMALL:
+        x = dense.solve(jnp.moveaxis(a, -1, 0), jnp.moveaxis(b, -1, 0), positive=True)
+        return jnp.moveaxis(x, 0, -1)
+    rows = np.arange(len(a))[:, None, None]
 
-def once(values: Any) -> Any:
-    """The same numbers, each computed once."""
-    return jax.tree.map(lambda x: kept(x, opaque_one(x)), values)
+    def eliminate(k: Array, both: Array) -> Array:
+        pivot = both[k, k]
+        row = both[k] / jnp.where(pivot > 0, pivot, jnp.nan)
+        return jnp.where(rows == k, row[None], both - both[:, k][:, None] * row[None])
+
+    whole = jnp.concatenate([a, b[:, None]], axis=1)
+    return lax.fori_loop(0, len(a), eliminate, whole)[:, -1]

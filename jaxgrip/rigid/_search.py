@@ -348,20 +348,17 @@ def search(numbers: Numbers) -> Found:
     x = jax.vmap(lambda q: rates_of(tree, q))(q)
     repeated = [jnp.tile(y, (size // len(y), 1)) for y in (numbers.lower, numbers.upper)]
     fixed = (x <= repeated[0]) | (x >= repeated[1])
-    ends2 = _pool(
-        kept,
-        targets,
-        _Improved(q, reached.astype(q.dtype), fixed.astype(q.dtype), zero + 1e-3, zero, zero, zero),
-        _improving,
-    )
-    best = _ranked(by_start(ends2.miss), by_start(ends2.cost))[:1]
+    flags = (x.astype(q.dtype) for x in (reached, fixed))
+    first = _Improved(q, *flags, zero + 1e-3, zero, zero, zero)
+    improved = _pool(kept, targets, first, _improving)
+    best = _ranked(by_start(improved.miss), by_start(improved.cost))[:1]
 
     def of_best(x: Array) -> Array:
         x = by_start(x)
         return jnp.take_along_axis(x, best.reshape(1, targets, *[1] * (x.ndim - 2)), axis=0)[0]
 
-    steps = jnp.sum(by_start(ends.steps), axis=0) + jnp.sum(by_start(ends2.steps), axis=0)
-    return Found(of_best(ends2.q), of_best(ends2.fixed) > 0, steps)
+    steps = jnp.sum(by_start(ends.steps), axis=0) + jnp.sum(by_start(improved.steps), axis=0)
+    return Found(of_best(improved.q), of_best(improved.fixed) > 0, steps)
 
 
 def _ranked(miss: Float[Array, "k b"], cost: Float[Array, "k b"]) -> Int[Array, "k b"]:

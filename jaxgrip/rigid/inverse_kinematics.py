@@ -19,6 +19,7 @@ from jaxgrip.rigid._frames import frame as named
 from jaxgrip.rigid._search import FAINT, REACHED, Found, Numbers, bounded, costs, rates_of, search
 from jaxgrip.rigid._tree import Tree
 from jaxgrip.solve import dense
+from jaxgrip.solve.fusion import jit_plainly
 from jaxgrip.solve.newton import implicit
 
 # Singular values of the conditions of a solution up to this part of the largest count as zero.
@@ -165,9 +166,10 @@ def inverse_kinematics(
     length = numbers("length", length, ()).astype(dtype)
     if concrete(length) and not length > 0:
         raise ValueError(f"length is {float(length):g} m; it must be positive.")
-    reach = _solve(
-        (tree, frames, wanted, start, *limits, length, cost), more, jnp.asarray(spread), names
-    )
+    inputs = (tree, frames, wanted, start, *limits, length, cost)
+    # A program of its own, for nothing of it is differentiated.
+    found = _searched(*lax.stop_gradient((inputs, more)), jnp.asarray(spread))
+    reach = _reached(inputs, found, names)
     # What is differentiated outside of `jit` has numbers to look at.
     seen = lax.stop_gradient(reach)
     if throw and all(map(concrete, jax.tree.leaves(seen))) and not bool(jnp.all(seen.succeeded)):
@@ -403,24 +405,25 @@ def _spread(own: Numbers, units: Float[Array, "k n"]) -> Float[Array, "k nq"]:
     return found.at[:, at.quaternions].set(even)
 
 
-@eqx.filter_jit
-def _solve(inputs: tuple, more: Array, units: Array, names: tuple[str, ...]) -> Reach:
-    rest, function = eqx.partition(inputs[-1], eqx.is_array)
-    given = _Given(*inputs[:-1], rest)
-    own = lax.stop_gradient(given).numbers(function)
+@jit_plainly
+def _searched(inputs: tuple, more: Array, units: Array) -> Found:
+    given, function = _given(inputs)
+    own = given.numbers(function)
     tree = own.aim.tree
     *_, coordinates, rates = part(given.tree, tuple(f.body for f in given.frames))
     first = bounded(tree, own.start, own.lower, own.upper)
-    own_first = own._replace(start=first)
-    starts = [
-        first[None],
-        lax.stop_gradient(more)[:, coordinates],
-        _spread(own_first, units[:, rates]),
-    ]
-    within = jax.vmap(lambda q: bounded(tree, q, own.lower, own.upper))(jnp.concatenate(starts))
+    spread = _spread(own._replace(start=first), units[:, rates])
+    starts = jnp.concatenate([first[None], more[:, coordinates], spread])
+    within = jax.vmap(lambda q: bounded(tree, q, own.lower, own.upper))(starts)
     found = search(jax.tree.map(lambda x: x[None], own._replace(starts=within)))
-    found = jax.tree.map(lambda x: x[0], found)
-    q = _attached(given, _point(own, found), function)
+    return jax.tree.map(lambda x: x[0], found)
+
+
+@jit_plainly
+def _reached(inputs: tuple, found: Found, names: tuple[str, ...]) -> Reach:
+    given, function = _given(inputs)
+    point = _point(lax.stop_gradient(given).numbers(function), found)
+    q = _attached(given, point, function)
     here = given.numbers(function)
     at = view(*_last((here.aim, q)))
     distance, angle = (_norm(x[..., 0]) for x in (at.gap, at.turn))
@@ -430,15 +433,14 @@ def _solve(inputs: tuple, more: Array, units: Array, names: tuple[str, ...]) -> 
     result = RESULTS.where(finite, result, RESULTS.not_finite)
     crossed = jnp.any(given.lower > given.upper)
     result = RESULTS.where(crossed, RESULTS.crossed_limits, result)
-    return Reach(
-        given.start.at[coordinates].set(q),
-        distance,
-        angle,
-        here.cost(q),
-        found.steps,
-        result,
-        names,
-    )
+    *_, coordinates, _ = part(given.tree, tuple(f.body for f in given.frames))
+    whole = given.start.at[coordinates].set(q)
+    return Reach(whole, distance, angle, here.cost(q), found.steps, result, names)
+
+
+def _given(inputs: tuple) -> tuple["_Given", Any]:
+    rest, function = eqx.partition(inputs[-1], eqx.is_array)
+    return _Given(*inputs[:-1], rest), function
 
 
 def _norm(x: Float[Array, "k 3"]) -> Float[Array, " k"]:
