@@ -36,13 +36,14 @@ _FINE, _ACCURATE, _SMALL = 1e-9, 1e-12, 1e-10
 class Numbers(NamedTuple):
     """All numbers of a search; with the targets as an axis before the others of each.
 
-    `aim`; `start` (nq,) and `starts` (k, nq), of the bodies of the aim; `lower` and `upper` (n,);
+    `aim`; `start` (nq,) and `starts` (rounds, k, nq), of the bodies of the aim; a round
+    is for targets that those before have not reached; `lower` and `upper` (n,);
     `cost`: function of these coordinates.
     """
 
     aim: Aim
     start: Float[Array, "*b nq"]
-    starts: Float[Array, "*b k nq"]
+    starts: Float[Array, "*b r k nq"]
     lower: Float[Array, "*b n"]
     upper: Float[Array, "*b n"]
     cost: Callable[[Array], Array]
@@ -122,23 +123,24 @@ def _damped(at: View, held: Array, damping: Array) -> tuple[Array, Array]:
 
 def _pool(
     numbers: Any,
-    targets: int,
+    target: Int[Array, " tasks"],
     first: Any,
     step: Callable[[Any, Any], tuple[Any, Array]],
+    limit: Int[Array, ""] | int,
 ) -> Any:
     """Work off tasks.
 
-    **Arguments:** `numbers` of the targets, with these as their first axis, or one; `first`: state
-    of every task, floats with the tasks as first axis, of all targets for the first start, then for
-    the second; `step`: function of numbers and states of some tasks, both with these as last axis,
-    giving the next states, and whether they are the last.
+    **Arguments:** `numbers` of the targets, with these as their first axis, or one; `target` of
+    each task; `first`: state of each, floats with the tasks as first axis; `step`: function of
+    numbers and states of some tasks, both with these as last axis, giving the next states, and
+    whether they are the last; `limit`: number of tasks to work off.
 
-    **Returns:** the last states, as `first`.
+    **Returns:** the last states, as `first`, and the first ones of the tasks that are left.
     """
     leaves, structure = jax.tree.flatten(numbers)
     many = [len(x) > 1 for x in leaves]
     own, shared = ([x for x, m in zip(leaves, many, strict=True) if m == k] for k in (True, False))
-    own, own_parts = _table(own, targets)
+    own, own_parts = _table(own, None if own else 1)
     first, parts = _table(first, None)
     count = len(first)
     places = min(count, _PLACES)
@@ -158,19 +160,25 @@ def _pool(
             return jnp.where(done[:, None], state, new), done | ended
 
         # To exchange tasks takes as long as a few steps.
-        state, done = lax.fori_loop(0, _ROUNDS, further, (state, task >= count))
-        ends = ends.at[jnp.where(done, task, count)].set(state, mode="drop")
-        done &= task < count
+        state, done = lax.fori_loop(0, _ROUNDS, further, (state, task >= limit))
+        ends = ends.at[jnp.where(done & (task < limit), task, count)].set(state, mode="drop")
+        done &= task < limit
         following = upcoming + jnp.cumsum(done) - 1
-        task = jnp.where(done, jnp.minimum(following, count), task)
+        task = jnp.where(done, jnp.minimum(following, limit), task)
         new = jnp.minimum(task, count - 1)
         state = jnp.where(done[:, None], first[new], state)
-        values = own[new % targets] if own.size else values
+        values = own[target[new]] if own.size else values
         return task, upcoming + jnp.sum(done), values, state, ends
 
     task = jnp.arange(places)
-    start = (task, jnp.asarray(places), own[task % targets], first[task], first)
-    ends = lax.while_loop(lambda loop: jnp.any(loop[0] < count), body, start)[-1]
+    start = (
+        task,
+        jnp.asarray(places),
+        own[target[task] if own.size else 0 * task],
+        first[task],
+        first,
+    )
+    ends = lax.while_loop(lambda loop: jnp.any(loop[0] < limit), body, start)[-1]
     return jax.tree.map(lambda x: jnp.moveaxis(x, -1, 0), parts(ends.T))
 
 
@@ -269,7 +277,8 @@ def _improving(numbers: Numbers, state: _Improved) -> tuple[_Improved, Array]:
     step = -solved(a, jnp.where(fixed, 0.0, by_error + FAINT * slope))
     # Far from where the error is least it may be curved the wrong way.
     convex = jnp.all(jnp.isfinite(step), axis=0)
-    plain, _ = _damped(at, fixed | _held(numbers, state.q, by_error), 2 * _DAMPING * miss + _SMALL)
+    caution = 2 * _DAMPING * (1 + state.damping)
+    plain, _ = _damped(at, fixed | _held(numbers, state.q, by_error), caution * miss + _SMALL)
     step = jnp.where(convex, step, plain)
 
     def back(_: Array, loop: tuple) -> tuple:
@@ -281,7 +290,7 @@ def _improving(numbers: Numbers, state: _Improved) -> tuple[_Improved, Array]:
         slope, miss = times(at.jacobian, at.error), jnp.sum(at.error**2, axis=0) / 2
         held = fixed | _held(numbers, q, slope)
         # Where the error can be zero its curvature leads astray, elsewhere it is needed.
-        plain = gram(at.jacobian) + jnp.where(reached, 0.0, 2 * _DAMPING * miss) * eye
+        plain = gram(at.jacobian) + jnp.where(reached, 0.0, caution * miss) * eye
         a = jnp.where(convex & ~reached, hessian(aim, at), plain)
         step = -solved(_free(a + _SMALL * eye, held), jnp.where(held, 0.0, slope))
         return q, step, fixed, miss
@@ -327,37 +336,49 @@ def search(numbers: Numbers) -> Found:
     **Returns:** `Found`, with the targets as the first axis.
     """
     targets = max(x.shape[0] for x in jax.tree.leaves(numbers))
-    count = numbers.starts.shape[1]
+    tree = numbers.aim.tree
     last = jax.tree.map(lambda x: jnp.moveaxis(x, 0, -1), numbers)
+    # By round, then by start.
     starts = jnp.broadcast_to(numbers.starts, (targets, *numbers.starts.shape[1:]))
-    starts = jnp.swapaxes(starts, 0, 1).reshape(targets * count, -1)
-    zero = jnp.zeros(targets * count, starts.dtype)
-    kept = numbers._replace(starts=jnp.zeros((1, 1), starts.dtype))
-    ends = _pool(kept, targets, _Place(starts, zero, zero), _searching)
+    starts = jnp.moveaxis(starts, 0, 2)
+    rounds, count = starts.shape[:2]
+    starts = starts.reshape(rounds, count * targets, tree.nq)
+    one = numbers._replace(starts=jnp.zeros((1, 1), starts.dtype))
+    own = jnp.tile(jnp.arange(targets), count)
+    zero = jnp.zeros(count * targets, starts.dtype)
 
-    def by_start(x: Array) -> Array:
-        return x.reshape(-1, targets, *x.shape[1:])
+    def search_round(missed: Array, q: Array) -> tuple[Array, _Place]:
+        # Targets that are not reached yet come first, and the others have had their turn.
+        order = jnp.argsort(~missed[own])
+        first = _Place(q[order], zero + jnp.inf, zero)
+        ends = _pool(one, own[order], first, _searching, count * jnp.sum(missed))
+        ends = jax.tree.map(lambda x: jnp.zeros_like(x).at[order].set(x), ends)
+        found = jnp.any((ends.miss < REACHED**2).reshape(count, targets), axis=0)
+        return missed & ~found, ends
 
-    q = jax.vmap(lambda q: _turned(last, q.T).T)(by_start(ends.q))
+    _, ends = lax.scan(search_round, jnp.ones(targets, bool), starts)
+
+    q = jax.vmap(lambda q: _turned(last, q.T).T)(ends.q.reshape(-1, targets, tree.nq))
     value = jax.vmap(lambda q: each(lambda c, q: c(q), last.cost, q.T))(q)
-    order = _ranked(by_start(ends.miss), value)[: min(count, _KEPT)]
-    q = jnp.take_along_axis(q, order[:, :, None], axis=0).reshape(-1, q.shape[-1])
-    reached = jnp.take_along_axis(by_start(ends.miss), order, axis=0).reshape(-1) < REACHED**2
-    tree, size = numbers.aim.tree, len(q)
-    zero = jnp.zeros(size, q.dtype)
+    miss = ends.miss.reshape(-1, targets)
+    order = _ranked(miss, value)[: min(len(q), _KEPT)]
+    q = jnp.take_along_axis(q, order[:, :, None], axis=0).reshape(-1, tree.nq)
+    reached = jnp.take_along_axis(miss, order, axis=0).reshape(-1) < REACHED**2
+    zero = jnp.zeros(len(q), q.dtype)
     x = jax.vmap(lambda q: rates_of(tree, q))(q)
-    repeated = [jnp.tile(y, (size // len(y), 1)) for y in (numbers.lower, numbers.upper)]
+    repeated = [jnp.tile(y, (len(q) // len(y), 1)) for y in (numbers.lower, numbers.upper)]
     fixed = (x <= repeated[0]) | (x >= repeated[1])
     flags = (x.astype(q.dtype) for x in (reached, fixed))
     first = _Improved(q, *flags, zero + 1e-3, zero, zero, zero)
-    improved = _pool(kept, targets, first, _improving)
-    best = _ranked(by_start(improved.miss), by_start(improved.cost))[:1]
+    own = jnp.tile(jnp.arange(targets), len(order))
+    improved = _pool(one, own, first, _improving, len(q))
+    improved = jax.tree.map(lambda x: x.reshape(-1, targets, *x.shape[1:]), improved)
+    best = _ranked(improved.miss, improved.cost)[:1]
 
     def of_best(x: Array) -> Array:
-        x = by_start(x)
-        return jnp.take_along_axis(x, best.reshape(1, targets, *[1] * (x.ndim - 2)), axis=0)[0]
+        return jnp.take_along_axis(x, best[:, :, None], axis=0)[0]
 
-    steps = jnp.sum(by_start(ends.steps), axis=0) + jnp.sum(by_start(improved.steps), axis=0)
+    steps = jnp.sum(ends.steps.reshape(-1, targets), axis=0) + jnp.sum(improved.steps, axis=0)
     return Found(of_best(improved.q), of_best(improved.fixed) > 0, steps)
 
 

@@ -24,6 +24,8 @@ from jaxgrip.solve.newton import implicit
 
 # Singular values of the conditions of a solution up to this part of the largest count as zero.
 _INDEPENDENT = 1e-10
+# As many times as many starts are tried where the first do not reach a target.
+_ROUNDS = 4
 
 
 class RESULTS(eqx.Enumeration):
@@ -120,7 +122,8 @@ def inverse_kinematics(
     - `lower`, `upper`: (n,) limits of the joints [rad or m], as in `Import`; infinite if not given.
       A start outside is moved to the limit. The quaternion of a ball has no limits.
     - `starts`: how many, `start` among them, spread over the limits, or within half a turn of the
-      start; or (k, nq) further ones. `seed` chooses among sequences of them.
+      start, and up to four times as many where none of these reaches the target; or (k, nq)
+      further ones. `seed` chooses among sequences of them.
     - `cost`: function of q (nq,), twice differentiable; half the squared distance to `start` if not
       given. Numbers that derivatives are to be taken by belong into a `jax.tree_util.Partial`.
     - `length`: of an arm [m] that an angle is multiplied by, to be compared with distances.
@@ -152,7 +155,7 @@ def inverse_kinematics(
         start = checked(tree, q=numbers("start", start, (tree.nq,)))["q"]
     if is_whole(starts, 1):
         more = jnp.zeros((0, tree.nq), dtype)
-        spread = _sequence(int(starts) - 1, tree.n, seed)
+        rounds, spread = _ROUNDS, _sequence(_ROUNDS * int(starts) - 1, tree.n, seed)
     else:
         more = numbers("starts", starts).astype(dtype)
         if more.ndim != 2 or more.shape[1] != tree.nq:
@@ -160,7 +163,7 @@ def inverse_kinematics(
                 f"starts has the shape {more.shape}; it must be a whole number from 1 on or (k, "
                 f"{tree.nq})."
             )
-        spread = np.zeros((0, tree.n))
+        rounds, spread = 1, np.zeros((0, tree.n))
     if cost is not None:
         check_function("cost", cost, (), q=start)
     length = numbers("length", length, ()).astype(dtype)
@@ -168,7 +171,8 @@ def inverse_kinematics(
         raise ValueError(f"length is {float(length):g} m; it must be positive.")
     inputs = (tree, frames, wanted, start, *limits, length, cost)
     # A program of its own, for nothing of it is differentiated.
-    found = _searched(*lax.stop_gradient((inputs, more)), jnp.asarray(spread))
+    fixed = jax.tree.map(lambda x: lax.stop_gradient(x) if eqx.is_array(x) else x, inputs)
+    found = _searched(fixed, lax.stop_gradient(more), jnp.asarray(spread), rounds)
     reach = _reached(inputs, found, names)
     # What is differentiated outside of `jit` has numbers to look at.
     seen = lax.stop_gradient(reach)
@@ -297,7 +301,7 @@ class _Given(eqx.Module):
             tuple(turn is not None for turn, _ in self.wanted),
         )
         cost = _Cost(tree, self.start, self.cost, function, tuple(coordinates.tolist()))
-        start, none = self.start[coordinates], jnp.zeros((0, len(coordinates)), eye.dtype)
+        start, none = self.start[coordinates], jnp.zeros((1, 0, len(coordinates)), eye.dtype)
         return Numbers(aim, start, none, self.lower[rates], self.upper[rates], cost)
 
 
@@ -406,7 +410,7 @@ def _spread(own: Numbers, units: Float[Array, "k n"]) -> Float[Array, "k nq"]:
 
 
 @jit_plainly
-def _searched(inputs: tuple, more: Array, units: Array) -> Found:
+def _searched(inputs: tuple, more: Array, units: Array, rounds: int) -> Found:
     given, function = _given(inputs)
     own = given.numbers(function)
     tree = own.aim.tree
@@ -415,6 +419,7 @@ def _searched(inputs: tuple, more: Array, units: Array) -> Found:
     spread = _spread(own._replace(start=first), units[:, rates])
     starts = jnp.concatenate([first[None], more[:, coordinates], spread])
     within = jax.vmap(lambda q: bounded(tree, q, own.lower, own.upper))(starts)
+    within = within.reshape(rounds, -1, tree.nq)
     found = search(jax.tree.map(lambda x: x[None], own._replace(starts=within)))
     return jax.tree.map(lambda x: x[0], found)
 
