@@ -120,7 +120,7 @@ def each(function: Callable[..., Any], *args: Any) -> Any:
 
 def _columns(r: Array, m: Array) -> Array:
     """The matrix product of (3, 3, positions) by (3, k, positions)."""
-    return r[:, 0, None] * m[0] + r[:, 1, None] * m[1] + r[:, 2, None] * m[2]
+    return _sum(r[:, j, None] * m[j][None] for j in range(3))
 
 
 def _poses(tree: Tree, q: Float[Array, "nq p"]) -> tuple[Array, Array]:
@@ -148,8 +148,13 @@ def _poses(tree: Tree, q: Float[Array, "nq p"]) -> tuple[Array, Array]:
         k, parent, rotation, translation, cos, sin, shift = x
         pose = poses[parent]
         axes = _columns(pose[:, :3], rotation)
-        place = pose[:, 3] + _columns(pose[:, :3], translation[:, None])[:, 0] + axes[:, 2] * shift
-        x, y = axes[:, 0] * cos + axes[:, 1] * sin, axes[:, 1] * cos - axes[:, 0] * sin
+        place = (
+            pose[:, 3]
+            + _columns(pose[:, :3], translation[:, None])[:, 0]
+            + axes[:, 2] * shift[None]
+        )
+        x = axes[:, 0] * cos[None] + axes[:, 1] * sin[None]
+        y = axes[:, 1] * cos[None] - axes[:, 0] * sin[None]
         pose = jnp.stack([x, y, axes[:, 2], place], axis=1)
         return lax.dynamic_update_index_in_dim(poses, pose, k, 0), None
 
@@ -175,7 +180,7 @@ def view(aim: Aim, q: Float[Array, "nq p"]) -> View:
         for x in (turning, carries & (kinds == "prismatic"))
     )
     if tree.pitch is not None:
-        sliding = sliding + turning * tree.pitch[moving]
+        sliding = sliding + turning * tree.pitch[moving][None, None]
     axis, origin = (jnp.moveaxis(x[moving], 0, 1) for x in (rotation[:, :, 2], position))
     r = rotation[bodies]
     shift = r[:, :, 0] * aim.translation[:, :1] + r[:, :, 1] * aim.translation[:, 1:2]
@@ -211,7 +216,7 @@ def _turn(rotation: Float[Array, "3 3"]) -> Float[Array, "3"]:
 
 def times(jacobian: Float[Array, "m n p"], weights: Float[Array, "m p"]) -> Float[Array, "n p"]:
     """The transpose of a Jacobian by a vector."""
-    return _sum(row * weight for row, weight in zip(jacobian, weights, strict=True))
+    return _sum(row * weight[None] for row, weight in zip(jacobian, weights, strict=True))
 
 
 def gram(x: Float[Array, "m n p"]) -> Float[Array, "n n p"]:
@@ -232,10 +237,14 @@ def curvature(aim: Aim, at: View, weights: Float[Array, "m p"]) -> Float[Array, 
     size, frames = weights.shape[-1], len(aim.bodies)
     every = jnp.zeros((6 * frames, size), weights.dtype).at[aim.rows].set(weights)
     every = every.reshape(frames, 2, 3, 1, size)
-    moment = jnp.cross(at.angular, aim.length * every[:, 0], axis=1)
+    moment = jnp.cross(at.angular, aim.length[None, None, None] * every[:, 0], axis=1)
     force = jnp.cross(at.linear, every[:, 1], axis=1)
-    turned = _sum(at.angular[k, i][:, None] * moment[k, i] for k in range(frames) for i in range(3))
-    moved = _sum(at.angular[k, i][:, None] * force[k, i] for k in range(frames) for i in range(3))
+    turned = _sum(
+        at.angular[k, i][:, None] * moment[k, i][None] for k in range(frames) for i in range(3)
+    )
+    moved = _sum(
+        at.angular[k, i][:, None] * force[k, i][None] for k in range(frames) for i in range(3)
+    )
     before = aim.before[:, :, None]
     whole = jnp.where(before, turned + moved, jnp.swapaxes(moved, 0, 1))
     return (whole + jnp.swapaxes(whole, 0, 1)) / 2
@@ -251,8 +260,8 @@ def hessian(aim: Aim, at: View) -> Float[Array, "n n p"]:
     for k in np.flatnonzero(aim.oriented):
         phi = at.turn[k]
         square = jnp.sum(phi * phi, axis=0)
-        across = aim.length * jnp.cross(phi[:, None], at.angular[k], axis=0)
-        found = found - _lack(square) * gram(across)
+        across = aim.length[None, None] * jnp.cross(phi[:, None], at.angular[k], axis=0)
+        found = found - _lack(square)[None, None] * gram(across)
     return found
 
 
@@ -276,7 +285,7 @@ def solved(a: Float[Array, "n n p"], b: Float[Array, "n p"]) -> Float[Array, "n 
 
     def eliminate(k: Array, both: Array) -> Array:
         pivot = both[k, k]
-        row = both[k] / jnp.where(pivot > 0, pivot, jnp.nan)
+        row = both[k] / jnp.where(pivot > 0, pivot, jnp.nan)[None]
         return jnp.where(rows == k, row[None], both - both[:, k][:, None] * row[None])
 
     whole = jnp.concatenate([a, b[:, None]], axis=1)

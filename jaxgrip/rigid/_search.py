@@ -99,7 +99,7 @@ def _free(a: Array, held: Array) -> Array:
 
 def _short(tree: Tree, step: Array) -> Array:
     turns = np.array([tree.joint_types[i] != "prismatic" for i in tree.moving])[:, None]
-    longest = jnp.max(jnp.where(turns, jnp.abs(step), 0.0), axis=0)
+    longest = jnp.max(jnp.where(turns, jnp.abs(step), 0.0), axis=0, keepdims=True)
     return step / jnp.maximum(1.0, longest / _LARGEST_TURN)
 
 
@@ -111,10 +111,13 @@ def _damped(at: View, held: Array, damping: Array) -> tuple[Array, Array]:
     j = jnp.where(held[None], 0.0, at.jacobian)
     m, n, _ = j.shape
     if m < n:
-        a = gram(jnp.swapaxes(j, 0, 1)) + jnp.eye(m, dtype=j.dtype)[:, :, None] * damping
+        a = (
+            gram(jnp.swapaxes(j, 0, 1))
+            + jnp.eye(m, dtype=j.dtype)[:, :, None] * damping[None, None]
+        )
         step = -times(j, solved(a, at.error))
     else:
-        a = gram(j) + jnp.eye(n, dtype=j.dtype)[:, :, None] * damping
+        a = gram(j) + jnp.eye(n, dtype=j.dtype)[:, :, None] * damping[None, None]
         step = -solved(a, times(j, at.error))
     left = at.error + times(jnp.swapaxes(j, 0, 1), step)
     square = jnp.sum(at.error**2, axis=0)
@@ -215,7 +218,7 @@ def _searching(numbers: Numbers, state: _Place) -> tuple[_Place, Array]:
         (square < _ACCURATE**2) | (part < _HOPELESS) | (state.steps >= _STEPS) | ~jnp.isfinite(part)
     )
     q = _moved(numbers, state.q, _short(numbers.aim.tree, step))
-    return _Place(jnp.where(done, state.q, q), square / 2, state.steps + 1), done
+    return _Place(jnp.where(done[None], state.q, q), square / 2, state.steps + 1), done
 
 
 class _Improved(NamedTuple):
@@ -265,21 +268,21 @@ def _improving(numbers: Numbers, state: _Improved) -> tuple[_Improved, Array]:
     weights = solved(_free(by_place + _SMALL * eye, fixed), jnp.where(fixed, 0.0, slope))
     force = -times(jnp.swapaxes(at.jacobian, 0, 1), weights)
     # What holds a joint at a limit; one at a time is let go.
-    press = slope + jnp.where(reached, times(at.jacobian, force), by_error / FAINT)
+    press = slope + jnp.where(reached[None], times(at.jacobian, force), by_error / FAINT)
     x = rates_of(tree, state.q)
-    wrong = jnp.where(x <= numbers.lower, -press, press) * fixed
-    worst = (wrong > _FINE) & (wrong >= jnp.max(wrong, axis=0))
+    wrong = jnp.where(fixed, jnp.where(x <= numbers.lower, -press, press), 0.0)
+    worst = (wrong > _FINE) & (wrong >= jnp.max(wrong, axis=0, keepdims=True))
     fixed &= ~worst
     # Of the error its own curvature counts, of targets that are reached that of the constraints.
-    bend = bend + jnp.where(reached, 1.0, 0.0) * curvature(aim, at, force)
-    a = _free(by_place + FAINT * (bend + state.damping * eye), fixed)
+    bend = bend + jnp.where(reached[None, None], curvature(aim, at, force), 0.0)
+    a = _free(by_place + FAINT * (bend + state.damping[None, None] * eye), fixed)
     slope = jnp.where(worst, press, _SMALL * weights)
     step = -solved(a, jnp.where(fixed, 0.0, by_error + FAINT * slope))
     # Far from where the error is least it may be curved the wrong way.
     convex = jnp.all(jnp.isfinite(step), axis=0)
     caution = 2 * _DAMPING * (1 + state.damping)
     plain, _ = _damped(at, fixed | _held(numbers, state.q, by_error), caution * miss + _SMALL)
-    step = jnp.where(convex, step, plain)
+    step = jnp.where(convex[None], step, plain)
 
     def back(_: Array, loop: tuple) -> tuple:
         q, step, fixed, _ = loop
@@ -290,8 +293,8 @@ def _improving(numbers: Numbers, state: _Improved) -> tuple[_Improved, Array]:
         slope, miss = times(at.jacobian, at.error), jnp.sum(at.error**2, axis=0) / 2
         held = fixed | _held(numbers, q, slope)
         # Where the error can be zero its curvature leads astray, elsewhere it is needed.
-        plain = gram(at.jacobian) + jnp.where(reached, 0.0, caution * miss) * eye
-        a = jnp.where(convex & ~reached, hessian(aim, at), plain)
+        plain = gram(at.jacobian) + jnp.where(reached, 0.0, caution * miss)[None, None] * eye
+        a = jnp.where((convex & ~reached)[None, None], hessian(aim, at), plain)
         step = -solved(_free(a + _SMALL * eye, held), jnp.where(held, 0.0, slope))
         return q, step, fixed, miss
 
@@ -305,9 +308,9 @@ def _improving(numbers: Numbers, state: _Improved) -> tuple[_Improved, Array]:
     at_end &= (after < _ACCURATE**2 / 2) | (after > miss / 4)
     done = at_end | (state.steps >= _IMPROVEMENTS) | (state.damping > 1e10)
     new = _Improved(
-        jnp.where(better, trial, state.q),
+        jnp.where(better[None], trial, state.q),
         state.reached,
-        jnp.where(better, bound, fixed).astype(x.dtype),
+        jnp.where(better[None], bound, fixed).astype(x.dtype),
         jnp.where(better, state.damping / 10, 10 * jnp.maximum(state.damping, 1e-2)),
         jnp.where(better, after, miss),
         jnp.where(better, found, cost),

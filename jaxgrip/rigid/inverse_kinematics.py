@@ -401,7 +401,7 @@ def _spread(own: Numbers, units: Float[Array, "k n"]) -> Float[Array, "k nq"]:
     low = jnp.where(narrow, own.lower, jnp.clip(x - half, own.lower, own.upper - 2 * half))
     wide = jnp.where(narrow, own.upper - own.lower, 2 * half)
     found = jnp.broadcast_to(own.start, (len(units), tree.nq))
-    found = found.at[:, at.coordinates].set((low + units * wide)[:, at.rates])
+    found = found.at[:, at.coordinates].set((low[None] + units * wide[None])[:, at.rates])
     u, v, w = jnp.moveaxis(units[:, at.turns], -1, 0)
     a, b = jnp.sqrt(1 - u), jnp.sqrt(u)
     v, w = 2 * np.pi * v, 2 * np.pi * w
