@@ -230,7 +230,7 @@ def _sum(terms: Iterable[Array]) -> Array:
 
 
 def curvature(aim: Aim, at: View, weights: Float[Array, "m p"]) -> Float[Array, "n n p"]:
-    """Derivative of jacobian^T weights by steps of the joints, its symmetric part.
+    """Derivative of jacobian^T weights, its rows, by steps of the joints, its columns.
 
     Source: own derivation: a joint turns and moves the axes of those that it carries.
     """
@@ -239,15 +239,13 @@ def curvature(aim: Aim, at: View, weights: Float[Array, "m p"]) -> Float[Array, 
     every = every.reshape(frames, 2, 3, 1, size)
     moment = jnp.cross(at.angular, aim.length[None, None, None] * every[:, 0], axis=1)
     force = jnp.cross(at.linear, every[:, 1], axis=1)
-    turned = _sum(
-        at.angular[k, i][:, None] * moment[k, i][None] for k in range(frames) for i in range(3)
-    )
-    moved = _sum(
-        at.angular[k, i][:, None] * force[k, i][None] for k in range(frames) for i in range(3)
+    pairs = [(k, i) for k in range(frames) for i in range(3)]
+    turned, moved = (
+        _sum(at.angular[k, i][:, None] * x[k, i][None] for k, i in pairs) for x in (moment, force)
     )
     before = aim.before[:, :, None]
-    whole = jnp.where(before, turned + moved, jnp.swapaxes(moved, 0, 1))
-    return (whole + jnp.swapaxes(whole, 0, 1)) / 2
+    found = jnp.where(before, turned + moved, jnp.swapaxes(moved, 0, 1))
+    return jnp.swapaxes(found, 0, 1)
 
 
 def hessian(aim: Aim, at: View) -> Float[Array, "n n p"]:
@@ -256,7 +254,8 @@ def hessian(aim: Aim, at: View) -> Float[Array, "n n p"]:
     Source: own derivation: the rotation vector changes by the angular velocity across it less than
     by that along it.
     """
-    found = gram(at.jacobian) + curvature(aim, at, at.error)
+    bend = curvature(aim, at, at.error)
+    found = gram(at.jacobian) + (bend + jnp.swapaxes(bend, 0, 1)) / 2
     for k in np.flatnonzero(aim.oriented):
         phi = at.turn[k]
         square = jnp.sum(phi * phi, axis=0)
@@ -290,3 +289,19 @@ def solved(a: Float[Array, "n n p"], b: Float[Array, "n p"]) -> Float[Array, "n 
 
     whole = jnp.concatenate([a, b[:, None]], axis=1)
     return lax.fori_loop(0, len(a), eliminate, whole)[:, -1]
+
+
+def rates(aim: Aim, at: View) -> Float[Array, "m n p"]:
+    """Derivative of the errors by steps of the joints.
+
+    Source: own derivation: the left Jacobian of the exponential map, inverted.
+    """
+    every = at.jacobian
+    for k in np.flatnonzero(aim.oriented):
+        phi, w = at.turn[k][:, None], aim.length[None, None] * at.angular[k]
+        single = jnp.cross(phi, w, axis=0)
+        twice = jnp.cross(phi, single, axis=0)
+        lack = _lack(jnp.sum(phi * phi, axis=0))
+        row = int(np.searchsorted(aim.rows, 6 * k))
+        every = every.at[row : row + 3].add(lack * twice - single / 2)
+    return every

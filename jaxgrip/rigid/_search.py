@@ -274,7 +274,9 @@ def _improving(numbers: Numbers, state: _Improved) -> tuple[_Improved, Array]:
     worst = (wrong > _FINE) & (wrong >= jnp.max(wrong, axis=0, keepdims=True))
     fixed &= ~worst
     # Of the error its own curvature counts, of targets that are reached that of the constraints.
-    bend = bend + jnp.where(reached[None, None], curvature(aim, at, force), 0.0)
+    curved = curvature(aim, at, force)
+    curved = (curved + jnp.swapaxes(curved, 0, 1)) / 2
+    bend = bend + jnp.where(reached[None, None], curved, 0.0)
     a = _free(by_place + FAINT * (bend + state.damping[None, None] * eye), fixed)
     slope = jnp.where(worst, press, _SMALL * weights)
     step = -solved(a, jnp.where(fixed, 0.0, by_error + FAINT * slope))
@@ -327,7 +329,12 @@ def _turned(numbers: Numbers, q: Array) -> Array:
     k = at.coordinates[turns]
     low, high = numbers.lower[at.rates[turns]] - q[k], numbers.upper[at.rates[turns]] - q[k]
     wanted = jnp.round((numbers.start[k] - q[k]) / full)
-    return q.at[k].add(full * jnp.clip(wanted, jnp.ceil(low / full), jnp.floor(high / full)))
+    q = q.at[k].add(full * jnp.clip(wanted, jnp.ceil(low / full), jnp.floor(high / full)))
+    for four in at.quaternions:
+        # A quaternion and its negative are the same orientation.
+        side = jnp.sum(q[four] * numbers.start[four], axis=0, keepdims=True)
+        q = q.at[four].multiply(jnp.where(side < 0, -1.0, 1.0))
+    return q
 
 
 @jax.custom_batching.custom_vmap

@@ -12,7 +12,7 @@ from jaxtyping import Array, ArrayLike, Bool, Float
 
 from jaxgrip.checks import brief, check_function, concrete, is_whole, numbers, real, rotation_matrix
 from jaxgrip.precision import require_x64
-from jaxgrip.rigid._aim import Aim, part, times, view
+from jaxgrip.rigid._aim import Aim, curvature, part, rates, times, view
 from jaxgrip.rigid._coordinates import checked, difference, integrate, layout, neutral, precision
 from jaxgrip.rigid._frames import Frame, FramePose
 from jaxgrip.rigid._frames import frame as named
@@ -288,7 +288,7 @@ class _Given(eqx.Module):
 
     def numbers(self, function: Any) -> Numbers:
         """`Numbers` without starts, for the part of the cost that is no array."""
-        tree, place, coordinates, rates = part(self.tree, tuple(f.body for f in self.frames))
+        tree, place, coordinates, index = part(self.tree, tuple(f.body for f in self.frames))
         eye = jnp.eye(3, dtype=self.start.dtype)
         aim = Aim(
             tree,
@@ -302,7 +302,7 @@ class _Given(eqx.Module):
         )
         cost = _Cost(tree, self.start, self.cost, function, tuple(coordinates.tolist()))
         start, none = self.start[coordinates], jnp.zeros((1, 0, len(coordinates)), eye.dtype)
-        return Numbers(aim, start, none, self.lower[rates], self.upper[rates], cost)
+        return Numbers(aim, start, none, self.lower[index], self.upper[index], cost)
 
 
 class _Point(eqx.Module):
@@ -329,6 +329,26 @@ def _conditions(given: _Given, point: _Point, function: Any) -> Float[Array, " n
     return jnp.concatenate([jnp.where(point.high > 0, high, low), missed])
 
 
+def _matrix(given: _Given, point: _Point, function: Any) -> Float[Array, " n+m n+m"]:
+    """Derivative of `_conditions` by steps of the joints and by the multipliers."""
+    own = given.numbers(function)
+    aim = _last(own.aim)
+    at = view(aim, point.q[:, None])
+
+    def slope(step: Array) -> Array:
+        return costs(own.aim.tree, own.cost, integrate(own.aim.tree, point.q, step))[1]
+
+    bend = jax.jacfwd(slope)(jnp.zeros_like(own.lower))
+    bend = jnp.where(point.reached > 0, bend, FAINT * bend)
+    bend = bend + curvature(aim, at, point.force[:, None])[..., 0]
+    fixed = (point.low + point.high)[:, None] > 0
+    n, m = len(bend), len(point.force)
+    above = jnp.where(fixed, jnp.eye(n, dtype=bend.dtype), bend)
+    beside = jnp.where(fixed, 0.0, at.jacobian[..., 0].T)
+    corner = jnp.where(point.reached > 0, 0.0, -jnp.eye(m, dtype=bend.dtype))
+    return jnp.block([[above, beside], [rates(aim, at)[..., 0], corner]])
+
+
 def _step(point: _Point, step: Array, tree: Tree) -> _Point:
     n = tree.n
     return eqx.tree_at(
@@ -346,11 +366,7 @@ def _attached(given: _Given, point: _Point, function: Any) -> Array:
         return _step(point, step, tree)
 
     def correction(given: _Given, point: _Point, change: Array) -> Array:
-        def after(step: Array) -> Array:
-            return _conditions(given, moved(point, step), function)
-
-        matrix = jax.jacfwd(after)(jnp.zeros_like(change))
-        return -dense.pinv(matrix, _INDEPENDENT) @ change
+        return -dense.pinv(_matrix(given, point, function), _INDEPENDENT) @ change
 
     def conditions(given: _Given, point: _Point) -> Array:
         return _conditions(given, point, function)
@@ -414,9 +430,9 @@ def _searched(inputs: tuple, more: Array, units: Array, rounds: int) -> Found:
     given, function = _given(inputs)
     own = given.numbers(function)
     tree = own.aim.tree
-    *_, coordinates, rates = part(given.tree, tuple(f.body for f in given.frames))
+    *_, coordinates, index = part(given.tree, tuple(f.body for f in given.frames))
     first = bounded(tree, own.start, own.lower, own.upper)
-    spread = _spread(own._replace(start=first), units[:, rates])
+    spread = _spread(own._replace(start=first), units[:, index])
     starts = jnp.concatenate([first[None], more[:, coordinates], spread])
     within = jax.vmap(lambda q: bounded(tree, q, own.lower, own.upper))(starts)
     within = within.reshape(rounds, -1, tree.nq)
