@@ -106,7 +106,7 @@ def _short(tree: Tree, step: Array) -> Array:
 def _damped(at: View, held: Array, damping: Array) -> tuple[Array, Array]:
     """The damped step to the targets, and the part of the squared error that it removes.
 
-    Source: Sugihara 2011, eq. 11 and 20.
+    Source: Sugihara 2011: the damping is in proportion to the squared error.
     """
     j = jnp.where(held[None], 0.0, at.jacobian)
     m, n, _ = j.shape

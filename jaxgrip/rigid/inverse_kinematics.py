@@ -134,7 +134,7 @@ def inverse_kinematics(
     **Raises:** `ValueError` for arguments that are none; `InverseKinematicsError`, one, in words
     what remains; `RuntimeError` in single precision.
 
-    Source: own derivation; the damped steps of the starts are those of Sugihara 2011, eq. 20.
+    Source: own derivation; the starts take the damped steps of Sugihara 2011.
     """
     require_x64("Inverse kinematics")
     names, frames, wanted = _paired(tree, frame, target)
@@ -247,7 +247,7 @@ def _middle(tree: Tree, lower: Array, upper: Array) -> Float[Array, " nq"]:
 def _sequence(count: int, n: int, seed: int) -> np.ndarray:
     """Points (count, n) that fill the unit cube evenly.
 
-    Source: Roberts 2018: multiples of the powers of the root of x^(n+1) = x + 1.
+    Source: own choice: multiples of the powers of the root of x^(n+1) = x + 1, a Kronecker sequence.
     """
     root = 2.0
     for _ in range(60):
