@@ -93,11 +93,11 @@ def inverse_kinematics(
     tree: Tree,
     frame: str | Frame | Sequence[str | Frame],
     target: Any,
-    start: ArrayLike | None = None,
+    start: ArrayLike | Sequence | None = None,
     *,
-    lower: ArrayLike | None = None,
-    upper: ArrayLike | None = None,
-    starts: int | ArrayLike = 16,
+    lower: ArrayLike | Sequence | None = None,
+    upper: ArrayLike | Sequence | None = None,
+    starts: int | ArrayLike | Sequence = 16,
     seed: int = 0,
     cost: Callable[[Array], Any] | None = None,
     length: ArrayLike = 0.3,
@@ -247,7 +247,7 @@ def _middle(tree: Tree, lower: Array, upper: Array) -> Float[Array, " nq"]:
 def _sequence(count: int, n: int, seed: int) -> np.ndarray:
     """Points (count, n) that fill the unit cube evenly.
 
-    Source: own choice: multiples of the powers of the root of x^(n+1) = x + 1, a Kronecker sequence.
+    Source: own choice: multiples of the powers of the root of x^(n+1) = x + 1, modulo one.
     """
     root = 2.0
     for _ in range(60):
@@ -315,7 +315,7 @@ class _Point(eqx.Module):
     reached: Array
 
 
-def _conditions(given: _Given, point: _Point, function: Any) -> Float[Array, " n+m"]:
+def _conditions(given: _Given, point: _Point, function: Any) -> Float[Array, " rows"]:
     """What is zero at a solution: the slope of the cost along the frames' rest, and the errors."""
     own = given.numbers(function)
     tree = own.aim.tree
@@ -329,7 +329,7 @@ def _conditions(given: _Given, point: _Point, function: Any) -> Float[Array, " n
     return jnp.concatenate([jnp.where(point.high > 0, high, low), missed])
 
 
-def _matrix(given: _Given, point: _Point, function: Any) -> Float[Array, " n+m n+m"]:
+def _matrix(given: _Given, point: _Point, function: Any) -> Float[Array, "rows rows"]:
     """Derivative of `_conditions` by steps of the joints and by the multipliers."""
     own = given.numbers(function)
     aim = _last(own.aim)
