@@ -303,5 +303,5 @@ def rates(aim: Aim, at: View) -> Float[Array, "m n p"]:
         twice = jnp.cross(phi, single, axis=0)
         lack = _lack(jnp.sum(phi * phi, axis=0))
         row = int(np.searchsorted(aim.rows, 6 * k))
-        every = every.at[row : row + 3].add(lack * twice - single / 2)
+        every = every.at[row : row + 3].add(lack[None] * twice - single / 2)
     return every

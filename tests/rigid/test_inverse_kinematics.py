@@ -283,15 +283,20 @@ def test_within_programs_the_result_says_it_and_numbers_recompile_nothing(compil
     @jax.jit
     def solve(lengths, target, lower):
         tree, tip = planar(lengths)
-        return inverse_kinematics(tree, tip, target, lower=lower, upper=jnp.ones(2))
+        return inverse_kinematics(tree, tip, target, lower=lower, upper=jnp.full(2, 1.5))
 
     lengths, target, lower = jnp.asarray(LENGTHS), jnp.array([0.7, 0.5, 0.0]), -jnp.ones(2)
+    longer, wider, narrower, nowhere = 1.1 * lengths, 2 * lower, -2 * lower, target * jnp.nan
+    tree, tip = planar(LENGTHS)
+    arms = [tree, planar(longer)[0]]
     found = solve(lengths, target, lower)
     assert found.succeeded
+    inverse_kinematics(arms[0], tip, target, lower=lower, seed=1)
     with compilations() as programs:
-        other = solve(1.1 * lengths, target, 2 * lower)
-        lost = solve(lengths, target * jnp.nan, lower)
-        crossed = solve(lengths, target, -2 * lower)
+        other = solve(longer, target, wider)
+        lost = solve(lengths, nowhere, lower)
+        crossed = solve(lengths, target, narrower)
+        inverse_kinematics(arms[1], tip, target, lower=wider, seed=2)
     assert not programs
     assert solve._cache_size() == 1
     assert bool(other.succeeded)
