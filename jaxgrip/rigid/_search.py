@@ -373,16 +373,19 @@ def search(numbers: Numbers) -> Found:
     miss = ends.miss.reshape(-1, targets)
     order = _ranked(miss, value)[: min(len(q), _KEPT)]
     q = jnp.take_along_axis(q, order[:, :, None], axis=0).reshape(-1, tree.nq)
-    reached = jnp.take_along_axis(miss, order, axis=0).reshape(-1) < REACHED**2
+    miss, value = (jnp.take_along_axis(x, order, axis=0).reshape(-1) for x in (miss, value))
     zero = jnp.zeros(len(q), q.dtype)
     x = jax.vmap(lambda q: rates_of(tree, q))(q)
     repeated = [jnp.tile(y, (len(q) // len(y), 1)) for y in (numbers.lower, numbers.upper)]
     fixed = (x <= repeated[0]) | (x >= repeated[1])
-    flags = (x.astype(q.dtype) for x in (reached, fixed))
-    first = _Improved(q, *flags, zero + 1e-3, zero, zero, zero)
+    flags = (x.astype(q.dtype) for x in (miss < REACHED**2, fixed))
+    first = _Improved(q, *flags, zero + 1e-3, miss, value, zero)
     own = jnp.tile(jnp.arange(targets), len(order))
     improved = _pool(one, own, first, _improving, len(q))
-    improved = jax.tree.map(lambda x: x.reshape(-1, targets, *x.shape[1:]), improved)
+    # Close to singular positions an improvement may have lost its target when it must end.
+    improved = jax.tree.map(
+        lambda *x: jnp.concatenate(x).reshape(-1, targets, *x[0].shape[1:]), first, improved
+    )
     best = _ranked(improved.miss, improved.cost)[:1]
 
     def of_best(x: Array) -> Array:
