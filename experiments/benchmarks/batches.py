@@ -219,6 +219,12 @@ for _name, _rates, _more in (
         (11,),
         *[(9,)] * _rates,
     )
+mapped(
+    "rigid.inverse_kinematics",
+    lambda tree, target: jg.rigid.inverse_kinematics(tree, "arm", target, starts=2).q,
+    _floating,
+    (3,),
+)
 mapped("rigid.difference", jg.rigid.difference, _floating, (11,), (11,))
 
 

@@ -50,6 +50,10 @@ from jaxgrip.rigid.builders import FramePlacement as FramePlacement
 from jaxgrip.rigid.builders import Placement as Placement
 from jaxgrip.rigid.builders import from_dh as from_dh
 from jaxgrip.rigid.builders import from_placements as from_placements
+from jaxgrip.rigid.inverse_kinematics import RESULTS as RESULTS
+from jaxgrip.rigid.inverse_kinematics import InverseKinematicsError as InverseKinematicsError
+from jaxgrip.rigid.inverse_kinematics import Reach as Reach
+from jaxgrip.rigid.inverse_kinematics import inverse_kinematics as inverse_kinematics
 from jaxgrip.rigid.kinematics import Poses as Poses
 from jaxgrip.rigid.kinematics import body_jacobians as body_jacobians
 from jaxgrip.rigid.kinematics import body_point as body_point
