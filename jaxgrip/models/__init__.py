@@ -1,5 +1,6 @@
 from jaxgrip.models import crane as crane
 from jaxgrip.models import ocp_problems as ocp_problems
+from jaxgrip.models.arm import fastest_motion as fastest_motion
 from jaxgrip.models.arm import point_to_point as point_to_point
 from jaxgrip.models.crane import reference_crane as reference_crane
 from jaxgrip.models.finger import LinkageFinger as LinkageFinger

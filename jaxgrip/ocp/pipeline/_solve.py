@@ -7,6 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from jaxgrip.ocp.indirect import tangent_output, without_derivatives
 from jaxgrip.ocp.pipeline._continuation import continue_from, find
@@ -140,7 +141,9 @@ def solve(
     @jax.custom_jvp
     def outputs(arrays):
         search = kept["search"] = Search(eqx.combine(arrays, static), solver)
-        outcome = kept["outcome"] = run(search, structure, continued_from)
+        # On matrices of a hundred rows threads of BLAS make a step ten times as long.
+        with threadpool_limits(1, user_api="blas"):
+            outcome = kept["outcome"] = run(search, structure, continued_from)
         return None if outcome.certified is None else outcome.certified.extremal.output()
 
     @outputs.defjvp

@@ -1,0 +1,359 @@
+"""A robot of your own: the fastest motion between poses, from its file, certified.
+
+The limits of torque, speed and position are those of the file unless others are given. The robot
+rests in every pose. Where joints have time to spare, the motion of least effort is chosen.
+"""
+
+import csv
+from pathlib import Path
+from typing import Annotated
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import xarray
+from pydantic import Field, model_validator
+
+import jaxgrip as jg
+from jaxgrip import config, viz
+from jaxgrip.config import ConfigError, InputPath, Real, Section, hint
+from jaxgrip.models import arm
+from jaxgrip.report import Run
+
+Positive = Annotated[Real, Field(gt=0.0)]
+CONFIGS = Path(__file__).parents[2] / "configs"
+# A joint is at its limit of speed or torque from this share of it on.
+NEAR = 0.999
+
+
+class Payload(Section):
+    """What the robot carries."""
+
+    mass: Annotated[Real, Field(ge=0.0)] = Field(description="mass [kg]")
+    frame: str = Field(description="frame or link that carries it, by its name in the file")
+    centre: tuple[Real, Real, Real] = Field(
+        (0.0, 0.0, 0.0), description="its centre of mass in that frame [m]"
+    )
+
+
+class Config(config.Config):
+    """A robot and the poses that it moves through."""
+
+    robot: InputPath = Field(
+        CONFIGS / "robots" / "ur5.urdf", description="URDF file (.urdf) or MJCF file (.xml)"
+    )
+    part: str | None = Field(None, description="robot of an MJCF file with several, by name")
+    poses_deg: tuple[tuple[Real, ...], ...] = Field(
+        min_length=2,
+        description="poses, in each of which the robot rests: every joint's angle [deg], sliding "
+        "joints in m, in the order of the file without the joints in `hold_deg`",
+    )
+    hold_deg: dict[str, Real] = Field(
+        {}, description="joints held at an angle [deg], or at a position [m], by name"
+    )
+    torque_limits: dict[str, Positive] = Field(
+        {}, description="largest torque [N m] or force [N] by joint, instead of the file's"
+    )
+    speed_limits: dict[str, Positive] = Field(
+        {}, description="largest speed [rad/s] or [m/s] by joint, instead of the file's"
+    )
+    position_limits: bool = Field(True, description="whether positions have the file's limits")
+    payload: Payload | None = Field(None, description="what the robot carries; nothing if left out")
+    effort: Annotated[Real, Field(gt=0.0, le=1.0)] = Field(
+        arm.EFFORT,
+        description="weight of the effort against the time; the least time is exceeded by a share "
+        "of about its square",
+    )
+    sample_time: Positive = Field(0.002, description="time between two lines of the CSV file [s]")
+
+    @model_validator(mode="after")
+    def _poses_differ(self) -> "Config":
+        for k, (before, after) in enumerate(zip(self.poses_deg, self.poses_deg[1:], strict=False)):
+            if before == after:
+                raise ValueError(f"poses_deg: poses {k + 1} and {k + 2} are the same.")
+        return self
+
+
+class Robot:
+    """The robot of a configuration with its limits.
+
+    `tree`; `names` of its joints; `torque`, `speed` and `position` limits, arrays (n,) and a pair
+    of them; `is_sliding` (n,); `points`, the frames that are drawn.
+    """
+
+    def __init__(self, settings: Config):
+        path = settings.robot
+        if path.suffix == ".xml":
+            found = jg.rigid.read_mjcf(path, robot=settings.part)
+        else:
+            found = jg.rigid.read_urdf(path)
+        self.said = (*found.repaired, *found.ignored)
+        known = list(found.joints)
+        for key in ("hold_deg", "torque_limits", "speed_limits"):
+            for name in getattr(settings, key):
+                if name not in known:
+                    raise ConfigError(f"{key}: there is no joint {name!r}{hint(name, known)}.")
+        tree = found.tree
+        jg.rigid.without_balls(tree, "The fastest motion")
+        slides = dict(
+            zip(known, (tree.joint_types[i] == "prismatic" for i in tree.moving), strict=True)
+        )
+        held = {
+            name: value if slides[name] else np.deg2rad(value)
+            for name, value in settings.hold_deg.items()
+        }
+        if held:
+            tree = jg.rigid.lock(tree, held)
+        self.names = [name for name in known if name not in held]
+        kept = [known.index(name) for name in self.names]
+        self.is_sliding = np.array([slides[name] for name in self.names])
+        if settings.payload is not None:
+            load = settings.payload
+            tree = jg.rigid.with_payload(tree, load.frame, load.mass, load.centre)
+        self.tree = tree
+        self.torque = self._limits(found.effort, kept, settings.torque_limits, "torque_limits")
+        self.speed = self._limits(found.velocity, kept, settings.speed_limits, "speed_limits")
+        ends = (np.asarray(found.lower)[kept], np.asarray(found.upper)[kept])
+        self.position = ends if settings.position_limits else None
+        frames = tree.frames.names if tree.frames is not None else ()
+        ends_last = [k for k in frames if jg.rigid.frame(tree, k).body == len(tree.names) - 1]
+        self.tip = settings.payload.frame if settings.payload else (ends_last or tree.names)[-1]
+        self.poses = [self._pose(k, pose) for k, pose in enumerate(settings.poses_deg, start=1)]
+
+    def _limits(self, values, kept: list[int], own: dict[str, float], key: str) -> np.ndarray:
+        limits = np.asarray(values, float)[kept]
+        for k, name in enumerate(self.names):
+            limits[k] = own.get(name, limits[k])
+            if not limits[k] > 0.0 or (key == "torque_limits" and not np.isfinite(limits[k])):
+                raise ConfigError(
+                    f"{key}: the file has no limit for joint {name!r}; give one, such as "
+                    f"`{key}.{name} = 10.0`."
+                )
+        return limits
+
+    def _pose(self, number: int, pose: tuple[float, ...]) -> np.ndarray:
+        if len(pose) != len(self.names):
+            raise ConfigError(
+                f"poses_deg: pose {number} has {len(pose)} entries; the robot has "
+                f"{len(self.names)} joints: {', '.join(self.names)}."
+            )
+        q = np.where(self.is_sliding, pose, np.deg2rad(pose))
+        if self.position is not None:
+            for name, value, given, low, high in zip(
+                self.names, q, pose, *self.position, strict=True
+            ):
+                if not low <= value <= high:
+                    scale = given / value if value else 1.0
+                    raise ConfigError(
+                        f"poses_deg: in pose {number} joint {name!r} is at {given:g}, outside its "
+                        f"limits {scale * low:.4g} and {scale * high:.4g}."
+                    )
+        return q
+
+
+def run(settings: Config, run: Run) -> None:
+    """Move through all poses, and record numbers, arrays, certificates, pictures and the CSV."""
+    robot = Robot(settings)
+    for sentence in robot.said:
+        run.note(sentence)
+    motions = {}
+    for k, (start, end) in enumerate(zip(robot.poses, robot.poses[1:], strict=False), start=1):
+        name = f"motion_{k}"
+        with run.stage(f"Pose {k} to pose {k + 1}: the fastest motion"):
+            try:
+                solution = arm.fastest_motion(
+                    robot.tree,
+                    start,
+                    end,
+                    torque=robot.torque,
+                    speed=robot.speed,
+                    position=robot.position,
+                    effort=settings.effort,
+                )
+            except jg.ocp.SolveError as error:
+                raise jg.ocp.SolveError(
+                    f"Pose {k} to pose {k + 1}: {error}", error.solution
+                ) from None
+        motions[name] = dataset(robot, solution)
+        record(run, robot, settings, name, solution, motions[name])
+        with run.stage(f"Pose {k} to pose {k + 1}: pictures"):
+            draw(run, robot, name, f"Pose {k} to pose {k + 1}", solution, motions[name])
+    whole = join(motions)
+    run.add("total_time", float(whole.time[-1]), "s")
+    run.files("trajectory", lambda folder: write_csv(folder, robot, whole, settings.sample_time))
+    with run.stage("Picture and animation of the motion"):
+        title = f"{settings.robot.stem} in {float(whole.time[-1]):.3f} s"
+        chains = {settings.robot.stem: whole.position}
+        run.figure("motion", viz.stroboscope(chains, title), "The robot, coloured by time.")
+        run.animation("motion", viz.animate(chains, title), "The same motion.")
+
+
+def dataset(robot: Robot, solution: jg.ocp.Solution) -> xarray.Dataset:
+    """All signals over time; switching times occur twice, with the values before and after."""
+    n = robot.tree.n
+    x, u = np.asarray(solution.x), np.asarray(solution.u)
+    rates = np.asarray(solution.x_rate)
+    signals = {
+        "coordinate": (x[:, :n], "position", "rad or m"),
+        "speed": (x[:, n:], "speed", "rad/s or m/s"),
+        "acceleration": (rates[:, n:], "acceleration", "rad/s^2 or m/s^2"),
+        "torque": (u * robot.torque, "torque", "N m or N"),
+        "torque_share": (u, "torque over its limit", "1"),
+        "speed_share": (x[:, n:] / robot.speed, "speed over its limit", "1"),
+    }
+    variables = {
+        key: (("time", "joint"), value, {"long_name": words, "units": unit})
+        for key, (value, words, unit) in signals.items()
+    }
+    variables["position"] = (
+        ("time", "point", "axis"),
+        points(robot, x[:, :n]),
+        {"long_name": "base, joints and tool in the base frame", "units": "m"},
+    )
+    coordinates = {
+        "time": ("time", np.asarray(solution.t), {"units": "s"}),
+        "joint": ("joint", robot.names, {"units": "1"}),
+        "axis": ("axis", ["x", "y", "z"], {"units": "1"}),
+    }
+    return xarray.Dataset(variables, coordinates)
+
+
+def points(robot: Robot, q: np.ndarray) -> np.ndarray:
+    """Base, bodies on the way to the tool, and the tool (time, points, 3) [m]."""
+    tree, tip = robot.tree, jg.rigid.frame(robot.tree, robot.tip)
+    chain, body = [], tip.body
+    while body >= 0:
+        chain.append(body)
+        body = tree.parents[body]
+    poses = jax.vmap(jg.rigid.forward_kinematics, in_axes=(None, 0))(tree, jnp.asarray(q))
+    rotation, origin = np.asarray(poses.rotation), np.asarray(poses.translation)
+    tool = origin[:, chain[0]] + rotation[:, chain[0]] @ np.asarray(tip.translation)
+    return np.concatenate(
+        [np.zeros_like(tool)[:, None], origin[:, chain[::-1]], tool[:, None]], axis=1
+    )
+
+
+def savings(robot: Robot, effort: float, solution: jg.ocp.Solution) -> dict[str, np.ndarray]:
+    """Time and effort saved per relative increase of each limit of `torque` and `speed` (n,) [s].
+
+    By the torques' limits it is what the switching functions times the torques leave, by the
+    speeds' limits the sum of the costates' jumps where a speed reaches its limit.
+    """
+    n, t = robot.tree.n, np.asarray(solution.t)
+    u, slope = np.asarray(solution.u), np.asarray(solution.switching_function)
+    torque = -np.trapezoid((slope - 2.0 * effort * u) * u, t, axis=0)
+    # Rows of the constraints: upper bounds of positions and speeds, then lower ones.
+    lower, upper = (-np.inf, np.inf) if robot.position is None else robot.position
+    rows = [
+        k
+        for bounds in (upper, lower)
+        for finite, first in (
+            (np.isfinite(np.broadcast_to(bounds, n)), 0),
+            (np.isfinite(robot.speed), n),
+        )
+        for k in first + np.flatnonzero(finite)
+    ]
+    speed = np.zeros(n)
+    changes = zip(solution.structure.switching_constraints, np.asarray(solution.jumps), strict=True)
+    for row, jump in changes:
+        if row >= 0 and rows[row] >= n:
+            speed[rows[row] - n] += jump[0] * robot.speed[rows[row] - n]
+    return {"torque": torque, "speed": speed}
+
+
+def join(motions: dict[str, xarray.Dataset]) -> xarray.Dataset:
+    """All motions, one after the other in time."""
+    parts, begin = [], 0.0
+    for motion in motions.values():
+        parts.append(motion.assign_coords(time=motion.time + begin))
+        begin += float(motion.time[-1])
+    whole = xarray.concat(parts, "time", data_vars="all", coords="minimal", join="exact")
+    return whole.assign_coords(time=("time", whole.time.values, {"units": "s"}))
+
+
+def record(
+    run: Run,
+    robot: Robot,
+    settings: Config,
+    name: str,
+    solution: jg.ocp.Solution,
+    arrays: xarray.Dataset,
+) -> None:
+    """Record numbers, certificate and arrays of one motion, and say what limits it."""
+    final_time = float(solution.final_time)
+    run.add(f"final_time_{name}", final_time, "s")
+    run.add(f"switching_times_{name}", np.asarray(solution.switching_times), "s")
+    run.certify(name, solution.certificate)
+    run.arrays(name, arrays)
+    saved = savings(robot, settings.effort, solution)
+    for limit, by_joint in saved.items():
+        run.add(f"saved_by_{limit}_{name}", by_joint, "s")
+    limit = max(saved, key=lambda key: saved[key].max())
+    joint = int(saved[limit].argmax())
+    word = "force" if limit == "torque" and robot.is_sliding[joint] else limit
+    run.note(
+        f"{name}: the {word} of joint {robot.names[joint]!r} limits the motion most: 1 % more "
+        f"saves {1e1 * saved[limit][joint]:.3g} ms."
+    )
+    shares = np.maximum(np.abs(arrays.torque_share.values), np.abs(arrays.speed_share.values))
+    spare = [
+        joint
+        for joint, share in zip(robot.names, shares.T, strict=True)
+        if np.trapezoid(share < NEAR, arrays.time.values) > 0.5 * final_time
+    ]
+    if spare:
+        run.note(
+            f"{name}: {', '.join(spare)} are below their limits for more than half of the time. "
+            "They could move in other ways in the same time; this one takes the least effort."
+        )
+
+
+def draw(
+    run: Run,
+    robot: Robot,
+    name: str,
+    title: str,
+    solution: jg.ocp.Solution,
+    arrays: xarray.Dataset,
+) -> None:
+    """Record the pictures of one motion."""
+    title = f"{title} in {float(solution.final_time):.4f} s"
+    smooth = viz.refine(arrays)
+    run.figure(
+        f"limits_{name}",
+        viz.lines(
+            [smooth.torque_share, smooth.speed_share],
+            f"{title}: what is at its limit",
+            limits={"torque_share": (-1.0, 1.0, "limit"), "speed_share": (-1.0, 1.0, "limit")},
+        ),
+        "Torques and speeds as shares of their limits.",
+    )
+    degrees = np.where(robot.is_sliding, 1.0, 180.0 / np.pi)
+    units = "m" if robot.is_sliding.all() else "deg or m" if robot.is_sliding.any() else "deg"
+    position = (smooth.coordinate * degrees).assign_attrs(long_name="position", units=units)
+    run.figure(
+        f"states_{name}",
+        viz.lines([position, smooth.speed, smooth.torque], f"{title}: motion"),
+        "Positions, speeds and torques of the joints.",
+    )
+    checks = viz.certificate(solution, title, control_names=robot.names)["checks"]
+    run.figure(f"checks_{name}", checks, "Every necessary condition, measured over tolerance.")
+
+
+def write_csv(folder: Path, robot: Robot, whole: xarray.Dataset, step: float) -> None:
+    """Write trajectory.csv: time, positions, speeds and torques at equal steps."""
+    t = whole.time.values
+    # The last line is the end of the motion, also when the steps do not fit.
+    grid = np.append(np.arange(0.0, t[-1] - 1e-9, step), t[-1])
+    columns = {"time [s]": grid}
+    kinds = (("coordinate", "", "rad", "m"), ("speed", " speed", "rad/s", "m/s"))
+    for key, word, angular, linear in (*kinds, ("torque", " torque", "N m", "N")):
+        for k, joint in enumerate(robot.names):
+            unit = linear if robot.is_sliding[k] else angular
+            columns[f"{joint}{word} [{unit}]"] = np.interp(grid, t, whole[key].values[:, k])
+    with open(folder / "trajectory.csv", "w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(columns)
+        writer.writerows(
+            [f"{value:.9g}" for value in row] for row in zip(*columns.values(), strict=True)
+        )
