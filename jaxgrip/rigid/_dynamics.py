@@ -1,6 +1,6 @@
 """Forward dynamics with its implicit derivative."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 from jaxgrip.checks import check_shape, real
 from jaxgrip.rigid._articulated import articulated, bias_load, bias_motion
 from jaxgrip.rigid._coordinates import given, precision, unturned, without_balls
-from jaxgrip.rigid._kernels import Model, coordinates_by_limb, fits, model_of
+from jaxgrip.rigid._kernels import LIMIT, Kernels, Model, coordinates_by_limb, fits, model_of
 from jaxgrip.rigid._mass_matrix import (
     NO_MASS,
     Pose,
@@ -21,11 +21,13 @@ from jaxgrip.rigid._mass_matrix import (
     joint_masses,
     masses,
     poses,
+    related,
     unit_load,
 )
 from jaxgrip.rigid._newton_euler import rnea, upward
 from jaxgrip.rigid._passive import left
 from jaxgrip.rigid._recursion import (
+    Limb,
     each,
     inward,
     one_of,
@@ -35,7 +37,7 @@ from jaxgrip.rigid._recursion import (
 from jaxgrip.rigid._sparse_factor import factor, solve
 from jaxgrip.rigid._tree import Tree
 from jaxgrip.solve import dense
-from jaxgrip.solve.fusion import jvp_of_moving, over_states
+from jaxgrip.solve.fusion import in_one_kernel, jvp_of_moving, over_states
 from jaxgrip.spatial.components import (
     ZERO,
     Scalar,
@@ -109,7 +111,28 @@ def _ordinary(tree: Tree, q: Array, qd: Array, tau: Array) -> Array:
 
 
 def _at_many(tree: Tree, q: Array, qd: Array, tau: Array) -> Float[Array, "batch n"]:
-    return coordinates_by_limb(tree, _solved, q, qd, left(tree, tau, q, qd))
+    return coordinates_by_limb(tree, _limb_accelerations, q, qd, left(tree, tau, q, qd))
+
+
+def _limb_accelerations(own: Kernels, columns: Sequence[Array]) -> Sequence[Array]:
+    if len(own.limb.bodies) < LIMIT:
+        return own.of_model(_solved, columns)
+    return in_one_kernel(
+        lambda _, x: _solved_masses(own.limb, x), (), own.of_model(_masses_and_rest, columns)
+    )
+
+
+def _masses_and_rest(model: Model) -> list[Scalar]:
+    m, h = mass_and_bias(model, 1.0)
+    rest = [sub(t, b) for t, b in zip(model.third, h, strict=True)]
+    return [m[i][j] for i, j in related(model.limb)] + rest
+
+
+def _solved_masses(limb: Limb, x: tuple) -> list[Scalar]:
+    m: list[list[Scalar]] = [[0.0] * limb.n for _ in range(limb.n)]
+    for (i, j), entry in zip(related(limb), x, strict=False):
+        m[i][j] = m[j][i] = entry
+    return solve(factor(m, 1.0), list(x[len(x) - limb.n :]), 1.0)
 
 
 def _implicit(primals: tuple, tangents: tuple) -> tuple[Array, Array]:

@@ -1,10 +1,11 @@
 """Recursions of many states at once, each limb of the tree in one kernel."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jaxtyping import Array, Float
 
 from jaxgrip.rigid._passive import armature_of
@@ -20,11 +21,11 @@ from jaxgrip.rigid._recursion import (
     unrolled_joints,
 )
 from jaxgrip.rigid._tree import Tree
-from jaxgrip.solve.fusion import in_one_kernel
+from jaxgrip.solve.fusion import cos_sin, in_one_kernel, padded
 from jaxgrip.spatial.components import Scalar, Vector, unstack
 
-# With more bodies a kernel takes too long to compile.
-LIMIT = 9
+# With more bodies forward dynamics and their derivatives have too many operations for a kernel.
+LIMIT = 7
 
 
 class Model(NamedTuple):
@@ -41,9 +42,6 @@ class Model(NamedTuple):
     armature: tuple[Scalar, ...]
     rate: tuple[Scalar, ...]
     third: tuple[Scalar, ...]
-
-
-Core = Callable[[Model], list[Scalar]]
 
 
 def model_of(tree: Tree, *state: Float[Array, " n"]) -> Model:
@@ -65,50 +63,90 @@ def fits(tree: Tree) -> bool:
     return all(limb.n > 0 and len(limb.bodies) <= LIMIT for limb in limbs(tree))
 
 
+Run = Callable[["Kernels", list[Array]], Sequence[Array]]
+
+
 def by_limb(
-    tree: Tree, core: Core, *states: Float[Array, "batch n"]
+    tree: Tree, run: Run, *states: Float[Array, "batch n"]
 ) -> list[tuple[Limb, Float[Array, "batch p"]]]:
-    """Values of `core` for every limb; `states` are q, rates and accelerations or torques."""
-    table, armature = body_table(tree), armature_of(tree)
-    out = []
+    """Values (batch, p) of every limb, where `run` gives p columns from kernels.
+
+    Limbs of the same kind run in a loop, so that their kernels are compiled once.
+    """
+    groups: dict[tuple, list[Limb]] = {}
     for limb in limbs(tree):
-        own, at = np.array(limb.bodies), np.array(limb.coordinates)
-        parts = [table[own].reshape(-1), tree.gravity]
-        parts += [] if armature is None else [armature[at]]
-        parts += [] if tree.pitch is None else [tree.pitch[own]]
-        step = _step(limb, core, armature is not None, tree.pitch is not None)
-        columns = jnp.concatenate([x[:, at] for x in states], axis=1)
-        out.append((limb, in_one_kernel(step, jnp.concatenate(parts), columns)))
+        groups.setdefault(_kind(limb), []).append(limb)
+    count, out = len(states[0]), []
+    for group in groups.values():
+        numbers = jnp.stack([_numbers(tree, limb) for limb in group])
+        columns = jnp.stack(
+            [padded(jnp.concatenate([x[:, _at(limb)] for x in states], axis=1)) for limb in group]
+        )
+
+        def values(given: tuple[Array, Array], limb: Limb = group[0]) -> Array:
+            k, x = given
+            cos, sin = cos_sin(x[: limb.n])
+            return jnp.stack(run(Kernels(tree, limb, k), [*cos, *sin, *x]))
+
+        if len(group) == 1:
+            found = values((numbers[0], columns[0]))[None]
+        else:
+            found = lax.map(values, (numbers, columns))
+        out += [(limb, x[:, :count].T) for limb, x in zip(group, found, strict=True)]
     return out
 
 
-def _step(limb: Limb, core: Core, has_armature: bool, has_screws: bool) -> Callable:
-    def step(numbers: tuple, state: tuple, turn: Callable) -> list[Scalar]:
-        nb, n = len(limb.bodies), limb.n
-        rest = numbers[22 * nb + 3 :]
-        armature = rest[:n] if has_armature else (0.0,) * n
-        pitch = rest[len(rest) - nb :] if has_screws else ()
-        zero = (0.0,) * n
-        q, qd, third = (*(state[k : k + n] for k in range(0, len(state), n)), zero, zero)[:3]
-        return core(
-            Model(
-                limb,
-                unrolled_bodies(limb, numbers[: 22 * nb]),
-                unrolled_joints(limb, pitch, turn, q, qd, third),
-                numbers[22 * nb : 22 * nb + 3],
-                armature,
-                qd,
-                third,
-            )
-        )
+def _kind(limb: Limb) -> tuple:
+    shared = [limb.joint_names.index(name) for name in limb.joint_names]
+    return limb.parents, limb.joint_types, tuple(shared)
 
-    return step
+
+def _at(limb: Limb) -> np.ndarray:
+    return np.array(limb.coordinates)
+
+
+def _numbers(tree: Tree, limb: Limb) -> Array:
+    armature, own = armature_of(tree), np.array(limb.bodies)
+    parts = [body_table(tree)[own].reshape(-1), tree.gravity]
+    parts += [] if armature is None else [armature[_at(limb)]]
+    parts += [] if tree.pitch is None else [tree.pitch[own]]
+    return jnp.concatenate(parts)
+
+
+class Kernels:
+    """Kernels of one limb, whose columns begin with cos q, sin q and q; then may come rates and
+    accelerations or torques."""
+
+    def __init__(self, tree: Tree, limb: Limb, numbers: Array) -> None:
+        self.limb = limb
+        self._numbers = unstack(numbers)
+        self._has = armature_of(tree) is not None, tree.pitch is not None
+
+    def of_model(self, core: Callable[[Model], list], columns: Sequence[Array]) -> tuple:
+        """Columns of the values of `core` at the model of each state."""
+        return in_one_kernel(lambda k, x: core(self._model(k, x)), self._numbers, columns)
+
+    def _model(self, k: tuple, x: tuple) -> Model:
+        limb, (has_armature, has_screws) = self.limb, self._has
+        nb, n = len(limb.bodies), limb.n
+        zero, rest = (0.0,) * n, k[22 * nb + 3 :]
+        pitch = rest[len(rest) - nb :] if has_screws else ()
+        cos, sin, q, qd, third = (*(x[i : i + n] for i in range(0, len(x), n)), zero, zero)[:5]
+        return Model(
+            limb,
+            unrolled_bodies(limb, k[: 22 * nb]),
+            unrolled_joints(limb, pitch, cos, sin, q, qd, third),
+            k[22 * nb : 22 * nb + 3],
+            rest[:n] if has_armature else zero,
+            qd,
+            third,
+        )
 
 
 def coordinates_by_limb(
-    tree: Tree, core: Core, *states: Float[Array, "batch n"]
+    tree: Tree, run: Run, *states: Float[Array, "batch n"]
 ) -> Float[Array, "batch n"]:
     """As `by_limb` for a value of each coordinate."""
-    found = by_limb(tree, core, *states)
-    order = np.argsort(np.concatenate([limb.coordinates for limb, _ in found]))
+    found = by_limb(tree, run, *states)
+    order = np.argsort(np.concatenate([_at(limb) for limb, _ in found]))
     return jnp.concatenate([x for _, x in found], axis=1)[:, order]

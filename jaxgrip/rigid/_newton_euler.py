@@ -145,7 +145,7 @@ def _ordinary(tree: Tree, *state: Array) -> Float[Array, " n"]:
 
 
 def _at_many(tree: Tree, *states: Array) -> Float[Array, "batch n"]:
-    return coordinates_by_limb(tree, _scalar_torques, *states)
+    return coordinates_by_limb(tree, lambda own, x: own.of_model(_scalar_torques, x), *states)
 
 
 _in_kernels = over_states(_ordinary, _at_many)

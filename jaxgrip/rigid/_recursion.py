@@ -178,26 +178,27 @@ def joints(
         return _joint_arrays(tree, q, qd, qdd)
     coordinates = [unstack(x) if x is not None else (0.0,) * tree.n for x in (q, qd, qdd)]
     pitch = () if tree.pitch is None else unstack(tree.pitch)
-    return unrolled_joints(tree, pitch, lambda x: (lax.cos(x), lax.sin(x)), *coordinates)
+    turned = [tuple(f(x) for x in coordinates[0]) for f in (jnp.cos, jnp.sin)]
+    return unrolled_joints(tree, pitch, *turned, *coordinates)
 
 
 def unrolled_joints(
-    tree: Tree | Limb, pitch: tuple, turn: Callable, q: tuple, qd: tuple, qdd: tuple
+    tree: Tree | Limb, pitch: tuple, cos: tuple, sin: tuple, q: tuple, qd: tuple, qdd: tuple
 ) -> tuple[Joint, ...]:
-    """`Joint` of each joint from scalars; `turn(x)` is (cos x, sin x)."""
+    """`Joint` of each joint from scalars by coordinate, the pitch by body."""
     out, k = [], 0
     for i, kind in enumerate(tree.joint_types):
         if kind == "fixed":
             out.append(Joint(1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0))
             continue
-        x, v, a = q[k], qd[k], qdd[k]
+        c, s, x, v, a = cos[k], sin[k], q[k], qd[k], qdd[k]
         k += 1
         if kind == "revolute":
-            out.append(Joint(*turn(x), 0.0, 1.0, 0.0, v, 0.0, a, 0.0))
+            out.append(Joint(c, s, 0.0, 1.0, 0.0, v, 0.0, a, 0.0))
         elif kind == "screw":
             h = pitch[i]
             slide = [mul(h, y) for y in (x, v, a)]
-            out.append(Joint(*turn(x), slide[0], 1.0, h, v, slide[1], a, slide[2]))
+            out.append(Joint(c, s, slide[0], 1.0, h, v, slide[1], a, slide[2]))
         else:
             out.append(Joint(1.0, 0.0, x, 0.0, 1.0, 0.0, v, 0.0, a))
     return tuple(out)

@@ -2,7 +2,7 @@
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -11,10 +11,6 @@ import jax.numpy as jnp
 from jax import lax
 from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array, Float
-
-from jaxgrip.spatial.components import unstack
-
-Step = Callable[[tuple, tuple, Callable], Any]
 
 
 def opaque_one(x: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
@@ -36,6 +32,9 @@ def kept(values: Any, one: Float[Array, "*shape"]) -> Any:
 
 # Fewer states than this are not worth the kernel: its many scalar arguments cost microseconds.
 LEAST_STATES = 256
+
+# The compiler splits longer bodies into functions, which compute again what they share.
+MOST_OPERATIONS = 3500
 
 
 def over_states(
@@ -122,39 +121,46 @@ def _wide(size: int, batched: Any, arrays: tuple) -> list[Array]:
     ]
 
 
-def in_one_kernel(step: Step, numbers: Array, states: Array) -> Array:
-    """Values (batch, p) of a function of scalars at many states, in one kernel on a CPU.
+def in_one_kernel(
+    step: Callable[[tuple, tuple], list], numbers: Sequence[Array], columns: Sequence[Array]
+) -> tuple[Array, ...]:
+    """Values of a function of scalars at many states, in one kernel on a CPU.
 
-    **Arguments:** `step(numbers, state, turn)` maps tuples of scalars to a list of p scalars, by
-    operations on scalars alone; `turn(x)` is (cos x, sin x). `numbers` (k,) are the same for all
-    `states` (batch, m).
+    **Arguments:** `step(numbers, state)` maps tuples of scalars to a list of scalars, by at most
+    about `MOST_OPERATIONS` operations on scalars alone; `numbers`, scalars, are the same for all
+    states; `columns`, each (batch,), are their components.
+
+    **Returns:** the values, each (batch,).
 
     The CPU compiler gives every kernel one output and computes what outputs share again for each.
     Its only loop with many outputs is that of `reduce_window`, whose scalar body it compiles as it
     is: with windows of one state, the body is called once per state as body(initial value, state),
     and the numbers are the initial values. Each number needs an output, which is not used.
     """
-    count, m, k = *states.shape, len(numbers)
-    # Arrays whose distance in memory is a multiple of 4096 bytes would displace each other.
-    padded = jnp.pad(states.T, ((0, 0), (0, (8 - count) % 64)))
-    one = jnp.zeros((), states.dtype)
-    p = len(jax.eval_shape(lambda n, s: step(n, s, _turn), (one,) * k, (one,) * m))
+    k, m, like = len(numbers), len(columns), columns[0]
+    one = jnp.zeros((), like.dtype)
+    p = len(jax.eval_shape(lambda a, b: step(a, b), (one,) * k, (one,) * m))
     width = max(k, m, p)
-    zero = jnp.zeros(padded.shape[1:], states.dtype)
 
     def body(initial: tuple, state: tuple) -> tuple:
-        found = step(initial[:k], state[:m], _turn)
-        return *(_as(x, zero) for x in found), *initial[p:]
+        found = step(initial[:k], state[:m])
+        return *(_as(x, like) for x in found), *initial[p:]
 
     out = lax.reduce_window(
-        (*unstack(padded), *[zero] * (width - m)),
-        (*unstack(numbers.astype(states.dtype)), *[one] * (width - k)),
+        (*columns, *[jnp.zeros_like(like)] * (width - m)),
+        (*(x.astype(like.dtype) for x in numbers), *[one] * (width - k)),
         body,
         (1,),
         (1,),
         "VALID",
     )
-    return jnp.stack(out[:p])[:, :count].T
+    return tuple(out[:p])
+
+
+def padded(states: Float[Array, "batch m"]) -> Float[Array, "m length"]:
+    """States as rows for `in_one_kernel`, which are as fast as can be by their length."""
+    # Arrays whose distance in memory is a multiple of 4096 bytes would displace each other.
+    return jnp.pad(states.T, ((0, 0), (0, (8 - len(states)) % 64)))
 
 
 def _as(x: Any, like: Array) -> Any:
@@ -182,7 +188,7 @@ _COS = (
 )
 
 
-def _turn(x: Array) -> tuple[Array, Array]:
+def cos_sin(x: Float[Array, "*shape"]) -> tuple[Float[Array, "*shape"], Float[Array, "*shape"]]:
     """Cosine and sine in double precision by operations that the compiler vectorises.
 
     Exact to two units in the last place of 1 up to 1e6, and beyond for an angle that differs from
