@@ -11,7 +11,16 @@ from jaxtyping import Array, Float
 from jaxgrip.checks import check_shape, real
 from jaxgrip.rigid._articulated import articulated, bias_load, bias_motion
 from jaxgrip.rigid._coordinates import given, precision, unturned, without_balls
-from jaxgrip.rigid._kernels import LIMIT, Kernels, Model, coordinates_by_limb, fits, model_of
+from jaxgrip.rigid._derivatives import jacobians
+from jaxgrip.rigid._kernels import (
+    LIMIT,
+    Kernels,
+    Model,
+    by_limb,
+    coordinates_by_limb,
+    fits,
+    model_of,
+)
 from jaxgrip.rigid._mass_matrix import (
     NO_MASS,
     Pose,
@@ -25,7 +34,7 @@ from jaxgrip.rigid._mass_matrix import (
     unit_load,
 )
 from jaxgrip.rigid._newton_euler import rnea, upward
-from jaxgrip.rigid._passive import left
+from jaxgrip.rigid._passive import added, left
 from jaxgrip.rigid._recursion import (
     Limb,
     each,
@@ -37,7 +46,7 @@ from jaxgrip.rigid._recursion import (
 from jaxgrip.rigid._sparse_factor import factor, solve
 from jaxgrip.rigid._tree import Tree
 from jaxgrip.solve import dense
-from jaxgrip.solve.fusion import in_one_kernel, jvp_of_moving, over_states
+from jaxgrip.solve.fusion import LEAST_STATES, in_one_kernel, jvp_of_moving, over_states
 from jaxgrip.spatial.components import (
     ZERO,
     Scalar,
@@ -129,10 +138,14 @@ def _masses_and_rest(model: Model) -> list[Scalar]:
 
 
 def _solved_masses(limb: Limb, x: tuple) -> list[Scalar]:
+    return solve(factor(_matrix(limb, x), 1.0), list(x[len(x) - limb.n :]), 1.0)
+
+
+def _matrix(limb: Limb, x: tuple) -> list[list[Scalar]]:
     m: list[list[Scalar]] = [[0.0] * limb.n for _ in range(limb.n)]
     for (i, j), entry in zip(related(limb), x, strict=False):
         m[i][j] = m[j][i] = entry
-    return solve(factor(m, 1.0), list(x[len(x) - limb.n :]), 1.0)
+    return m
 
 
 def _implicit(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
@@ -179,6 +192,29 @@ def forward_dynamics(
     return unturned(tree, qd, accelerations(core, q, qd, tau))
 
 
+def _ordinary_jacobians(tree: Tree, *state: Array) -> Float[Array, "3 n n"]:
+    return jnp.stack(jax.jacfwd(_ordinary, (1, 2, 3))(tree, *state))
+
+
+def _many_jacobians(tree: Tree, q: Array, qd: Array, tau: Array) -> Float[Array, "batch 3 n n"]:
+    held = [jnp.zeros_like(q)] * 2
+    if tree.passive is not None:
+        one, zero = jnp.ones_like(q), jnp.zeros_like(q)
+        held = [
+            jax.jvp(lambda x, v: added(tree, zero, x, v), (q, qd), rates)[1]
+            for rates in ((one, zero), (zero, one))
+        ]
+    out = jnp.zeros((len(q), 3, tree.n, tree.n), q.dtype)
+    for limb, x in by_limb(tree, jacobians, q, qd, left(tree, tau, q, qd), *held):
+        at = np.array(limb.coordinates)
+        block = x.reshape(len(q), 3, limb.n, limb.n)
+        out = out.at[:, :, at[:, None], at[None, :]].set(block)
+    return out
+
+
+_jacobians = over_states(_ordinary_jacobians, _many_jacobians)
+
+
 @jax.jit
 def forward_dynamics_derivatives(
     tree: Tree,
@@ -207,6 +243,9 @@ def forward_dynamics_derivatives(
     """
     without_balls(tree, "forward_dynamics_derivatives")
     q, qd, tau = _columns(tree, q=q, qd=qd, tau=tau)
+    if fits(tree) and q.shape[1] >= LEAST_STATES:
+        blocks = jax.vmap(_jacobians, in_axes=(None, -1, -1, -1), out_axes=-1)(tree, q, qd, tau)
+        return blocks[0], blocks[1], blocks[2]
     branch, index = _branches(tree)
     related = np.equal.outer(branch, branch)[:, :, None]
     seeds = jnp.asarray(np.arange(max(index, default=-1) + 1)[:, None] == index, q.dtype)

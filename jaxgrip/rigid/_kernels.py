@@ -126,6 +126,12 @@ class Kernels:
         """Columns of the values of `core` at the model of each state."""
         return in_one_kernel(lambda k, x: core(self._model(k, x)), self._numbers, columns)
 
+    @property
+    def gravity(self) -> tuple:
+        """Components of gravity."""
+        at = 22 * len(self.limb.bodies)
+        return self._numbers[at : at + 3]
+
     def _model(self, k: tuple, x: tuple) -> Model:
         limb, (has_armature, has_screws) = self.limb, self._has
         nb, n = len(limb.bodies), limb.n
