@@ -89,11 +89,11 @@ class Response(NamedTuple):
 
 
 class Stage(NamedTuple):
-    """A limb's joint axes and their rates, and sums of its bodies without acceleration."""
+    """A limb's joint axes, their rates, and sums over all they carry without acceleration."""
 
     axis: tuple[Spatial, ...]
     rate: tuple[Spatial, ...]
-    own: tuple[Sums, ...]
+    total: tuple[Sums, ...]
     torque: tuple[Scalar, ...]
     armature: tuple[Scalar, ...]
 
@@ -116,15 +116,15 @@ def jacobians(own: Kernels, columns: list[Array]) -> Sequence[Array]:
     limb, n = own.limb, own.limb.n
     rates, held = columns[3 * n : 4 * n], columns[5 * n :]
     stage = own.of_model(_stage, columns[: 5 * n])
-    solved = in_one_kernel(lambda _, x: _solved(limb, _unflat(_stages(limb), x)[0]), (), stage)
-    found = _unflat(_solutions(limb), solved)[0]
-
-    def by_coordinates(gravity: tuple, x: tuple) -> list[Scalar]:
-        first, rest = _unflat(_stages(limb), x)
-        second, rest = _unflat(_solutions(limb), rest)
-        return _by_coordinates(limb, gravity, rest, first, second)
-
-    by_q = in_one_kernel(by_coordinates, own.gravity, [*stage, *solved, *rates])
+    solved = in_one_kernel(lambda _, x: _solved(limb, *_unflat(x, _stages(limb))), (), stage)
+    (first,), (second,) = _unflat(stage, _stages(limb)), _unflat(solved, _solutions(limb))
+    needed = _needed(first), second.qdd, second.response, tuple(rates)
+    example = jax.tree.map(lambda _: 0.0, needed)
+    by_q = in_one_kernel(
+        lambda gravity, x: _by_coordinates(limb, gravity, *_unflat(x, *example)),
+        own.gravity,
+        jax.tree.leaves(needed),
+    )
 
     def products(_: tuple, x: tuple) -> list[Scalar]:
         at = _row(n)
@@ -137,7 +137,7 @@ def jacobians(own: Kernels, columns: list[Array]) -> Sequence[Array]:
             (change[:half], change[half:]),
         )
 
-    return in_one_kernel(products, (), [*found.inverse, *held, *by_q, *found.by_qd])
+    return in_one_kernel(products, (), [*second.inverse, *held, *by_q, *second.by_qd])
 
 
 _SPATIAL = (ZERO, ZERO)
@@ -157,10 +157,15 @@ def _solutions(limb: Limb) -> Solved:
     return Solved(zero, (0.0,) * _row(n), (0.0,) * len(_pairs(limb)), response)
 
 
-def _unflat(example: Any, x: Sequence) -> tuple[Any, Sequence]:
-    """A structure like the example from the first of `x`, and the rest."""
-    leaves, structure = jax.tree.flatten(example)
-    return jax.tree.unflatten(structure, x[: len(leaves)]), x[len(leaves) :]
+def _needed(stage: Stage) -> Stage:
+    """What derivatives by coordinates need of a stage."""
+    total = tuple(x._replace(flow=None, momentum=None) for x in stage.total)
+    return stage._replace(total=total, torque=(), armature=())
+
+
+def _unflat(x: Sequence, *examples: Any) -> Sequence:
+    """Structures like the examples from their leaves."""
+    return jax.tree.unflatten(jax.tree.structure(examples), x)
 
 
 def _stage(model: Model) -> list[Scalar]:
@@ -173,15 +178,15 @@ def _stage(model: Model) -> list[Scalar]:
     stage = Stage(
         tuple(x.axis for x in motion),
         tuple(x.rate for x in motion),
-        own,
+        inward(limb, _collected, _NO_SUMS, own),
         model.third,
         model.armature,
     )
     return jax.tree.leaves(stage)
 
 
-def _by_body(limb: Limb, values: tuple) -> tuple:
-    spread: list = [0.0] * len(limb.parents)
+def _by_body(limb: Limb, values: tuple, still: Any = 0.0) -> tuple:
+    spread: list = [still] * len(limb.parents)
     for i, value in zip(limb.moving, values, strict=True):
         spread[i] = value
     return tuple(spread)
@@ -231,7 +236,7 @@ def _collected(children: Sums, own: Sums) -> tuple[Sums, Sums]:
 def _solved(limb: Limb, stage: Stage) -> list[Scalar]:
     """Leaves of `Solved`."""
     n, ahead = limb.n, related(limb)
-    total = inward(limb, _collected, _NO_SUMS, stage.own)
+    total = stage.total
     response = each(limb, _response, total, stage.axis, stage.rate)
     joint = [(stage.axis[i], stage.rate[i], total[i], response[i]) for i in limb.moving]
     m: list[list[Scalar]] = [[0.0] * n for _ in range(n)]
@@ -271,12 +276,12 @@ def _response(total: Sums, axis: Spatial, rate: Spatial) -> Response:
 
 
 def _by_coordinates(
-    limb: Limb, gravity: Vector, rates: tuple, stage: Stage, solved: Solved
+    limb: Limb, gravity: Vector, stage: Stage, qdd: tuple, response: tuple, rates: tuple
 ) -> list[Scalar]:
-    """Derivatives of the torques by coordinates."""
+    """Derivatives of the torques by coordinates; `stage` is that of `_needed`."""
     ahead = related(limb)
     start = Motion((ZERO, ZERO), (ZERO, upward(gravity))), (ZERO, ZERO)
-    qd, qdd = _by_body(limb, rates), _by_body(limb, solved.qdd)
+    qd, qdd = _by_body(limb, rates), _by_body(limb, qdd)
 
     def move(parent: tuple, axis: Spatial, turned: Spatial, rate: Scalar, accel: Scalar) -> tuple:
         motion, extra = parent
@@ -290,23 +295,23 @@ def _by_coordinates(
 
     moved = outward(limb, move, start, stage.axis, stage.rate, qd, qdd)
 
-    def load(own: Sums, moved: tuple) -> Sums:
-        whole = _plus(own.load, _inertia(own, moved[1]))
-        return own._replace(flow=(ZERO, ZERO, ZERO), momentum=ZERO, load=whole)
+    unit = _by_body(limb, tuple(x.unit for x in response), _SPATIAL)
 
-    own = each(limb, load, stage.own, moved)
-    total = inward(limb, _collected, _NO_SUMS, own)
-    joint = [(*moved[i][0][2:], stage.rate[i], total[i].load, total[i]) for i in limb.moving]
+    def load(beyond: Spatial, total: Sums, moved: tuple, unit: Spatial, accel: Scalar) -> tuple:
+        # All that the joint carries accelerates as its body does, and beyond each joint by more.
+        extra = _plus(beyond, _inertia(total, moved[1]))
+        return _plus(beyond, _times(accel, unit)), _plus(total.load, extra)
+
+    loads = inward(limb, load, _SPATIAL, stage.total, moved, unit, qdd)
+    joint = [(*moved[i][0][2:], stage.rate[i], loads[i], stage.total[i]) for i in limb.moving]
     turn = []
-    for ((w, v), curve, _, (moment, force), whole), response in zip(
-        joint, solved.response, strict=True
-    ):
+    for ((w, v), curve, _, (moment, force), whole), mine in zip(joint, response, strict=True):
         axial = vadd(cross(w, moment), cross(v, force)), cross(w, force)
-        turn.append(_plus(_plus(response.flow, _inertia(whole, curve)), axial))
+        turn.append(_plus(_plus(mine.flow, _inertia(whole, curve)), axial))
     by_q = []
     for i, j in ahead:
         _, curve, rate, _, _ = joint[j]
-        mine = solved.response[i]
+        mine = response[i]
         by_q.append(add(dot(mine.drag, rate[0]), _work(mine.unit, curve)))
     return by_q + [_work(turn[i], joint[j][0]) for i, j in ahead if i != j]
 

@@ -1,5 +1,6 @@
 """Forward dynamics with its implicit derivative."""
 
+import itertools
 from collections.abc import Callable, Sequence
 
 import jax
@@ -204,12 +205,14 @@ def _many_jacobians(tree: Tree, q: Array, qd: Array, tau: Array) -> Float[Array,
             jax.jvp(lambda x, v: added(tree, zero, x, v), (q, qd), rates)[1]
             for rates in ((one, zero), (zero, one))
         ]
-    out = jnp.zeros((len(q), 3, tree.n, tree.n), q.dtype)
+    zero = jnp.zeros_like(q[:, 0])
+    entries = {}
     for limb, x in by_limb(tree, jacobians, q, qd, left(tree, tau, q, qd), *held):
-        at = np.array(limb.coordinates)
-        block = x.reshape(len(q), 3, limb.n, limb.n)
-        out = out.at[:, :, at[:, None], at[None, :]].set(block)
-    return out
+        at = itertools.product(range(3), limb.coordinates, limb.coordinates)
+        entries |= dict(zip(at, x, strict=True))
+    order = itertools.product(range(3), range(tree.n), range(tree.n))
+    rows = jnp.stack([entries.get(at, zero) for at in order])
+    return rows.reshape(3, tree.n, tree.n, -1).transpose(3, 0, 1, 2)
 
 
 _jacobians = over_states(_ordinary_jacobians, _many_jacobians)

@@ -1,8 +1,9 @@
 """Recursions of many states at once, each limb of the tree in one kernel."""
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -21,7 +22,7 @@ from jaxgrip.rigid._recursion import (
     unrolled_joints,
 )
 from jaxgrip.rigid._tree import Tree
-from jaxgrip.solve.fusion import cos_sin, in_one_kernel, padded
+from jaxgrip.solve.fusion import cos_sin, in_one_kernel, tiled
 from jaxgrip.spatial.components import Scalar, Vector, unstack
 
 # With more bodies forward dynamics and their derivatives have too many operations for a kernel.
@@ -68,8 +69,8 @@ Run = Callable[["Kernels", list[Array]], Sequence[Array]]
 
 def by_limb(
     tree: Tree, run: Run, *states: Float[Array, "batch n"]
-) -> list[tuple[Limb, Float[Array, "batch p"]]]:
-    """Values (batch, p) of every limb, where `run` gives p columns from kernels.
+) -> list[tuple[Limb, Float[Array, "p batch"]]]:
+    """Values (p, batch) of every limb, where `run` gives p columns from kernels.
 
     Limbs of the same kind run in a loop, so that their kernels are compiled once.
     """
@@ -79,21 +80,30 @@ def by_limb(
     count, out = len(states[0]), []
     for group in groups.values():
         numbers = jnp.stack([_numbers(tree, limb) for limb in group])
-        columns = jnp.stack(
-            [padded(jnp.concatenate([x[:, _at(limb)] for x in states], axis=1)) for limb in group]
+        tiles = jnp.stack(
+            [tiled(jnp.concatenate([x[:, _at(limb)] for x in states], axis=1)) for limb in group]
         )
 
         def values(given: tuple[Array, Array], limb: Limb = group[0]) -> Array:
-            k, x = given
-            cos, sin = cos_sin(x[: limb.n])
-            return jnp.stack(run(Kernels(tree, limb, k), [*cos, *sin, *x]))
+            own = Kernels(tree, limb, given[0])
 
-        if len(group) == 1:
-            found = values((numbers[0], columns[0]))[None]
-        else:
-            found = lax.map(values, (numbers, columns))
-        out += [(limb, x[:, :count].T) for limb, x in zip(group, found, strict=True)]
+            def tile(rows: Array) -> Array:
+                cos, sin = cos_sin(rows[: limb.n])
+                return jnp.stack(run(own, [*cos, *sin, *rows]))
+
+            return _looped(tile, given[1])
+
+        found = _looped(values, (numbers, tiles))
+        found = jnp.moveaxis(found, 1, 2)
+        found = found.reshape(*found.shape[:2], -1)[:, :, :count]
+        out += list(zip(group, found, strict=True))
     return out
+
+
+def _looped(function: Callable[[Any], Array], values: Any) -> Array:
+    if len(jax.tree.leaves(values)[0]) == 1:
+        return function(jax.tree.map(lambda x: x[0], values))[None]
+    return lax.map(function, values)
 
 
 def _kind(limb: Limb) -> tuple:
@@ -155,4 +165,4 @@ def coordinates_by_limb(
     """As `by_limb` for a value of each coordinate."""
     found = by_limb(tree, run, *states)
     order = np.argsort(np.concatenate([_at(limb) for limb, _ in found]))
-    return jnp.concatenate([x for _, x in found], axis=1)[:, order]
+    return jnp.concatenate([x for _, x in found])[order].T

@@ -33,6 +33,9 @@ def kept(values: Any, one: Float[Array, "*shape"]) -> Any:
 # Fewer states than this are not worth the kernel: its many scalar arguments cost microseconds.
 LEAST_STATES = 256
 
+# So many states at a time stay in the cache with all columns of a kernel.
+TILE = 512
+
 # The compiler splits longer bodies into functions, which compute again what they share.
 MOST_OPERATIONS = 3500
 
@@ -42,14 +45,14 @@ def over_states(
     many: Callable[..., Array],
     rule: Callable[[tuple, tuple], tuple[Array, Array]] | None = None,
 ) -> Callable[..., Array]:
-    """A function of one state that is another one when mapped over many states on a CPU.
+    """A function of one state that is another one when mapped over many states.
 
     **Arguments:** `ordinary(shared, *state)` with any `shared` and arrays (m,) of one state, which
     returns an array; `many(shared, *states)`, the same for arrays (batch, m); `rule`, a JVP rule
     as for `jax.custom_jvp` with symbolic zeros, that of `ordinary` when None.
 
     **Returns:** a function that is `ordinary`, and `many` under `vmap` over at least
-    `LEAST_STATES` states with the same `shared` for all.
+    `LEAST_STATES` states with the same `shared` for all, where CPUs are what JAX computes on.
     """
 
     def each(shared: Any, *states: Array) -> Array:
@@ -57,9 +60,9 @@ def over_states(
 
     @jax.custom_batching.custom_vmap
     def mapped(shared: Any, *states: Array) -> Array:
-        if len(states[0]) < LEAST_STATES:
-            return each(shared, *states)
-        return lax.platform_dependent(shared, *states, cpu=many, default=each)
+        # Not `lax.platform_dependent`, which traces both.
+        suits = len(states[0]) >= LEAST_STATES and jax.default_backend() == "cpu"
+        return (many if suits else each)(shared, *states)
 
     @mapped.def_vmap
     def _(size: int, batched: list, shared: Any, *states: Array) -> tuple[Array, bool]:
@@ -157,10 +160,15 @@ def in_one_kernel(
     return tuple(out[:p])
 
 
-def padded(states: Float[Array, "batch m"]) -> Float[Array, "m length"]:
-    """States as rows for `in_one_kernel`, which are as fast as can be by their length."""
+def tiled(states: Float[Array, "batch m"]) -> Float[Array, "tiles m length"]:
+    """States in tiles of columns for `in_one_kernel`, the last padded by zeros."""
+    count, m = states.shape
+    tiles = -(-count // TILE)
+    length = -(-count // tiles)
     # Arrays whose distance in memory is a multiple of 4096 bytes would displace each other.
-    return jnp.pad(states.T, ((0, 0), (0, (8 - len(states)) % 64)))
+    length += (8 - length) % 64
+    states = jnp.pad(states.T, ((0, 0), (0, tiles * length - count)))
+    return jnp.moveaxis(states.reshape(m, tiles, length), 1, 0)
 
 
 def _as(x: Any, like: Array) -> Any:
