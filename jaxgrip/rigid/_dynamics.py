@@ -1,5 +1,6 @@
 """Forward dynamics with its implicit derivative."""
 
+import functools
 import itertools
 from collections.abc import Callable, Sequence
 
@@ -35,7 +36,7 @@ from jaxgrip.rigid._mass_matrix import (
     unit_load,
 )
 from jaxgrip.rigid._newton_euler import rnea, upward
-from jaxgrip.rigid._passive import added, left
+from jaxgrip.rigid._passive import left
 from jaxgrip.rigid._recursion import (
     Limb,
     each,
@@ -121,7 +122,11 @@ def _ordinary(tree: Tree, q: Array, qd: Array, tau: Array) -> Array:
 
 
 def _at_many(tree: Tree, q: Array, qd: Array, tau: Array) -> Float[Array, "batch n"]:
-    return coordinates_by_limb(tree, _limb_accelerations, q, qd, left(tree, tau, q, qd))
+    return coordinates_by_limb(tree, _limb_accelerations, q, qd, _all_left(tree, tau, q, qd))
+
+
+def _all_left(tree: Tree, *states: Array) -> Float[Array, "batch n"]:
+    return jax.vmap(functools.partial(left, tree))(*states)
 
 
 def _limb_accelerations(own: Kernels, columns: Sequence[Array]) -> Sequence[Array]:
@@ -202,12 +207,12 @@ def _many_jacobians(tree: Tree, q: Array, qd: Array, tau: Array) -> Float[Array,
     if tree.passive is not None:
         one, zero = jnp.ones_like(q), jnp.zeros_like(q)
         held = [
-            jax.jvp(lambda x, v: added(tree, zero, x, v), (q, qd), rates)[1]
+            -jax.jvp(lambda x, v: _all_left(tree, zero, x, v), (q, qd), rates)[1]
             for rates in ((one, zero), (zero, one))
         ]
     zero = jnp.zeros_like(q[:, 0])
     entries = {}
-    for limb, x in by_limb(tree, jacobians, q, qd, left(tree, tau, q, qd), *held):
+    for limb, x in by_limb(tree, jacobians, q, qd, _all_left(tree, tau, q, qd), *held):
         at = itertools.product(range(3), limb.coordinates, limb.coordinates)
         entries |= dict(zip(at, x, strict=True))
     order = itertools.product(range(3), range(tree.n), range(tree.n))

@@ -74,7 +74,7 @@ class Mass(NamedTuple):
 NO_MASS = Mass(0.0, ZERO, (0.0,) * 6)
 
 
-def poses(tree: Tree, body: PerBody, joint: PerBody, one: Scalar = 1.0) -> PerBody:
+def poses(tree: Tree | Limb, body: PerBody, joint: PerBody, one: Scalar = 1.0) -> PerBody:
     """`Pose` of every body; `one` from `one_of` has each computed once."""
 
     def step(parent: Pose, body: Body, joint: Joint) -> Pose:

@@ -18,7 +18,7 @@ def opaque_one(x: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
     return lax.stop_gradient(1.0 + 0.0 * x)
 
 
-def kept(values: Any, one: Float[Array, "*shape"]) -> Any:
+def kept(values: Any, one: Float[Array, "*shape"] | float) -> Any:
     """The same numbers, each computed once. Python floats are returned as they are.
 
     The CPU compiler copies a chain of cheap operations into every user of its end, which makes

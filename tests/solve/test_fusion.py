@@ -1,9 +1,10 @@
-"""Options of the compiler that only some versions of jaxlib know."""
+"""Options of the compiler that only some versions of jaxlib know; kernels of many outputs."""
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from jaxgrip.solve.fusion import jit_plainly, plain_emitters
+from jaxgrip.solve.fusion import cos_sin, in_one_kernel, jit_plainly, plain_emitters, tiled
 
 
 def test_options_that_a_jaxlib_does_not_know_are_left_out(monkeypatch):
@@ -44,3 +45,33 @@ def test_within_other_programs_and_derivatives():
     assert jax.jit(jax.grad(square))(3.0) == 6.0
     assert jax.vmap(square)(jnp.arange(3.0)).tolist() == [0.0, 1.0, 4.0]
     assert jax.eval_shape(square, jnp.ones(3)).shape == (3,)
+
+
+def test_cosine_and_sine():
+    rng = np.random.default_rng(1)
+    x = np.concatenate(
+        [rng.uniform(-s, s, 4000) for s in (1e-9, 1.0, 10.0, 1e6)]
+        + [np.arange(-2000, 2000) * (np.pi / 4), [0.0, -0.0]]
+    )
+    cos, sin = jax.jit(cos_sin)(x)
+    np.testing.assert_allclose(cos, np.cos(x), rtol=0, atol=4e-16)
+    np.testing.assert_allclose(sin, np.sin(x), rtol=4e-16, atol=4e-16)
+    assert np.isnan(cos_sin(jnp.array([jnp.nan, jnp.inf]))[0]).all()
+
+
+def test_kernel_of_tiles():
+    """More outputs, and more inputs, than numbers; constants among the outputs."""
+
+    def step(numbers, state):
+        (a,), (x, y) = numbers, state
+        return [a * x, x + y, 2.0, y]
+
+    states = jnp.arange(1400.0).reshape(700, 2)
+    tiles = tiled(states)
+    assert tiles.shape[:2] == (2, 2)
+    a, b, c, d = (
+        jnp.concatenate(x)[:700]
+        for x in zip(*(in_one_kernel(step, (jnp.array(3.0),), [*t]) for t in tiles), strict=True)
+    )
+    x, y = states.T
+    np.testing.assert_array_equal(jnp.stack([a, b, c, d]), [3 * x, x + y, 2 + 0 * x, y])
