@@ -45,7 +45,7 @@ PEERS = {
     "derivatives": "computeABADerivatives",
 }
 NOTE = (
-    "Time per state of {batch}, float64, least of {runs} runs, fewer where they are slow; Pinocchio {version} "
+    "Time per state of {batch}, float64, least of {runs} runs or fewer; Pinocchio {version} "
     "with {threads} threads (its derivatives: half the time of one thread, called from Python). "
     "Plain emitters: compiled with the option xla_cpu_use_fusion_emitters=False."
 )
