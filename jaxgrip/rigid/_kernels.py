@@ -1,9 +1,9 @@
 """Recursions of many states at once, each limb of the tree in one kernel."""
 
+import functools
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -22,7 +22,7 @@ from jaxgrip.rigid._recursion import (
     unrolled_joints,
 )
 from jaxgrip.rigid._tree import Tree
-from jaxgrip.solve.fusion import cos_sin, in_one_kernel, tiled
+from jaxgrip.solve.fusion import cos_sin, in_one_kernel, tiling
 from jaxgrip.spatial.components import Scalar, Vector, unstack
 
 # With more bodies forward dynamics and their derivatives have too many operations for a kernel.
@@ -69,8 +69,8 @@ Run = Callable[["Kernels", list[Array]], Sequence[Array]]
 
 def by_limb(
     tree: Tree, run: Run, *states: Float[Array, "batch n"]
-) -> list[tuple[Limb, Float[Array, "p batch"]]]:
-    """Values (p, batch) of every limb, where `run` gives p columns from kernels.
+) -> list[tuple[Limb, Sequence[Float[Array, " batch"]]]]:
+    """Columns of every limb, which `run` gets from kernels.
 
     Limbs of the same kind run in a loop, so that their kernels are compiled once.
     """
@@ -78,32 +78,40 @@ def by_limb(
     for limb in limbs(tree):
         groups.setdefault(_kind(limb), []).append(limb)
     count, out = len(states[0]), []
+    tiles, length = tiling(count)
     for group in groups.values():
-        numbers = jnp.stack([_numbers(tree, limb) for limb in group])
-        tiles = jnp.stack(
-            [tiled(jnp.concatenate([x[:, _at(limb)] for x in states], axis=1)) for limb in group]
-        )
 
-        def values(given: tuple[Array, Array], limb: Limb = group[0]) -> Array:
-            own = Kernels(tree, limb, given[0])
+        def values(numbers: Array, rows: Sequence, limb: Limb = group[0]) -> Sequence[Array]:
+            cos, sin = cos_sin(jnp.stack(rows[: limb.n]))
+            return run(Kernels(tree, limb, numbers), [*cos, *sin, *rows])
 
-            def tile(rows: Array) -> Array:
-                cos, sin = cos_sin(rows[: limb.n])
-                return jnp.stack(run(own, [*cos, *sin, *rows]))
-
-            return _looped(tile, given[1])
-
-        found = _looped(values, (numbers, tiles))
-        found = jnp.moveaxis(found, 1, 2)
-        found = found.reshape(*found.shape[:2], -1)[:, :, :count]
-        out += list(zip(group, found, strict=True))
+        numbers = [_numbers(tree, limb) for limb in group]
+        # Slices, for the compiler makes slow copies of indexed arrays.
+        columns = [
+            [
+                jnp.pad(x[:, k], (0, tiles * length - count))
+                for x in states
+                for k in limb.coordinates
+            ]
+            for limb in group
+        ]
+        if len(group) == tiles == 1:
+            found = [values(numbers[0], columns[0])]
+        else:
+            shape = len(group), len(columns[0]), tiles, length
+            stacked = jnp.stack([jnp.stack(x) for x in columns]).reshape(shape)
+            found = lax.map(
+                functools.partial(_tile_by_tile, values),
+                (jnp.stack(numbers), jnp.moveaxis(stacked, 2, 1)),
+            )
+            found = jnp.moveaxis(found, 1, 2).reshape(len(group), -1, tiles * length)
+        out += [(limb, [x[:count] for x in own]) for limb, own in zip(group, found, strict=True)]
     return out
 
 
-def _looped(function: Callable[[Any], Array], values: Any) -> Array:
-    if len(jax.tree.leaves(values)[0]) == 1:
-        return function(jax.tree.map(lambda x: x[0], values))[None]
-    return lax.map(function, values)
+def _tile_by_tile(values: Callable[..., Sequence[Array]], limb: tuple[Array, Array]) -> Array:
+    numbers, tiles = limb
+    return lax.map(lambda rows: jnp.stack(values(numbers, [*rows])), tiles)
 
 
 def _kind(limb: Limb) -> tuple:
@@ -163,6 +171,7 @@ def coordinates_by_limb(
     tree: Tree, run: Run, *states: Float[Array, "batch n"]
 ) -> Float[Array, "batch n"]:
     """As `by_limb` for a value of each coordinate."""
-    found = by_limb(tree, run, *states)
-    order = np.argsort(np.concatenate([_at(limb) for limb, _ in found]))
-    return jnp.concatenate([x for _, x in found])[order].T
+    rows: dict[int, Array] = {}
+    for limb, values in by_limb(tree, run, *states):
+        rows |= dict(zip(limb.coordinates, values, strict=True))
+    return jnp.stack([rows[k] for k in range(tree.n)], axis=1)

@@ -33,8 +33,8 @@ def kept(values: Any, one: Float[Array, "*shape"] | float) -> Any:
 # Fewer states than this are not worth the kernel: its many scalar arguments cost microseconds.
 LEAST_STATES = 256
 
-# So many states at a time stay in the cache with all columns of a kernel.
-TILE = 512
+# So many states at a time stay in the last cache with all columns of a kernel.
+TILE = 4096
 
 # The compiler splits longer bodies into functions, which compute again what they share.
 MOST_OPERATIONS = 3500
@@ -160,15 +160,12 @@ def in_one_kernel(
     return tuple(out[:p])
 
 
-def tiled(states: Float[Array, "batch m"]) -> Float[Array, "tiles m length"]:
-    """States in tiles of columns for `in_one_kernel`, the last padded by zeros."""
-    count, m = states.shape
+def tiling(count: int) -> tuple[int, int]:
+    """Number and length of tiles of states for `in_one_kernel`, at least `count` in all."""
     tiles = -(-count // TILE)
     length = -(-count // tiles)
     # Arrays whose distance in memory is a multiple of 4096 bytes would displace each other.
-    length += (8 - length) % 64
-    states = jnp.pad(states.T, ((0, 0), (0, tiles * length - count)))
-    return jnp.moveaxis(states.reshape(m, tiles, length), 1, 0)
+    return tiles, length + (8 - length) % 64
 
 
 def _as(x: Any, like: Array) -> Any:

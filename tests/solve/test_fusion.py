@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxgrip.solve.fusion import cos_sin, in_one_kernel, jit_plainly, plain_emitters, tiled
+from jaxgrip.solve.fusion import cos_sin, in_one_kernel, jit_plainly, plain_emitters, tiling
 
 
 def test_options_that_a_jaxlib_does_not_know_are_left_out(monkeypatch):
@@ -59,19 +59,18 @@ def test_cosine_and_sine():
     assert np.isnan(cos_sin(jnp.array([jnp.nan, jnp.inf]))[0]).all()
 
 
-def test_kernel_of_tiles():
-    """More outputs, and more inputs, than numbers; constants among the outputs."""
+def test_tiles_hold_all_states_at_lengths_that_suit_the_cache():
+    for count in (1, 8, 256, 4096, 4097, 100_000):
+        tiles, length = tiling(count)
+        assert 0 <= tiles * length - count < 64 * tiles
+        assert length % 64 == 8
 
+
+def test_kernel_of_more_outputs_and_inputs_than_numbers():
     def step(numbers, state):
         (a,), (x, y) = numbers, state
         return [a * x, x + y, 2.0, y]
 
-    states = jnp.arange(1400.0).reshape(700, 2)
-    tiles = tiled(states)
-    assert tiles.shape[:2] == (2, 2)
-    a, b, c, d = (
-        jnp.concatenate(x)[:700]
-        for x in zip(*(in_one_kernel(step, (jnp.array(3.0),), [*t]) for t in tiles), strict=True)
-    )
-    x, y = states.T
-    np.testing.assert_array_equal(jnp.stack([a, b, c, d]), [3 * x, x + y, 2 + 0 * x, y])
+    x, y = np.random.default_rng(2).normal(size=(2, 72))
+    found = in_one_kernel(step, (jnp.array(3.0),), [jnp.asarray(x), jnp.asarray(y)])
+    np.testing.assert_allclose(jnp.stack(found), [3 * x, x + y, 2 + 0 * x, y], rtol=1e-15)
