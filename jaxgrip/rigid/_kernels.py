@@ -132,8 +132,10 @@ def _numbers(tree: Tree, limb: Limb) -> Array:
 
 
 class Kernels:
-    """Kernels of one limb, whose columns begin with cos q, sin q and q; then may come rates and
-    accelerations or torques."""
+    """Kernels of one limb.
+
+    Their columns are cos q, sin q and q, and then rates and accelerations or torques if needed.
+    """
 
     def __init__(self, tree: Tree, limb: Limb, numbers: Array) -> None:
         self.limb = limb
