@@ -3,7 +3,7 @@
 Spatial vectors are pairs of an angular and a linear part in base axes: (w, v) the angular velocity
 and the velocity of the point at the base's origin, (moment about that origin, force).
 
-Source: Singh, Russell & Wensing 2022, after Carpentier & Mansard 2018. Their matrices 2 B are here
+Source: Singh 2022, after Carpentier 2018. Their matrices 2 B are here
 those of x -> (2 sum m r x (w x u), 2 sum m w x u) for x = (w, v), with the positions r and the
 velocities u of a body's particles, so that only sums over m u r^T and m u are needed.
 """

@@ -247,8 +247,8 @@ def forward_dynamics_derivatives(
 
     **Raises:** `ValueError` for another shape.
 
-    Source: own derivation: implicit differentiation of Beiblatt 9, eq. 17; Singh, Russell & Wensing
-    2022 for the recursions.
+    Source: own derivation: implicit differentiation of Beiblatt 9, eq. 17; Singh 2022 for the
+    recursions.
     """
     without_balls(tree, "forward_dynamics_derivatives")
     q, qd, tau = _columns(tree, q=q, qd=qd, tau=tau)

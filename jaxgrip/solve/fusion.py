@@ -199,7 +199,7 @@ def cos_sin(x: Float[Array, "*shape"]) -> tuple[Float[Array, "*shape"], Float[Ar
     Exact to two units in the last place of 1 up to 1e6, and beyond for an angle that differs from
     `x` by a rounding error.
 
-    Source: Sun's fdlibm, k_sin.c and k_cos.c, for the polynomials.
+    Source: Sun 1993, k_sin.c and k_cos.c, for the polynomials.
     """
     if x.dtype != jnp.float64:
         return lax.cos(x), lax.sin(x)
