@@ -13,7 +13,8 @@ def build(tree):
     model = pin.Model()
     for i, parent in enumerate(tree["parents"]):
         place = pin.SE3(np.array(tree["rotation"][i]), np.array(tree["translation"][i]))
-        joint = model.addJoint(parent + 1, pin.JointModelRZ(), place, f"joint{i}")
+        kind = {"revolute": pin.JointModelRZ, "prismatic": pin.JointModelPZ}[tree["joint_types"][i]]
+        joint = model.addJoint(parent + 1, kind(), place, f"joint{i}")
         inertia = pin.Inertia(
             tree["mass"][i], np.array(tree["com"][i]), np.array(tree["inertia"][i])
         )

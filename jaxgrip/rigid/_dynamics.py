@@ -1,6 +1,8 @@
 """Forward dynamics with its implicit derivative."""
 
-from collections.abc import Callable
+import functools
+import itertools
+from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +13,16 @@ from jaxtyping import Array, Float
 from jaxgrip.checks import check_shape, real
 from jaxgrip.rigid._articulated import articulated, bias_load, bias_motion
 from jaxgrip.rigid._coordinates import given, precision, unturned, without_balls
+from jaxgrip.rigid._derivatives import jacobians
+from jaxgrip.rigid._kernels import (
+    LIMIT,
+    Kernels,
+    Model,
+    by_limb,
+    coordinates_by_limb,
+    fits,
+    model_of,
+)
 from jaxgrip.rigid._mass_matrix import (
     NO_MASS,
     Pose,
@@ -20,16 +32,15 @@ from jaxgrip.rigid._mass_matrix import (
     joint_masses,
     masses,
     poses,
+    related,
     unit_load,
 )
-from jaxgrip.rigid._newton_euler import base_motion, rnea
-from jaxgrip.rigid._passive import armature_of, left
+from jaxgrip.rigid._newton_euler import rnea, upward
+from jaxgrip.rigid._passive import left
 from jaxgrip.rigid._recursion import (
-    PerBody,
-    bodies,
+    Limb,
     each,
     inward,
-    joints,
     one_of,
     outward,
     unrolled,
@@ -37,6 +48,7 @@ from jaxgrip.rigid._recursion import (
 from jaxgrip.rigid._sparse_factor import factor, solve
 from jaxgrip.rigid._tree import Tree
 from jaxgrip.solve import dense
+from jaxgrip.solve.fusion import LEAST_STATES, in_one_kernel, jvp_of_moving, over_states
 from jaxgrip.spatial.components import (
     ZERO,
     Scalar,
@@ -54,21 +66,27 @@ def _collect(children: tuple, pose: Pose, load: tuple) -> tuple[tuple, tuple]:
     return (force, vadd(moment, cross(pose.offset, force))), (force, moment)
 
 
-def mass_and_bias(tree: Tree, joint: PerBody, one: Scalar) -> tuple[list, list]:
-    """Mass matrix rows and bias of an unrolled tree, in scalars of base axes."""
-    body = bodies(tree)
-    pose = poses(tree, body, joint, one)
-    own = each(tree, masses, body, pose)
-    motion = outward(tree, bias_motion, base_motion(tree), pose, joint)
-    load = each(tree, bias_load, body, own, motion)
-    load = inward(tree, _collect, (ZERO, ZERO), pose, load)
-    axial = each(tree, lambda j, p, wrench: along(j, p.axis, *wrench), joint, pose, load)
-    total = inward(tree, composite, NO_MASS, body, pose, own)
-    unit = each(tree, unit_load, total, pose, joint)
-    m, armature = joint_masses(tree, pose, unit, joint), armature_of(tree)
-    for k, extra in enumerate(() if armature is None else unstack(armature)):
+def mass_and_bias(model: Model, one: Scalar) -> tuple[list, list]:
+    """Mass matrix rows and bias of a model, in scalars of base axes."""
+    limb, body, joint = model.limb, model.body, model.joint
+    pose = poses(limb, body, joint, one)
+    own = each(limb, masses, body, pose)
+    motion = outward(limb, bias_motion, (ZERO, ZERO, upward(model.gravity)), pose, joint)
+    load = each(limb, bias_load, body, own, motion)
+    load = inward(limb, _collect, (ZERO, ZERO), pose, load)
+    axial = each(limb, lambda j, p, wrench: along(j, p.axis, *wrench), joint, pose, load)
+    total = inward(limb, composite, NO_MASS, body, pose, own)
+    unit = each(limb, unit_load, total, pose, joint)
+    m = joint_masses(limb, pose, unit, joint)
+    for k, extra in enumerate(model.armature):
         m[k][k] = add(m[k][k], extra)
-    return m, [axial[i] for i in tree.moving]
+    return m, [axial[i] for i in limb.moving]
+
+
+def _solved(model: Model, one: Scalar = 1.0) -> list[Scalar]:
+    m, h = mass_and_bias(model, one)
+    rest = [sub(t, b) for t, b in zip(model.third, h, strict=True)]
+    return solve(factor(m, one), rest, one)
 
 
 @jax.jit
@@ -88,48 +106,71 @@ def solve_mass(tree: Tree, q: Float[Array, " nq"], tau: Float[Array, " n"]) -> F
     if not unrolled(tree):
         return dense.solve(crba(tree, q), tau, positive=True)
     one = one_of(q)
-    m, _ = mass_and_bias(tree, joints(tree, q), one)
+    m, _ = mass_and_bias(model_of(tree, q), one)
     return stack(solve(factor(m, one), list(unstack(tau)), one), tau)
 
 
 @jax.custom_jvp
-def _accelerations(tree: Tree, q: Array, qd: Array, tau: Array) -> Array:
+def _ordinary(tree: Tree, q: Array, qd: Array, tau: Array) -> Array:
     if not unrolled(tree):
         # Faster than the mass matrix in all scanned trees measured, and more accurate, for the
         # condition of the matrix grows with the length of a chain. Derivatives keep the matrix:
         # their many right-hand sides share its factors.
         return articulated(tree, q, qd, left(tree, tau, q, qd))
-    one = one_of(q)
-    m, h = mass_and_bias(tree, joints(tree, q, qd), one)
     tau = left(tree, tau, q, qd)
-    rest = [sub(t, b) for t, b in zip(unstack(tau), h, strict=True)]
-    return stack(solve(factor(m, one), rest, one), tau)
+    return stack(_solved(model_of(tree, q, qd, tau), one_of(q)), tau)
+
+
+def _at_many(tree: Tree, q: Array, qd: Array, tau: Array) -> Float[Array, "batch n"]:
+    return coordinates_by_limb(tree, _limb_accelerations, q, qd, _all_left(tree, tau, q, qd))
+
+
+def _all_left(tree: Tree, *states: Array) -> Float[Array, "batch n"]:
+    return jax.vmap(functools.partial(left, tree))(*states)
+
+
+def _limb_accelerations(own: Kernels, columns: Sequence[Array]) -> Sequence[Array]:
+    if len(own.limb.bodies) < LIMIT:
+        return own.of_model(_solved, columns)
+    return in_one_kernel(
+        lambda _, x: _solved_masses(own.limb, x), (), own.of_model(_masses_and_rest, columns)
+    )
+
+
+def _masses_and_rest(model: Model) -> list[Scalar]:
+    m, h = mass_and_bias(model, 1.0)
+    rest = [sub(t, b) for t, b in zip(model.third, h, strict=True)]
+    return [m[i][j] for i, j in related(model.limb)] + rest
+
+
+def _solved_masses(limb: Limb, x: tuple) -> list[Scalar]:
+    return solve(factor(_matrix(limb, x), 1.0), list(x[len(x) - limb.n :]), 1.0)
+
+
+def _matrix(limb: Limb, x: tuple) -> list[list[Scalar]]:
+    m: list[list[Scalar]] = [[0.0] * limb.n for _ in range(limb.n)]
+    for (i, j), entry in zip(related(limb), x, strict=False):
+        m[i][j] = m[j][i] = entry
+    return m
 
 
 def _implicit(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
-    tree, q, qd, tau = primals
-    qdd = _accelerations(tree, q, qd, tau)
-    leaves, structure = jax.tree.flatten((tree, q, qd))
-    rates = jax.tree.leaves(tangents[:3], is_leaf=lambda x: isinstance(x, SymbolicZero))
-    moving = [k for k, t in enumerate(rates) if not isinstance(t, SymbolicZero)]
-    dtau = jnp.zeros_like(tau) if isinstance(tangents[3], SymbolicZero) else tangents[3]
-    if moving:
-
-        def residual(*values: Array) -> Array:
-            whole = list(leaves)
-            for k, value in zip(moving, values, strict=True):
-                whole[k] = value
-            t, x, v = jax.tree.unflatten(structure, whole)
-            return rnea(t, x, v, qdd)
-
-        _, change = jax.jvp(
-            residual, tuple(leaves[k] for k in moving), tuple(rates[k] for k in moving)
-        )
-        dtau = dtau - change
+    tree, q, qd, _ = primals
+    qdd = _ordinary(*primals)
+    _, change = jvp_of_moving(lambda t, x, v: rnea(t, x, v, qdd), (tree, q, qd), tangents[:3])
+    dtau = -change if isinstance(tangents[3], SymbolicZero) else tangents[3] - change
     return qdd, solve_mass(tree, q, dtau)
 
 
-_accelerations.defjvp(_implicit, symbolic_zeros=True)
+_ordinary.defjvp(_implicit, symbolic_zeros=True)
+_in_kernels = over_states(_ordinary, _at_many, _implicit)
+
+
+def accelerations(
+    tree: Tree, q: Float[Array, " n"], qd: Float[Array, " n"], tau: Float[Array, " n"]
+) -> Float[Array, " n"]:
+    """Accelerations in the chart, with their implicit derivative."""
+    return (_in_kernels if fits(tree) else _ordinary)(tree, q, qd, tau)
 
 
 @jax.jit
@@ -154,7 +195,32 @@ def forward_dynamics(
     Source: Schanzer 2007, section 2.8, pp. 23-24; Beiblatt 9, eq. 17.
     """
     core, q, qd, tau = given(tree, q=q, qd=qd, tau=tau)
-    return unturned(tree, qd, _accelerations(core, q, qd, tau))
+    return unturned(tree, qd, accelerations(core, q, qd, tau))
+
+
+def _ordinary_jacobians(tree: Tree, *state: Array) -> Float[Array, "3 n n"]:
+    return jnp.stack(jax.jacfwd(_ordinary, (1, 2, 3))(tree, *state))
+
+
+def _many_jacobians(tree: Tree, q: Array, qd: Array, tau: Array) -> Float[Array, "batch 3 n n"]:
+    held = [jnp.zeros_like(q)] * 2
+    if tree.passive is not None:
+        one, zero = jnp.ones_like(q), jnp.zeros_like(q)
+        held = [
+            -jax.jvp(lambda x, v: _all_left(tree, zero, x, v), (q, qd), rates)[1]
+            for rates in ((one, zero), (zero, one))
+        ]
+    zero = jnp.zeros_like(q[:, 0])
+    entries = {}
+    for limb, x in by_limb(tree, jacobians, q, qd, _all_left(tree, tau, q, qd), *held):
+        at = itertools.product(range(3), limb.coordinates, limb.coordinates)
+        entries |= dict(zip(at, x, strict=True))
+    order = itertools.product(range(3), range(tree.n), range(tree.n))
+    rows = jnp.stack([entries.get(at, zero) for at in order])
+    return rows.reshape(3, tree.n, tree.n, -1).transpose(3, 0, 1, 2)
+
+
+_jacobians = over_states(_ordinary_jacobians, _many_jacobians)
 
 
 @jax.jit
@@ -166,9 +232,9 @@ def forward_dynamics_derivatives(
 ) -> tuple[Float[Array, "n n batch"], Float[Array, "n n batch"], Float[Array, "n n batch"]]:
     """Jacobians of forward dynamics at many states.
 
-    Equal to `jax.jacfwd(forward_dynamics, (1, 2, 3))`, in the layout that is fastest on a CPU:
-    directions in the outer, the batch in the inner loop, and one direction for all joints that do
-    not influence each other.
+    Equal to `jax.jacfwd(forward_dynamics, (1, 2, 3))`. At 256 states or more of a tree whose limbs
+    have at most seven bodies by recursions, on CPUs; otherwise by tangents, one direction for all
+    joints that do not influence each other.
 
     **Arguments:**
 
@@ -181,16 +247,20 @@ def forward_dynamics_derivatives(
 
     **Raises:** `ValueError` for another shape.
 
-    Source: own derivation: implicit differentiation of Beiblatt 9, eq. 17.
+    Source: own derivation: implicit differentiation of Beiblatt 9, eq. 17; Singh 2022 for the
+    recursions.
     """
     without_balls(tree, "forward_dynamics_derivatives")
     q, qd, tau = _columns(tree, q=q, qd=qd, tau=tau)
+    if fits(tree) and q.shape[1] >= LEAST_STATES:
+        blocks = jax.vmap(_jacobians, in_axes=(None, -1, -1, -1), out_axes=-1)(tree, q, qd, tau)
+        return blocks[0], blocks[1], blocks[2]
     branch, index = _branches(tree)
     related = np.equal.outer(branch, branch)[:, :, None]
     seeds = jnp.asarray(np.arange(max(index, default=-1) + 1)[:, None] == index, q.dtype)
     many = {"in_axes": (None, -1, -1, -1), "out_axes": -1}
     torques = jax.vmap(rnea, **many)
-    qdd = jax.vmap(_accelerations, **many)(tree, q, qd, tau)
+    qdd = jax.vmap(accelerations, **many)(tree, q, qd, tau)
     solve_many = jax.vmap(solve_mass, in_axes=(None, -1, -1), out_axes=-1)
 
     def columns(rate: Callable[[Array], Array]) -> Array:

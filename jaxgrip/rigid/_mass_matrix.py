@@ -13,6 +13,7 @@ from jaxgrip.rigid._passive import armature_of
 from jaxgrip.rigid._recursion import (
     Body,
     Joint,
+    Limb,
     PerBody,
     bodies,
     each,
@@ -73,7 +74,7 @@ class Mass(NamedTuple):
 NO_MASS = Mass(0.0, ZERO, (0.0,) * 6)
 
 
-def poses(tree: Tree, body: PerBody, joint: PerBody, one: Scalar = 1.0) -> PerBody:
+def poses(tree: Tree | Limb, body: PerBody, joint: PerBody, one: Scalar = 1.0) -> PerBody:
     """`Pose` of every body; `one` from `one_of` has each computed once."""
 
     def step(parent: Pose, body: Body, joint: Joint) -> Pose:
@@ -125,7 +126,7 @@ def along(joint: Joint, axis: Vector, force: Vector, moment: Vector) -> Scalar:
     return add(mul(joint.turns, dot(axis, moment)), mul(joint.slides, dot(axis, force)))
 
 
-def ancestors(tree: Tree) -> list[list[int]]:
+def ancestors(tree: Tree | Limb) -> list[list[int]]:
     """For each body itself and its ancestors, nearest first."""
     chains: list[list[int]] = []
     for i, parent in enumerate(tree.parents):
@@ -133,7 +134,16 @@ def ancestors(tree: Tree) -> list[list[int]]:
     return chains
 
 
-def joint_masses(tree: Tree, pose: PerBody, load: PerBody, joint: PerBody) -> list[list[Scalar]]:
+def related(tree: Tree | Limb) -> list[tuple[int, int]]:
+    """Pairs (i, j) of coordinates of which j moves what i moves too; j = i is one of them."""
+    row = {body: k for k, body in enumerate(tree.moving)}
+    chains = ancestors(tree)
+    return [(row[i], row[j]) for i in tree.moving for j in chains[i] if j in row]
+
+
+def joint_masses(
+    tree: Tree | Limb, pose: PerBody, load: PerBody, joint: PerBody
+) -> list[list[Scalar]]:
     """Rows of the mass matrix of an unrolled tree; unrelated joints have the known zero."""
     row = {body: k for k, body in enumerate(tree.moving)}
     m: list[list[Scalar]] = [[0.0] * tree.n for _ in range(tree.n)]

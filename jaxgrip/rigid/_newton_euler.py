@@ -8,6 +8,7 @@ from jaxtyping import Array, Float
 
 from jaxgrip.checks import real
 from jaxgrip.rigid._coordinates import given, precision, unturned
+from jaxgrip.rigid._kernels import Model, coordinates_by_limb, fits
 from jaxgrip.rigid._passive import added
 from jaxgrip.rigid._recursion import (
     Body,
@@ -23,6 +24,7 @@ from jaxgrip.rigid._recursion import (
     unrolled,
 )
 from jaxgrip.rigid._tree import Tree
+from jaxgrip.solve.fusion import over_states
 from jaxgrip.spatial.components import (
     ZERO,
     Matrix,
@@ -107,7 +109,12 @@ def _load(children: tuple, place: tuple, load: tuple) -> tuple[tuple, tuple]:
 
 def base_motion(tree: Tree) -> tuple[Vector, Vector, Vector]:
     """Motion of the base; an upward acceleration stands for gravity."""
-    return ZERO, ZERO, tuple(neg(g) for g in unstack(tree.gravity))
+    return ZERO, ZERO, upward(unstack(tree.gravity))
+
+
+def upward(gravity: Vector) -> Vector:
+    """Acceleration of the base that stands for gravity."""
+    return tuple(neg(g) for g in gravity)
 
 
 def _newton_euler(tree: Tree, joint: PerBody, external: Array | None) -> tuple[PerBody, PerBody]:
@@ -121,6 +128,32 @@ def _newton_euler(tree: Tree, joint: PerBody, external: Array | None) -> tuple[P
 def _torques(tree: Tree, joint: PerBody, external: Array | None = None) -> Float[Array, " n"]:
     _, load = _newton_euler(tree, joint, external)
     return coordinates(tree, each(tree, _axial, load, joint))
+
+
+def _scalar_torques(model: Model) -> list[Scalar]:
+    limb, body, joint = model.limb, model.body, model.joint
+    place = each(limb, placement, body, joint)
+    motion = outward(limb, _motion, (ZERO, ZERO, upward(model.gravity)), place, joint)
+    load = each(limb, lambda b, m: _inertial_load(b, m, (ZERO, ZERO)), body, motion)
+    load = inward(limb, _load, (ZERO, ZERO), place, load)
+    axial = each(limb, _axial, load, joint)
+    return [axial[i] for i in limb.moving]
+
+
+def _ordinary(tree: Tree, *state: Array) -> Float[Array, " n"]:
+    return _torques(tree, joints(tree, *state))
+
+
+def _at_many(tree: Tree, *states: Array) -> Float[Array, "batch n"]:
+    return coordinates_by_limb(tree, lambda own, x: own.of_model(_scalar_torques, x), *states)
+
+
+_in_kernels = over_states(_ordinary, _at_many)
+
+
+def ideal_torques(tree: Tree, *state: Float[Array, " n"]) -> Float[Array, " n"]:
+    """Torques of joints without springs and losses, at q, rates and accelerations in the chart."""
+    return _in_kernels(tree, *state) if fits(tree) else _ordinary(tree, *state)
 
 
 def _axial(load: tuple, joint: Joint) -> Scalar:
@@ -165,7 +198,10 @@ def rnea(
     Source: Schanzer 2007, section 2.6, pp. 18-20.
     """
     core, q, qd, qdd = given(tree, q=q, qd=qd, qdd=qdd)
-    torque = _torques(core, joints(core, q, qd, qdd), external)
+    if external is None:
+        torque = ideal_torques(core, q, qd, qdd)
+    else:
+        torque = _torques(core, joints(core, q, qd, qdd), external)
     return added(core, torque, q, qd, unturned(tree, qd, qdd))
 
 
@@ -210,7 +246,7 @@ def bias_forces(tree: Tree, q: Float[Array, " nq"], qd: Float[Array, " n"]) -> F
     if tree.balls:
         return rnea(tree, q, qd, jnp.zeros(tree.n, precision(tree)))
     tree, q, qd = given(tree, q=q, qd=qd)
-    return added(tree, _torques(tree, joints(tree, q, qd)), q, qd)
+    return added(tree, ideal_torques(tree, q, qd), q, qd)
 
 
 @jax.jit
@@ -228,7 +264,7 @@ def gravity_forces(tree: Tree, q: Float[Array, " nq"]) -> Float[Array, " n"]:
     Source: Beiblatt 9, eq. 16.
     """
     tree, q = given(tree, q=q)
-    return _torques(tree, joints(tree, q))
+    return ideal_torques(tree, q)
 
 
 def point_load(

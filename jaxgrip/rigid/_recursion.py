@@ -72,25 +72,80 @@ def one_of(q: Array) -> Scalar:
     return opaque_one(lax.index_in_dim(q, 0, keepdims=False)) if len(q) else 1.0
 
 
-def unrolled(tree: Tree) -> bool:
+class Limb(NamedTuple):
+    """Bodies that move independently of all others of their tree, without the numbers.
+
+    `bodies` and `coordinates` are their indices in the tree; parents are indices in the limb.
+    """
+
+    bodies: tuple[int, ...]
+    coordinates: tuple[int, ...]
+    parents: tuple[int, ...]
+    joint_types: tuple[str, ...]
+    joint_names: tuple[str, ...]
+
+    @property
+    def moving(self) -> tuple[int, ...]:
+        """As `Tree.moving`."""
+        return tuple(i for i, kind in enumerate(self.joint_types) if kind != "fixed")
+
+    @property
+    def n(self) -> int:
+        """Number of degrees of freedom."""
+        return len(self.coordinates)
+
+
+def limbs(tree: Tree) -> tuple[Limb, ...]:
+    """The parts of a tree that are joined by nothing but the base."""
+    roots: list[int] = []
+    for i, parent in enumerate(tree.parents):
+        roots.append(i if parent < 0 else roots[parent])
+    row = {body: k for k, body in enumerate(tree.moving)}
+    found = []
+    for root in sorted(set(roots)):
+        own = tuple(i for i, r in enumerate(roots) if r == root)
+        found.append(
+            Limb(
+                own,
+                tuple(row[i] for i in own if i in row),
+                tuple(-1 if i == root else own.index(tree.parents[i]) for i in own),
+                tuple(tree.joint_types[i] for i in own),
+                tuple(tree.joint_names[i] for i in own) if tree.joint_names else (),
+            )
+        )
+    return tuple(found)
+
+
+def unrolled(tree: Tree | Limb) -> bool:
     """Whether sweeps over this tree are unrolled rather than scanned."""
+    if isinstance(tree, Limb):
+        return True
     return not tree.scanned and len(tree.parents) <= UNROLL_LIMIT
 
 
 def bodies(tree: Tree) -> PerBody:
     """`Body` numbers of all bodies."""
+    table = body_table(tree)
+    if not unrolled(tree):
+        return _body(unstack(table.T))
+    return unrolled_bodies(tree, unstack(table.reshape(-1)))
+
+
+def body_table(tree: Tree) -> Float[Array, "bodies 22"]:
+    """The numbers of `Body` of all bodies."""
     nb = len(tree.parents)
     r = tree.rotation.reshape(nb, 9)
     upper = tree.inertia.reshape(nb, 9)[:, UPPER]
-    table = jnp.concatenate([r, tree.translation, tree.mass[:, None], tree.com, upper], axis=1)
+    return jnp.concatenate([r, tree.translation, tree.mass[:, None], tree.com, upper], axis=1)
 
-    def body(k: tuple) -> Body:
-        return Body((k[0:3], k[3:6], k[6:9]), k[9:12], k[12], k[13:16], k[16:22])
 
-    if not unrolled(tree):
-        return body(unstack(table.T))
-    k = unstack(table.reshape(-1))
-    return tuple(_folded(tree, i, body(k[22 * i : 22 * i + 22])) for i in range(nb))
+def unrolled_bodies(tree: Tree | Limb, k: tuple) -> tuple[Body, ...]:
+    """`Body` of each body from the scalars of `body_table`, row by row."""
+    return tuple(_folded(tree, i, _body(k[22 * i : 22 * i + 22])) for i in range(len(tree.parents)))
+
+
+def _body(k: tuple) -> Body:
+    return Body((k[0:3], k[3:6], k[6:9]), k[9:12], k[12], k[13:16], k[16:22])
 
 
 # Of a body within a joint of several axes: placement in the body before, of an axis y after x and
@@ -101,7 +156,7 @@ _NEXT = {
 }
 
 
-def _folded(tree: Tree, i: int, body: Body) -> Body:
+def _folded(tree: Tree | Limb, i: int, body: Body) -> Body:
     """The body with the numbers that are known of one within a joint of several axes."""
     names = tree.joint_names
     before = 0
@@ -124,19 +179,28 @@ def joints(
     if not unrolled(tree):
         return _joint_arrays(tree, q, qd, qdd)
     coordinates = [unstack(x) if x is not None else (0.0,) * tree.n for x in (q, qd, qdd)]
+    pitch = () if tree.pitch is None else unstack(tree.pitch)
+    turned = [tuple(f(x) for x in coordinates[0]) for f in (jnp.cos, jnp.sin)]
+    return unrolled_joints(tree, pitch, *turned, *coordinates)
+
+
+def unrolled_joints(
+    tree: Tree | Limb, pitch: tuple, cos: tuple, sin: tuple, q: tuple, qd: tuple, qdd: tuple
+) -> tuple[Joint, ...]:
+    """`Joint` of each joint from scalars by coordinate, the pitch by body."""
     out, k = [], 0
     for i, kind in enumerate(tree.joint_types):
         if kind == "fixed":
             out.append(Joint(1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0))
             continue
-        x, v, a = (values[k] for values in coordinates)
+        c, s, x, v, a = cos[k], sin[k], q[k], qd[k], qdd[k]
         k += 1
         if kind == "revolute":
-            out.append(Joint(lax.cos(x), lax.sin(x), 0.0, 1.0, 0.0, v, 0.0, a, 0.0))
+            out.append(Joint(c, s, 0.0, 1.0, 0.0, v, 0.0, a, 0.0))
         elif kind == "screw":
-            h = lax.index_in_dim(tree.pitch, i, keepdims=False)
+            h = pitch[i]
             slide = [mul(h, y) for y in (x, v, a)]
-            out.append(Joint(lax.cos(x), lax.sin(x), slide[0], 1.0, h, v, slide[1], a, slide[2]))
+            out.append(Joint(c, s, slide[0], 1.0, h, v, slide[1], a, slide[2]))
         else:
             out.append(Joint(1.0, 0.0, x, 0.0, 1.0, 0.0, v, 0.0, a))
     return tuple(out)
@@ -178,14 +242,14 @@ def per_joint(tree: Tree, values: Float[Array, " n"]) -> PerBody:
     return tuple(spread)
 
 
-def each(tree: Tree, step: Callable, *per_body: PerBody) -> PerBody:
+def each(tree: Tree | Limb, step: Callable, *per_body: PerBody) -> PerBody:
     """Apply a step of scalars to every body on its own."""
     if not unrolled(tree):
         return step(*per_body)
     return tuple(step(*args) for args in zip(*per_body, strict=True))
 
 
-def outward(tree: Tree, step: Callable, base: Any, *per_body: PerBody) -> PerBody:
+def outward(tree: Tree | Limb, step: Callable, base: Any, *per_body: PerBody) -> PerBody:
     """Sweep from the base to the leaves.
 
     `step(parent, *numbers)` maps the parent's value and the body's numbers to the body's value,
@@ -210,7 +274,7 @@ def outward(tree: Tree, step: Callable, base: Any, *per_body: PerBody) -> PerBod
     return unpack(buffer[1:].T)
 
 
-def inward(tree: Tree, step: Callable, empty: Any, *per_body: PerBody) -> PerBody:
+def inward(tree: Tree | Limb, step: Callable, empty: Any, *per_body: PerBody) -> PerBody:
     """Sweep from the leaves to the base.
 
     `step(children, *numbers)` maps the sum of what the children sent (a pytree like `empty`, the

@@ -1,9 +1,10 @@
-"""Options of the compiler that only some versions of jaxlib know."""
+"""Options of the compiler that only some versions of jaxlib know; kernels of many outputs."""
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from jaxgrip.solve.fusion import jit_plainly, plain_emitters
+from jaxgrip.solve.fusion import cos_sin, in_one_kernel, jit_plainly, plain_emitters, tiling
 
 
 def test_options_that_a_jaxlib_does_not_know_are_left_out(monkeypatch):
@@ -44,3 +45,32 @@ def test_within_other_programs_and_derivatives():
     assert jax.jit(jax.grad(square))(3.0) == 6.0
     assert jax.vmap(square)(jnp.arange(3.0)).tolist() == [0.0, 1.0, 4.0]
     assert jax.eval_shape(square, jnp.ones(3)).shape == (3,)
+
+
+def test_cosine_and_sine():
+    rng = np.random.default_rng(1)
+    x = np.concatenate(
+        [rng.uniform(-s, s, 4000) for s in (1e-9, 1.0, 10.0, 1e6)]
+        + [np.arange(-2000, 2000) * (np.pi / 4), [0.0, -0.0]]
+    )
+    cos, sin = jax.jit(cos_sin)(x)
+    np.testing.assert_allclose(cos, np.cos(x), rtol=0, atol=4e-16)
+    np.testing.assert_allclose(sin, np.sin(x), rtol=4e-16, atol=4e-16)
+    assert np.isnan(cos_sin(jnp.array([jnp.nan, jnp.inf]))[0]).all()
+
+
+def test_tiles_hold_all_states_at_lengths_that_suit_the_cache():
+    for count in (1, 8, 256, 4096, 4097, 100_000):
+        tiles, length = tiling(count)
+        assert 0 <= tiles * length - count < 64 * tiles
+        assert length % 64 == 8
+
+
+def test_kernel_of_more_outputs_and_inputs_than_numbers():
+    def step(numbers, state):
+        (a,), (x, y) = numbers, state
+        return [a * x, x + y, 2.0, y]
+
+    x, y = np.random.default_rng(2).normal(size=(2, 72))
+    found = in_one_kernel(step, (jnp.array(3.0),), [jnp.asarray(x), jnp.asarray(y)])
+    np.testing.assert_allclose(jnp.stack(found), [3 * x, x + y, 2 + 0 * x, y], rtol=1e-15)
