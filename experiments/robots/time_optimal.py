@@ -61,8 +61,8 @@ class Config(config.Config):
     payload: Payload | None = Field(None, description="what the robot carries; nothing if left out")
     effort: Annotated[Real, Field(gt=0.0, le=1.0)] = Field(
         arm.EFFORT,
-        description="weight of the effort against the time; the least time is exceeded by a share "
-        "of about its square",
+        description="weight of the effort against the time: the smaller, the faster the motion, and "
+        "the harder to find",
     )
     sample_time: Positive = Field(0.002, description="time between two lines of the CSV file [s]")
 
@@ -171,6 +171,10 @@ def run(settings: Config, run: Run) -> None:
                     effort=settings.effort,
                 )
             except jg.ocp.SolveError as error:
+                if error.solution is not None and error.solution.origin != "nothing":
+                    motions[name] = dataset(robot, error.solution)
+                    run.arrays(name, motions[name])
+                    keep(run, robot, settings, motions)
                 raise jg.ocp.SolveError(
                     f"Pose {k} to pose {k + 1}: {error}", error.solution
                 ) from None
@@ -178,9 +182,7 @@ def run(settings: Config, run: Run) -> None:
         record(run, robot, settings, name, solution, motions[name])
         with run.stage(f"Pose {k} to pose {k + 1}: pictures"):
             draw(run, robot, name, f"Pose {k} to pose {k + 1}", solution, motions[name])
-    whole = join(motions)
-    run.add("total_time", float(whole.time[-1]), "s")
-    run.files("trajectory", lambda folder: write_csv(folder, robot, whole, settings.sample_time))
+    whole = keep(run, robot, settings, motions)
     with run.stage("Picture and animation of the motion"):
         title = f"{settings.robot.stem} in {float(whole.time[-1]):.3f} s"
         chains = {settings.robot.stem: whole.position}
@@ -259,6 +261,16 @@ def savings(robot: Robot, effort: float, solution: jg.ocp.Solution) -> dict[str,
         if row >= 0 and rows[row] >= n:
             speed[rows[row] - n] += jump[0] * robot.speed[rows[row] - n]
     return {"torque": torque, "speed": speed}
+
+
+def keep(
+    run: Run, robot: Robot, settings: Config, motions: dict[str, xarray.Dataset]
+) -> xarray.Dataset:
+    """Record the motions so far, as one, with its trajectory as CSV."""
+    whole = join(motions)
+    run.add("total_time", float(whole.time[-1]), "s")
+    run.files("trajectory", lambda folder: write_csv(folder, robot, whole, settings.sample_time))
+    return whole
 
 
 def join(motions: dict[str, xarray.Dataset]) -> xarray.Dataset:

@@ -1,7 +1,5 @@
 """A tree as the right-hand side of an ordinary differential equation."""
 
-import dataclasses
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -11,11 +9,8 @@ from jaxgrip.checks import real
 from jaxgrip.rigid._coordinates import precision, without_balls
 from jaxgrip.rigid._dynamics import forward_dynamics, solve_mass
 from jaxgrip.rigid._newton_euler import bias_forces, rnea
+from jaxgrip.rigid._recursion import compact
 from jaxgrip.rigid._tree import Tree
-
-# Unrolled, the second derivatives of an arm of six joints compile three times as long as scanned
-# and run as fast; those of three joints compile a little sooner and run faster.
-EXPAND_UNROLLED = 4
 
 
 class StateSpace(eqx.Module):
@@ -74,7 +69,7 @@ class StateSpace(eqx.Module):
         Source: Schanzer 2007, section 5.5.2, pp. 76-79.
         """
         n = self.tree.n
-        tree = dataclasses.replace(self.tree, scanned=self.tree.scanned or n > EXPAND_UNROLLED)
+        tree = compact(self.tree)
         x = real("x", x, precision(tree), (2 * n,))
         costate = real("costate", costate, precision(tree), (2 * n,))
         q, qd = x[:n], x[n:]
