@@ -61,7 +61,7 @@ class Config(config.Config):
     payload: Payload | None = Field(None, description="what the robot carries; nothing if left out")
     effort: Annotated[Real, Field(gt=0.0, le=1.0)] = Field(
         arm.EFFORT,
-        description="weight of the effort against the time: the smaller, the faster the motion, and "
+        description="weight of the effort against the time: the smaller, the faster the motion and "
         "the harder to find",
     )
     sample_time: Positive = Field(0.002, description="time between two lines of the CSV file [s]")

@@ -157,6 +157,7 @@ def weighted(weights, q):
     return jnp.sum(weights * (q - 0.1) ** 2) + 0.1 * jnp.sum(jnp.cos(q))
 
 
+@pytest.mark.long
 def test_redundancy_within_limits_as_by_sequential_quadratic_programming():
     tree, tip = planar((0.4, 0.3, 0.3, 0.2))
     upper = jnp.array([0.5, np.inf, 0.35, np.inf])
@@ -195,6 +196,7 @@ def test_redundancy_within_limits_as_by_sequential_quadratic_programming():
     )
 
 
+@pytest.mark.long
 def test_free_base_and_ball_with_two_frames():
     tree = jg.rigid.from_placements(robot(passive=False))
     rng = np.random.default_rng(5)
@@ -239,6 +241,7 @@ def test_free_base_and_ball_with_two_frames():
     )
 
 
+@pytest.mark.long
 def test_two_fingers_leave_other_joints_alone():
     tree = jg.models.two_finger_gripper()
     q = jnp.array([0.2, -0.4, 0.3, -0.1, 0.5, -0.2])
