@@ -17,6 +17,7 @@ from jaxgrip.models import arm
 from jaxgrip.report import Run
 
 PATH = Path(__file__).parents[2] / "configs" / "robot_time_optimal.toml"
+PANDA = PATH.parent / "robots" / "panda.urdf"
 WRISTS = "hold_deg={wrist_1 = 0.0, wrist_2 = 0.0, wrist_3 = 0.0}"
 THREE = "poses_deg=[[0.0, -60.0, 60.0], [60.0, -90.0, 90.0]]"
 # A carriage with limits and a joint without end, which has none.
@@ -57,9 +58,6 @@ def test_limits_are_those_of_the_file_unless_given():
     np.testing.assert_array_equal(robot.speed, [3.15, 3.15, 2.0])
     np.testing.assert_allclose(robot.position[1], [2 * np.pi, 2 * np.pi, np.pi], rtol=1e-11)
     np.testing.assert_allclose(robot.poses[1], np.deg2rad([60.0, -90.0, 90.0]), rtol=1e-15)
-    whole = time_optimal.Robot(settings())
-    assert whole.tree.n == 6
-    np.testing.assert_array_equal(whole.torque, [150.0] * 3 + [28.0] * 3)
 
 
 def test_lengths_are_in_metres(crane):
@@ -82,6 +80,14 @@ def test_lengths_are_in_metres(crane):
             (WRISTS, THREE.replace("90.0]]", "200.0]]")),
             "in pose 2 joint 'elbow' is at 200, outside its limits -180 and 180",
         ),
+        (
+            (
+                f"robot={PATH.parent / 'robots' / 'panda.urdf'}",
+                f"poses_deg={[[0.0] * 7, [1.0] * 7]}",
+            ),
+            "at 0, outside its limits -176.* and -4",
+        ),
+        (("payload={mass = 1.0, frame = 'tool1'}",), "payload: There is no frame 'tool1'"),
         (("poses_deg=[[0.0, 0.0]]",), "poses_deg"),
         (("poses_deg=[[0.0, 0.0], [0.0, 0.0]]",), "poses 1 and 2 are the same"),
         (("effort=0.0",), "effort: must be greater than 0"),
@@ -152,11 +158,12 @@ def test_savings_are_derivatives_by_the_limits():
     upper = jg.rigid.Placement("upper", None, np.zeros(3), **given)
     fore = jg.rigid.Placement("fore", "upper", np.array([0.4, 0.0, 0.0]), **given)
     tree = jg.rigid.from_placements([upper, fore], (0.0, 0.0, 0.0))
+    ends = np.array([0.0, 0.3]), np.ones(2)
     limits = {"torque": jnp.array([20.0, 8.0]), "speed": jnp.array([2.0, 2.5])}
 
     def cost(factors):
         scaled = {key: limits[key] * jnp.exp(factors[key]) for key in limits}
-        solution = arm.fastest_motion(tree, [0.0, 0.0], [1.0, -0.8], **scaled)
+        solution = arm.fastest_motion(tree, *ends, **scaled)
         return solution.objective, solution
 
     none = {key: jnp.zeros(2) for key in limits}
