@@ -4,16 +4,12 @@ import csv
 from pathlib import Path
 from types import SimpleNamespace
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 import xarray
 
-import jaxgrip as jg
 from experiments.robots import time_optimal
 from jaxgrip import config
-from jaxgrip.models import arm
 from jaxgrip.report import Run
 
 PATH = Path(__file__).parents[2] / "configs" / "robot_time_optimal.toml"
@@ -149,30 +145,6 @@ def test_motions_follow_each_other_in_time():
 
 
 @pytest.mark.long
-def test_savings_are_derivatives_by_the_limits():
-    """Of the objective by the logarithms of the limits."""
-    given = {"com": (0.2, 0.0, 0.0), "inertia": (0.01, 0.03, 0.03), "mass": 2.0}
-    upper = jg.rigid.Placement("upper", None, np.zeros(3), **given)
-    fore = jg.rigid.Placement("fore", "upper", np.array([0.4, 0.0, 0.0]), **given)
-    tree = jg.rigid.from_placements([upper, fore], (0.0, 0.0, 0.0))
-    ends = np.array([0.0, 0.3]), np.ones(2)
-    limits = {"torque": jnp.array([20.0, 8.0]), "speed": jnp.array([2.0, 2.5])}
-
-    def cost(factors):
-        scaled = {key: limits[key] * jnp.exp(factors[key]) for key in limits}
-        solution = arm.fastest_motion(tree, *ends, **scaled)
-        return solution.objective, solution
-
-    none = {key: jnp.zeros(2) for key in limits}
-    slope, solution = jax.grad(cost, has_aux=True)(none)
-    assert solution.certificate.passed
-    robot = SimpleNamespace(tree=tree, position=None, **limits)
-    saved = time_optimal.savings(robot, arm.EFFORT, solution)
-    for key in limits:
-        np.testing.assert_allclose(saved[key], -slope[key], atol=1e-6)
-
-
-@pytest.mark.long
 def test_three_joints_of_a_robot(tmp_path):
     given = settings(WRISTS, THREE)
     run = Run(tmp_path, given)
@@ -191,4 +163,5 @@ def test_three_joints_of_a_robot(tmp_path):
     np.testing.assert_allclose(last[4:7], 0.0, atol=1e-8)
     np.testing.assert_allclose(last[0], total, rtol=1e-8)
     assert any("limits the motion most" in note for note in run.notes)
-    assert set(run.pictures) >= {"limits_motion_1", "states_motion_1", "checks_motion_1", "motion"}
+    drawn = {name.partition(".")[0] for name in run.pictures}
+    assert drawn >= {"limits_motion_1", "states_motion_1", "checks_motion_1", "motion"}
