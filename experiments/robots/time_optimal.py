@@ -109,7 +109,10 @@ class Robot:
         self.is_sliding = np.array([slides[name] for name in self.names])
         if settings.payload is not None:
             load = settings.payload
-            tree = jg.rigid.with_payload(tree, load.frame, load.mass, load.centre)
+            try:
+                tree = jg.rigid.with_payload(tree, load.frame, load.mass, load.centre)
+            except ValueError as error:
+                raise ConfigError(f"payload: {error}") from None
         self.tree = tree
         self.torque = self._limits(found.effort, kept, settings.torque_limits, "torque_limits")
         self.speed = self._limits(found.velocity, kept, settings.speed_limits, "speed_limits")
@@ -139,11 +142,11 @@ class Robot:
             )
         q = np.where(self.is_sliding, pose, np.deg2rad(pose))
         if self.position is not None:
-            for name, value, given, low, high in zip(
-                self.names, q, pose, *self.position, strict=True
+            units = np.where(self.is_sliding, 1.0, np.rad2deg(1.0))
+            for name, value, given, low, high, scale in zip(
+                self.names, q, pose, *self.position, units, strict=True
             ):
                 if not low <= value <= high:
-                    scale = given / value if value else 1.0
                     raise ConfigError(
                         f"poses_deg: in pose {number} joint {name!r} is at {given:g}, outside its "
                         f"limits {scale * low:.4g} and {scale * high:.4g}."

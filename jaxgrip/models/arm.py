@@ -2,13 +2,14 @@
 
 import dataclasses
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import Partial
 from jaxtyping import Array, ArrayLike, Float
 
-from jaxgrip.checks import brief, check_shape, concrete, numbers, positive
+from jaxgrip.checks import brief, check_shape, concrete, non_negative, numbers, positive
 from jaxgrip.ocp import Free, Problem, Solution, Solver, Transcription, solve
 from jaxgrip.rigid import StateSpace, Tree, crba, gravity_forces, without_balls
 
@@ -56,8 +57,8 @@ def point_to_point(
 
     **Returns:** `ocp.Problem` with the states (q, qd) and the controls u.
 
-    **Raises:** `ValueError` for other shapes, limits that are not positive, poses outside the
-    limits and poses that the torques cannot hold.
+    **Raises:** `ValueError` for other shapes, limits that are not positive, a negative effort,
+    equal poses, poses outside the limits and poses that the torques cannot hold.
 
     Source: Schanzer 2007, section 5.5, pp. 74-83, with bounded speeds and a weight of the effort.
     """
@@ -69,6 +70,9 @@ def point_to_point(
     check_shape("speed", speed, (n,))
     if concrete(speed) and not np.all(np.asarray(speed) > 0.0):
         raise ValueError(f"speed is {brief(np.asarray(speed))}; it must be positive.")
+    effort = non_negative("effort", effort, ())
+    if concrete(start) and concrete(end) and np.array_equal(start, end):
+        raise ValueError("start and end are the same pose; there is no motion between them.")
     unbounded = jnp.full(n, jnp.inf)
     least, largest = (-unbounded, unbounded) if position is None else position
     _check_hold(tree, start, end, torque)
@@ -77,7 +81,7 @@ def point_to_point(
     rest = jnp.zeros(n)
     return Problem(
         StateSpace(dataclasses.replace(tree, scanned=True), jnp.diag(torque)),
-        running_cost=Partial(_cost, jnp.asarray(effort, float)),
+        running_cost=Partial(_cost, effort),
         initial_state=jnp.concatenate([start, rest]),
         final_state=jnp.concatenate([end, rest]),
         final_time=Free(guess=final_time),
@@ -113,7 +117,10 @@ def fastest_motion(
     problem = point_to_point(tree, start, end, effort=effort, **given)
     way = ()
     if not concrete(effort) or np.asarray(effort) > 0.0:
-        way = (point_to_point(tree, start, end, effort=4.0 * jnp.asarray(effort), **given),)
+        easier = point_to_point(tree, start, end, effort=4.0 * jnp.asarray(effort), **given)
+        # The motion does not depend on the way to it.
+        values, rest = eqx.partition(easier, eqx.is_inexact_array)
+        way = (eqx.combine(jax.lax.stop_gradient(values), rest),)
     return solve(problem, solver=solver, continued_from=way, throw=throw)
 
 

@@ -1,6 +1,7 @@
 """A mass carried by a body of a tree."""
 
 import dataclasses
+from collections.abc import Sequence
 
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
@@ -15,8 +16,8 @@ def with_payload(
     tree: Tree,
     frame: str | _frames.Frame,
     mass: ArrayLike,
-    com: ArrayLike = (0.0, 0.0, 0.0),
-    inertia: ArrayLike | None = None,
+    com: ArrayLike | Sequence[float] = (0.0, 0.0, 0.0),
+    inertia: ArrayLike | Sequence | None = None,
 ) -> Tree:
     """The tree with a mass fixed to a frame, such as an object in a gripper.
 
@@ -44,8 +45,9 @@ def with_payload(
     k, rotation = place.body, place.rotation
     at = place.translation + rotation @ com
     total = tree.mass[k] + mass
-    # A payload of zero on a body without mass has no centre.
-    share = mass / jnp.where(total > 0.0, total, 1.0)
+    # The centre of a body without mass is that of its payload, also in derivatives at zero.
+    has_mass = total > 0.0
+    share = jnp.where(has_mass, mass / jnp.where(has_mass, total, 1.0), 1.0)
     apart = at - tree.com[k]
     about = tree.inertia[k] + rotation @ inertia @ rotation.T
     about += tree.mass[k] * share * _of_point(apart)

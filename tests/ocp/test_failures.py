@@ -8,9 +8,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.tree_util import Partial
 
 import jaxgrip as jg
 from jaxgrip.ocp import RESULTS, Free
+from jaxgrip.ocp.pipeline import _continuation
+
+WIDE = -2.0 * np.ones(1), 2.0 * np.ones(1)
 
 
 def drift(x, u):
@@ -392,6 +396,34 @@ def test_homotopy_from_a_problem_without_a_bound():
     np.testing.assert_allclose(jg.ocp.solve(free).objective, 6.0, rtol=1e-11)
 
 
+def time_and_effort(weight, x, u):
+    return 1.0 + weight * u @ u
+
+
+def weighted(weight):
+    """Distance one from rest to rest: T = (36 w)^(1/4), the objective is 4/3 T."""
+    return state(running_cost=Partial(time_and_effort, jnp.asarray(weight)), control_bounds=WIDE)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("directly", [True, False])
+def test_homotopy_along_several_problems(monkeypatch, directly):
+    """By direct solutions, or where these fail by an extremal whose numbers change."""
+    if not directly:
+        monkeypatch.setattr(_continuation, "search_along", lambda search, way: None)
+    followed = jg.ocp.solve(weighted(1.0), continued_from=[weighted(9.0), weighted(3.0)])
+    time = 6.0**0.5
+    np.testing.assert_allclose(followed.final_time, time, rtol=1e-10)
+    np.testing.assert_allclose(followed.objective, 4.0 / 3.0 * time, rtol=1e-10)
+    history = followed.stats["history"]
+    steps = [line for line in history if line.startswith("transcription on the way")]
+    walked = [line for line in history if line.startswith("numbers at 1 of the way")]
+    assert (len(steps), len(walked)) == ((3, 0) if directly else (0, 2))
+    np.testing.assert_allclose(
+        jg.ocp.solve(weighted(1.0)).objective, followed.objective, rtol=1e-10
+    )
+
+
 def test_homotopy_from_a_problem_that_has_no_solution(time_problem):
     far = time_problem((0.0, 0.0), (1.0, 0.0), guess=1.0, upper=1.9)
     near = time_problem((0.0, 0.0), (0.5, 0.0), guess=1.0, upper=1.9)
@@ -408,6 +440,8 @@ def test_a_structure_or_a_homotopy(time_problem):
 def test_homotopy_needs_the_same_functions():
     with pytest.raises(ValueError, match="differs in numbers only"):
         jg.ocp.solve(oscillator(jnp.array(1.5)), continued_from=state())
+    with pytest.raises(ValueError, match="differs in numbers only"):
+        jg.ocp.solve(weighted(1.0), continued_from=[weighted(9.0), oscillator(jnp.array(1.5))])
 
 
 @pytest.mark.long

@@ -382,6 +382,34 @@ def test_active_constraint_with_a_negative_multiplier_is_released():
     np.testing.assert_allclose(ends(mended), [0.2, 0.5, 1.0], atol=0.011)
 
 
+@pytest.mark.parametrize(("order", "released"), [(0, False), (1, True)])
+def test_active_constraint_with_a_growing_multiplier_is_left_for_a_while(order, released):
+    """Slopes -a, b, -c that meet at t1 and t2 cut off equal areas below and above the level at
+    (t2 - t1) b r / (1 + r) over the valley, r^2 = (1/b + 1/c) / (1/a + 1/b).
+    """
+    a, b, c, t1, t2 = 4.0, 4.0, 1.0 / 1.75, 0.4, 0.5
+    t, rise = np.linspace(0.0, 1.0, 2001), b * (t2 - t1)
+    multiplier = np.interp(t, (0, t1, t2, 1), (a * t1, 0, rise, rise - c * (1 - t2))) + 1.0
+    ratio = np.sqrt((1 / b + 1 / c) / (1 / a + 1 / b))
+    below = rise * ratio / (1.0 + ratio)
+    gap = t1 - below / a, t2 + (rise - below) / c
+    np.testing.assert_allclose(gap, (1 / 3, 11 / 15), rtol=1e-14)
+    profile = [Segment(ACTIVE, 1.0)]
+    mended = mend_constraint(profile, t, np.zeros_like(t), multiplier, {}, order)
+    if not released:
+        assert mended == profile
+        return
+    assert kinds(mended) == [ACTIVE, FREE, ACTIVE]
+    # 64 levels are tried: the gap is known to as much of the rise, over the slopes.
+    np.testing.assert_allclose(ends(mended)[0], gap[0], atol=rise / 64 / a + 1e-3)
+    np.testing.assert_allclose(ends(mended)[1], gap[1], atol=rise / 64 / c + 1e-3)
+
+
+def test_active_constraint_with_a_falling_multiplier_stays():
+    profile = [Segment(ACTIVE, 1.0)]
+    assert mend_constraint(profile, T, np.zeros_like(T), 2.0 - T, {}, 1) == profile
+
+
 def test_overlay_cuts_what_is_below():
     profile = [Segment(UPPER, 0.4), Segment(LOWER, 1.0)]
     assert kinds(overlay(profile, 0.2, Segment(CONSTRAINED, 0.6, 0))) == [UPPER, CONSTRAINED, LOWER]

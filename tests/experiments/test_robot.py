@@ -1,0 +1,167 @@
+"""The fastest motion of a robot from its file: configuration, limits, CSV file, what limits it."""
+
+import csv
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import xarray
+
+from experiments.robots import time_optimal
+from jaxgrip import config
+from jaxgrip.report import Run
+
+PATH = Path(__file__).parents[2] / "configs" / "robot_time_optimal.toml"
+PANDA = PATH.parent / "robots" / "panda.urdf"
+WRISTS = "hold_deg={wrist_1 = 0.0, wrist_2 = 0.0, wrist_3 = 0.0}"
+THREE = "poses_deg=[[0.0, -60.0, 60.0], [60.0, -90.0, 90.0]]"
+# A carriage with limits and a joint without end, which has none.
+CRANE = """<robot name="crane">
+  <link name="rail"/>
+  <link name="carriage"><inertial><mass value="2"/>
+    <inertia ixx="1" ixy="0" ixz="0" iyy="1" iyz="0" izz="1"/></inertial></link>
+  <link name="boom"><inertial><origin xyz="0.3 0 0"/><mass value="1"/>
+    <inertia ixx="0.1" ixy="0" ixz="0" iyy="0.1" iyz="0" izz="0.1"/></inertial></link>
+  <joint name="travel" type="prismatic"><parent link="rail"/><child link="carriage"/>
+    <axis xyz="1 0 0"/><limit lower="0.5" upper="2" velocity="0.8" effort="4"/></joint>
+  <joint name="slew" type="continuous"><parent link="carriage"/><child link="boom"/>
+    <axis xyz="0 0 1"/></joint>
+</robot>"""
+
+
+def settings(*overrides):
+    return config.load(PATH, overrides)[0]
+
+
+@pytest.fixture
+def crane(tmp_path):
+    """Function that reads the crane's configuration with these poses and further settings."""
+    path = tmp_path / "crane.urdf"
+    path.write_text(CRANE)
+
+    def read(poses, *overrides):
+        given = settings(f"robot={path}", f"poses_deg={poses}", *overrides)
+        return time_optimal.Robot(given)
+
+    return read
+
+
+def test_limits_are_those_of_the_file_unless_given():
+    robot = time_optimal.Robot(settings(WRISTS, THREE, "speed_limits={elbow = 2.0}"))
+    assert robot.names == ["shoulder_pan", "shoulder_lift", "elbow"]
+    np.testing.assert_array_equal(robot.torque, [150.0, 150.0, 150.0])
+    np.testing.assert_array_equal(robot.speed, [3.15, 3.15, 2.0])
+    np.testing.assert_allclose(robot.position[1], [2 * np.pi, 2 * np.pi, np.pi], rtol=1e-11)
+    np.testing.assert_allclose(robot.poses[1], np.deg2rad([60.0, -90.0, 90.0]), rtol=1e-15)
+
+
+def test_lengths_are_in_metres(crane):
+    robot = crane("[[0.5, 0.0], [1.5, 90.0]]", "torque_limits={slew = 3.0}")
+    assert robot.is_sliding.tolist() == [True, False]
+    np.testing.assert_allclose(robot.poses[1], [1.5, np.pi / 2])
+    np.testing.assert_array_equal(robot.torque, [4.0, 3.0])
+    np.testing.assert_array_equal(robot.speed, [0.8, np.inf])
+    held = crane("[[0.5], [1.5]]", "hold_deg={slew = 90.0}")
+    np.testing.assert_allclose(held.tree.com[0], [0.0, 0.1, 0.0], atol=1e-15)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "sentence"),
+    [
+        ((WRISTS.replace("wrist_1", "wrist_l"),), "hold_deg: there is no joint 'wrist_l'"),
+        (("torque_limits={elbov = 1.0}",), "torque_limits: there is no joint 'elbov'"),
+        ((WRISTS,), "pose 1 has 6 entries; the robot has 3 joints: shoulder_pan, shoulder_lift"),
+        (
+            (WRISTS, THREE.replace("90.0]]", "200.0]]")),
+            "in pose 2 joint 'elbow' is at 200, outside its limits -180 and 180",
+        ),
+        (
+            (f"robot={PANDA}", f"poses_deg={[[0.0] * 7, [1.0] * 7]}"),
+            "at 0, outside its limits -176 and -3.999",
+        ),
+        (("payload={mass = 1.0, frame = 'tool1'}",), "payload: There is no frame 'tool1'"),
+        (("poses_deg=[[0.0, 0.0]]",), "poses_deg"),
+        (("poses_deg=[[0.0, 0.0], [0.0, 0.0]]",), "poses 1 and 2 are the same"),
+        (("effort=0.0",), "effort: must be greater than 0"),
+        (("payload={mass = -1.0, frame = 'tool0'}",), "payload.mass: must be"),
+    ],
+)
+def test_bad_configurations_get_a_sentence(overrides, sentence):
+    with pytest.raises(config.ConfigError, match=sentence):
+        time_optimal.Robot(settings(*overrides))
+
+
+@pytest.mark.parametrize(
+    ("poses", "overrides", "sentence"),
+    [
+        ("[[0.5, 0.0], [1.5, 90.0]]", (), "torque_limits: the file has no limit for joint 'slew'"),
+        ("[[0.5], [0.0]]", ("hold_deg={slew = 0.0}",), "at 0, outside its limits 0.5 and 2"),
+    ],
+)
+def test_limits_of_the_file_that_do_not_serve(crane, poses, overrides, sentence):
+    with pytest.raises(config.ConfigError, match=sentence):
+        crane(poses, *overrides)
+
+
+def motion(t, names=("travel", "slew")):
+    """Coordinates, speeds and torques linear in time, with a jump of the torques at 5 ms."""
+    t = np.asarray(t)
+    before = np.arange(len(t)) <= np.flatnonzero(t == 0.005)[0]
+    signals = {
+        "coordinate": np.stack([0.5 + 2.0 * t, -3.0 * t], axis=1),
+        "speed": np.stack([2.0 + 0.0 * t, -3.0 + 0.0 * t], axis=1),
+        "torque": np.stack([np.where(before, 4.0, -4.0), 100.0 * t], axis=1),
+    }
+    variables = {key: (("time", "joint"), value) for key, value in signals.items()}
+    return xarray.Dataset(variables, {"time": ("time", t), "joint": list(names)})
+
+
+@pytest.mark.parametrize(("end", "lines"), [(0.009, 6), (0.008, 5)])
+def test_csv_file(tmp_path, end, lines):
+    """Equal steps, and the end of the motion once, whether or not it is one of them."""
+    robot = SimpleNamespace(names=["travel", "slew"], is_sliding=np.array([True, False]))
+    time_optimal.write_csv(tmp_path, robot, motion([0.0, 0.005, 0.005, end]), 0.002)
+    with open(tmp_path / "trajectory.csv", newline="") as file:
+        header, *rows = csv.reader(file)
+    assert header[:3] == ["time [s]", "travel [m]", "slew [rad]"]
+    assert header[3:5] == ["travel speed [m/s]", "slew speed [rad/s]"]
+    assert header[5:] == ["travel torque [N]", "slew torque [N m]"]
+    values = np.array(rows, float)
+    t = values[:, 0]
+    np.testing.assert_allclose(t, [*np.arange(lines - 1) * 0.002, end], rtol=1e-9)
+    np.testing.assert_allclose(values[:, 1], 0.5 + 2.0 * t, rtol=1e-9)
+    np.testing.assert_allclose(values[:, 5], np.where(t < 0.005, 4.0, -4.0), rtol=1e-9)
+    np.testing.assert_allclose(values[:, 6], 100.0 * t, rtol=1e-9)
+
+
+def test_motions_follow_each_other_in_time():
+    first, second = motion([0.0, 0.005, 0.005, 0.01]), motion([0.0, 0.005, 0.005, 0.02])
+    whole = time_optimal.join({"motion_1": first, "motion_2": second})
+    times = [0.0, 0.005, 0.005, 0.01, 0.01, 0.015, 0.015, 0.03]
+    np.testing.assert_allclose(whole.time, times, rtol=1e-15)
+    assert whole.time.attrs["units"] == "s"
+    np.testing.assert_array_equal(whole.coordinate[4:], second.coordinate)
+
+
+@pytest.mark.long
+def test_three_joints_of_a_robot(tmp_path):
+    given = settings(WRISTS, THREE)
+    run = Run(tmp_path, given)
+    time_optimal.run(given, run)
+    run.finish()
+    assert run.certificates["motion_1"].passed
+    total = run.results["total_time"].value
+    assert total == run.results["final_time_motion_1"].value
+    # No joint is faster than at its largest speed all the way.
+    assert total > np.deg2rad(60.0) / 3.15
+    with open(tmp_path / "trajectory" / "trajectory.csv", newline="") as file:
+        _, *rows = csv.reader(file)
+    first, last = np.array([rows[0], rows[-1]], float)
+    np.testing.assert_allclose(first[1:4], np.deg2rad([0.0, -60.0, 60.0]), atol=1e-8)
+    np.testing.assert_allclose(last[1:4], np.deg2rad([60.0, -90.0, 90.0]), atol=1e-8)
+    np.testing.assert_allclose(last[4:7], 0.0, atol=1e-8)
+    np.testing.assert_allclose(last[0], total, rtol=1e-8)
+    assert any("limits the motion most" in note for note in run.notes)
+    drawn = {name.partition(".")[0] for name in run.pictures}
+    assert drawn >= {"limits_motion_1", "states_motion_1", "checks_motion_1", "motion"}
