@@ -89,7 +89,9 @@ def robots() -> list[tuple[str, jg.rigid.Tree, int, dict[str, float]]]:
         if places:
             # Without the damping and friction of the file, which the peer leaves out.
             tree = jg.rigid.with_passive(jg.rigid.read_urdf(places[0]).tree)
-            found.append((name, jg.rigid.lock(tree, dict.fromkeys(locked, 0.0)), 4096, targets))
+            tree = jg.rigid.lock(tree, dict.fromkeys(locked, 0.0))
+            # Derivatives of the G1 take seconds for 4096 states.
+            found.append((name, tree, 4096 if tree.n < 20 else 1024, targets))
     return found
 
 
