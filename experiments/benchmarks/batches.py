@@ -34,6 +34,7 @@ NOT_BATCHED = {
     "rigid.lock": BUILDS,
     "rigid.merge_fixed": BUILDS,
     "rigid.neutral": BUILDS,
+    "rigid.with_payload": BUILDS,
     "rigid.read_mjcf": READS,
     "rigid.read_urdf": READS,
     "rigid.with_passive": BUILDS,
@@ -82,8 +83,10 @@ NOT_BATCHED = {
     "models.reference_crane": BUILDS,
     "models.double_wishbone": BUILDS,
     "models.four_bar": BUILDS,
+    "models.fastest_motion": SEARCHES,
     "models.gripper_finger": BUILDS,
     "models.linkage_finger": BUILDS,
+    "models.point_to_point": BUILDS,
     "models.slider_crank": BUILDS,
     "models.two_finger_gripper": BUILDS,
 }

@@ -42,6 +42,7 @@ def slide_motion(speed, effort):
     return solution
 
 
+@pytest.mark.long
 def test_least_time_with_a_bounded_force():
     """T = 2 sqrt(d m / f), half with all force forwards, half with all backwards."""
     solution = slide_motion(speed=10.0, effort=0.0)

@@ -111,6 +111,7 @@ def test_limits_that_leave_nothing_reachable():
     assert found.result == jg.rigid.RESULTS.out_of_reach
 
 
+@pytest.mark.long
 def test_random_poses_of_six_joints():
     tree = six_joints()
     q = jax.random.uniform(jax.random.key(3), (200, 6), minval=-np.pi, maxval=np.pi)
