@@ -5,6 +5,7 @@ rests in every pose. Where joints have time to spare, the motion of least effort
 """
 
 import csv
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated
 
@@ -68,7 +69,7 @@ class Config(config.Config):
 
     @model_validator(mode="after")
     def _poses_differ(self) -> "Config":
-        for k, (before, after) in enumerate(zip(self.poses_deg, self.poses_deg[1:], strict=False)):
+        for k, (before, after) in enumerate(pairwise(self.poses_deg)):
             if before == after:
                 raise ValueError(f"poses_deg: poses {k + 1} and {k + 2} are the same.")
         return self
@@ -78,7 +79,8 @@ class Robot:
     """The robot of a configuration with its limits.
 
     `tree`; `names` of its joints; `torque`, `speed` and `position` limits, arrays (n,) and a pair
-    of them; `is_sliding` (n,); `points`, the frames that are drawn.
+    of them; `is_sliding` (n,); `tip`, the frame whose path is drawn; the `poses`; `said`, the
+    sentences on what was repaired or not used.
     """
 
     def __init__(self, settings: Config):
@@ -160,7 +162,7 @@ def run(settings: Config, run: Run) -> None:
     for sentence in robot.said:
         run.note(sentence)
     motions = {}
-    for k, (start, end) in enumerate(zip(robot.poses, robot.poses[1:], strict=False), start=1):
+    for k, (start, end) in enumerate(pairwise(robot.poses), start=1):
         name = f"motion_{k}"
         with run.stage(f"Pose {k} to pose {k + 1}: the fastest motion"):
             try:

@@ -128,20 +128,14 @@ def _cost(weight: Array, x: Array, u: Array) -> Array:
     return 1.0 + weight * jnp.sum(u**2)
 
 
-def joint_names(tree: Tree) -> list[str]:
-    """Names of the joints that move, in the order of the coordinates."""
-    names = tree.joint_names or tree.names
-    return [names[i] for i in tree.moving]
-
-
 def _check_hold(tree: Tree, start: Array, end: Array, torque: Array) -> None:
     if not all(map(concrete, jax.tree.leaves((tree, start, end, torque)))):
         return
     for name, pose in (("start", start), ("end", end)):
         needed = np.abs(np.asarray(gravity_forces(tree, pose)))
-        for joint in np.flatnonzero(needed >= np.asarray(torque)):
+        for joint in np.flatnonzero(needed >= np.asarray(torque)).tolist():
             raise ValueError(
-                f"Joint {joint_names(tree)[joint]!r} needs {needed[joint]:.3g} of its "
+                f"Joint {tree.joint_of(joint)!r} needs {needed[joint]:.3g} of its "
                 f"{float(torque[joint]):.3g} N m to hold the pose `{name}` against gravity."
             )
 

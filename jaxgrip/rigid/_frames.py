@@ -58,7 +58,8 @@ def frame(tree: Tree, name: str) -> Frame:
     raise ValueError(f"There is no frame {name!r}; {near(name, known)}")
 
 
-def _found(tree: Tree, which: str | Frame) -> Frame:
+def frame_of(tree: Tree, which: str | Frame) -> Frame:
+    """A frame by its name, or as it is."""
     return frame(tree, which) if isinstance(which, str) else which
 
 
@@ -109,7 +110,7 @@ def frame_pose(tree: Tree, q: Float[Array, " nq"], frame: str | Frame) -> FrameP
 
     **Raises:** `ValueError` for another shape and for an unknown name.
     """
-    return _pose(tree, *checked(tree, q=q).values(), _found(tree, frame))
+    return _pose(tree, *checked(tree, q=q).values(), frame_of(tree, frame))
 
 
 def frame_jacobian(tree: Tree, q: Float[Array, " nq"], frame: str | Frame) -> Float[Array, "6 n"]:
@@ -124,7 +125,7 @@ def frame_jacobian(tree: Tree, q: Float[Array, " nq"], frame: str | Frame) -> Fl
 
     Source: own derivation: (z, z x arm) for a revolute joint, (0, z) for a prismatic one.
     """
-    return _jacobian(tree, *checked(tree, q=q).values(), _found(tree, frame))
+    return _jacobian(tree, *checked(tree, q=q).values(), frame_of(tree, frame))
 
 
 def frame_jacobian_rate(
@@ -138,7 +139,7 @@ def frame_jacobian_rate(
 
     **Raises:** `ValueError` for another shape and for an unknown name.
     """
-    return _jacobian_rate(tree, *checked(tree, q=q, qd=qd).values(), _found(tree, frame))
+    return _jacobian_rate(tree, *checked(tree, q=q, qd=qd).values(), frame_of(tree, frame))
 
 
 def frame_velocity(
@@ -153,7 +154,7 @@ def frame_velocity(
     **Raises:** `ValueError` for another shape and for an unknown name.
     """
     q, qd = checked(tree, q=q, qd=qd).values()
-    return _jacobian(tree, q, _found(tree, frame)) @ qd
+    return _jacobian(tree, q, frame_of(tree, frame)) @ qd
 
 
 def frame_acceleration(
@@ -171,4 +172,4 @@ def frame_acceleration(
 
     **Raises:** `ValueError` for another shape and for an unknown name.
     """
-    return _acceleration(tree, *checked(tree, q=q, qd=qd, qdd=qdd).values(), _found(tree, frame))
+    return _acceleration(tree, *checked(tree, q=q, qd=qd, qdd=qdd).values(), frame_of(tree, frame))

@@ -121,14 +121,10 @@ def _kind(limb: Limb) -> tuple:
     return limb.parents, limb.joint_types, tuple(shared)
 
 
-def _at(limb: Limb) -> np.ndarray:
-    return np.array(limb.coordinates)
-
-
 def _numbers(tree: Tree, limb: Limb) -> Array:
     armature, own = armature_of(tree), np.array(limb.bodies)
     parts = [body_table(tree)[own].reshape(-1), tree.gravity]
-    parts += [] if armature is None else [armature[_at(limb)]]
+    parts += [] if armature is None else [armature[np.array(limb.coordinates)]]
     parts += [] if tree.pitch is None else [tree.pitch[own]]
     return jnp.concatenate(parts)
 

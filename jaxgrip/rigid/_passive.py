@@ -137,7 +137,7 @@ def _check_balls(tree: Tree, stiffness: Array) -> None:
     for turns in layout(tree).turns:
         values = np.asarray(stiffness)[turns]
         if np.ptp(values) > 0:
-            name = (tree.joint_names or tree.names)[tree.moving[turns[0]]]
+            name = tree.joint_of(int(turns[0]))
             raise ValueError(
                 f"stiffness of joint {name!r} is {brief(values)}; that of a ball must be the "
                 "same about all axes."

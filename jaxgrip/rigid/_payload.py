@@ -7,14 +7,14 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
 from jaxgrip.checks import non_negative, real
-from jaxgrip.rigid import _frames
 from jaxgrip.rigid._coordinates import precision
+from jaxgrip.rigid._frames import Frame, frame_of
 from jaxgrip.rigid._tree import Tree
 
 
 def with_payload(
     tree: Tree,
-    frame: str | _frames.Frame,
+    frame: str | Frame,
     mass: ArrayLike,
     com: ArrayLike | Sequence[float] = (0.0, 0.0, 0.0),
     inertia: ArrayLike | Sequence | None = None,
@@ -34,7 +34,7 @@ def with_payload(
 
     Source: parallel axes (Schanzer 2007, eq. 2.3).
     """
-    place = _frames.frame(tree, frame) if isinstance(frame, str) else frame
+    place = frame_of(tree, frame)
     kind = precision(tree)
     if place.body < 0:
         raise ValueError("A payload must be carried by a body that moves; the frame is fixed.")

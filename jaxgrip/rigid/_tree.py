@@ -149,13 +149,15 @@ class Tree(eqx.Module):
     @property
     def joints(self) -> tuple[str, ...]:
         """Names of the joints that move, in the order of their coordinates."""
-        names = self.joint_names or self.names
-        return tuple(dict.fromkeys(names[i] for i in self.moving))
+        return tuple(dict.fromkeys(map(self.joint_of, range(self.n))))
+
+    def joint_of(self, k: int) -> str:
+        """Name of the joint of a degree of freedom."""
+        return (self.joint_names or self.names)[self.moving[k]]
 
     def rates_of(self, joint: str) -> tuple[int, ...]:
         """Indices in (n,) of a joint's rates; raises `ValueError` when no joint has this name."""
-        names = self.joint_names or self.names
-        found = tuple(k for k, i in enumerate(self.moving) if names[i] == joint)
+        found = tuple(k for k in range(self.n) if self.joint_of(k) == joint)
         if not found:
             near_by = near(joint, self.joints)
             raise ValueError(f"There is no joint {brief(joint)} that moves; {near_by}")

@@ -14,8 +14,7 @@ from jaxgrip.checks import brief, check_function, concrete, is_whole, numbers, r
 from jaxgrip.precision import require_x64
 from jaxgrip.rigid._aim import Aim, curvature, part, rates, times, view
 from jaxgrip.rigid._coordinates import checked, difference, integrate, layout, neutral, precision
-from jaxgrip.rigid._frames import Frame, FramePose
-from jaxgrip.rigid._frames import frame as named
+from jaxgrip.rigid._frames import Frame, FramePose, frame_of
 from jaxgrip.rigid._search import FAINT, REACHED, Found, Numbers, bounded, costs, rates_of, search
 from jaxgrip.rigid._tree import Tree
 from jaxgrip.solve import dense
@@ -146,7 +145,7 @@ def inverse_kinematics(
     if all(map(concrete, limits)) and np.any(np.asarray(limits[0]) > np.asarray(limits[1])):
         k = int(np.argmax(np.asarray(limits[0]) > np.asarray(limits[1])))
         raise ValueError(
-            f"The lower limit of joint {_joint(tree, k)!r} is {float(limits[0][k]):g}, above the "
+            f"The lower limit of joint {tree.joint_of(k)!r} is {float(limits[0][k]):g}, above the "
             f"upper one, {float(limits[1][k]):g}."
         )
     if start is None:
@@ -193,7 +192,7 @@ def _paired(tree: Tree, frame: Any, target: Any) -> tuple[tuple[str, ...], list,
         )
     names, frames, wanted = [], [], []
     for k, (which, place) in enumerate(zip(frame, target, strict=True)):
-        at = named(tree, which) if isinstance(which, str) else which
+        at = frame_of(tree, which)
         if not isinstance(at, Frame):
             raise ValueError(f"The frame is {brief(which)}; give a name or a Frame.")
         name = repr(which) if isinstance(which, str) else f"frame {k}"
@@ -213,10 +212,6 @@ def _paired(tree: Tree, frame: Any, target: Any) -> tuple[tuple[str, ...], list,
     return tuple(names), frames, wanted
 
 
-def _joint(tree: Tree, k: int) -> str:
-    return (tree.joint_names or tree.names)[tree.moving[k]]
-
-
 def _limits(tree: Tree, which: str, value: Any, none: float) -> Float[Array, " n"]:
     if value is None:
         return jnp.full(tree.n, none, precision(tree))
@@ -225,13 +220,13 @@ def _limits(tree: Tree, which: str, value: Any, none: float) -> Float[Array, " n
         known = np.asarray(limits)
         if bad := np.flatnonzero(np.isnan(known) | (known == -none)).tolist():
             raise ValueError(
-                f"The {which} limit of joint {_joint(tree, bad[0])!r} is {known[bad[0]]:g}; give a "
-                f"number, or {none:g} where there is none."
+                f"The {which} limit of joint {tree.joint_of(bad[0])!r} is {known[bad[0]]:g}; give "
+                f"a number, or {none:g} where there is none."
             )
-        balls = layout(tree).turns.reshape(-1)
+        balls = layout(tree).turns.reshape(-1).tolist()
         if bad := [k for k in balls if np.isfinite(known[k])]:
             raise ValueError(
-                f"Joint {_joint(tree, bad[0])!r} has a {which} limit, {known[bad[0]]:g}, but its "
+                f"Joint {tree.joint_of(bad[0])!r} has a {which} limit, {known[bad[0]]:g}, but its "
                 f"quaternion has none; give {none:g}."
             )
     return limits

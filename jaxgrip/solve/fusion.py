@@ -64,11 +64,14 @@ def over_states(
         suits = len(states[0]) >= LEAST_STATES and jax.default_backend() == "cpu"
         return (many if suits else each)(shared, *states)
 
+    def of_each(function: Callable[..., Array], size: int, batched: list, *args: Any) -> Array:
+        axes = jax.tree.map(lambda b: 0 if b else None, batched)
+        return jax.vmap(function, in_axes=tuple(axes), axis_size=size)(*args)
+
     @mapped.def_vmap
     def _(size: int, batched: list, shared: Any, *states: Array) -> tuple[Array, bool]:
         if any(jax.tree.leaves(batched[0])):
-            axes = jax.tree.map(lambda b: 0 if b else None, batched)
-            return jax.vmap(each, in_axes=tuple(axes), axis_size=size)(shared, *states), True
+            return of_each(each, size, batched, shared, *states), True
         wide = _wide(size, batched[1:], states)
         rows = mapped(shared, *(x.reshape(-1, x.shape[-1]) for x in wide))
         return rows.reshape(size, -1, *rows.shape[1:]), True
@@ -80,8 +83,7 @@ def over_states(
     @one.def_vmap
     def _(size: int, batched: list, shared: Any, *state: Array) -> tuple[Array, bool]:
         if any(jax.tree.leaves(batched[0])):
-            axes = jax.tree.map(lambda b: 0 if b else None, batched)
-            return jax.vmap(ordinary, in_axes=tuple(axes), axis_size=size)(shared, *state), True
+            return of_each(ordinary, size, batched, shared, *state), True
         return mapped(shared, *_wide(size, batched[1:], state)), True
 
     whole = jax.custom_jvp(one)
