@@ -312,17 +312,21 @@ def record(
         f"{name}: the {word} of joint {robot.names[joint]!r} limits the motion most: 1 % more "
         f"saves {1e1 * saved[limit][joint]:.3g} ms."
     )
-    shares = np.maximum(np.abs(arrays.torque_share.values), np.abs(arrays.speed_share.values))
-    spare = [
-        joint
-        for joint, share in zip(robot.names, shares.T, strict=True)
-        if np.trapezoid(share < NEAR, arrays.time.values) > 0.5 * final_time
-    ]
+    spare = with_time_to_spare(arrays)
     if spare:
         run.note(
             f"{name}: {', '.join(spare)} are below their limits for more than half of the time. "
             "They could move in other ways in the same time; this one takes the least effort."
         )
+
+
+def with_time_to_spare(arrays: xarray.Dataset) -> list[str]:
+    """Joints whose torque and speed are below their limits for more than half of the time."""
+    t = arrays.time.values
+    shares = np.maximum(np.abs(arrays.torque_share.values), np.abs(arrays.speed_share.values))
+    # Not as booleans, whose sums are not those of numbers.
+    below = np.trapezoid((shares < NEAR).astype(float), t, axis=0)
+    return arrays.joint.values[below > 0.5 * (t[-1] - t[0])].tolist()
 
 
 def draw(

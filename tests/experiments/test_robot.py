@@ -144,6 +144,21 @@ def test_motions_follow_each_other_in_time():
     np.testing.assert_array_equal(whole.coordinate[4:], second.coordinate)
 
 
+def test_joints_with_time_to_spare():
+    """Those at a limit, of torque or of speed in either direction, for less than half of it."""
+    t = np.linspace(0.0, 2.0, 2001)
+    torque = np.stack([t < 1.2, t < 0.8, t < 0.7, 0.9 * np.ones_like(t)], axis=1)
+    speed = np.stack([0.0 * t, 0.0 * t, -1.0 * (t > 1.3), 0.9 * np.ones_like(t)], axis=1)
+    arrays = xarray.Dataset(
+        {
+            "torque_share": (("time", "joint"), 1.0 * torque),
+            "speed_share": (("time", "joint"), speed),
+        },
+        {"time": t, "joint": ["a", "b", "c", "d"]},
+    )
+    assert time_optimal.with_time_to_spare(arrays) == ["b", "d"]
+
+
 @pytest.mark.long
 def test_three_joints_of_a_robot(tmp_path):
     given = settings(WRISTS, THREE)
