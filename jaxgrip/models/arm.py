@@ -2,7 +2,6 @@
 
 import dataclasses
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -117,10 +116,7 @@ def fastest_motion(
     problem = point_to_point(tree, start, end, effort=effort, **given)
     way = ()
     if not concrete(effort) or np.asarray(effort) > 0.0:
-        easier = point_to_point(tree, start, end, effort=4.0 * jnp.asarray(effort), **given)
-        # The motion does not depend on the way to it.
-        values, rest = eqx.partition(easier, eqx.is_inexact_array)
-        way = (eqx.combine(jax.lax.stop_gradient(values), rest),)
+        way = (point_to_point(tree, start, end, effort=4.0 * jnp.asarray(effort), **given),)
     return solve(problem, solver=solver, continued_from=way, throw=throw)
 
 

@@ -12,7 +12,6 @@ from jax.tree_util import Partial
 
 import jaxgrip as jg
 from jaxgrip.ocp import RESULTS, Free
-from jaxgrip.ocp.pipeline import _continuation
 
 WIDE = -2.0 * np.ones(1), 2.0 * np.ones(1)
 
@@ -362,10 +361,14 @@ def oscillator(stiffening, end_time=5.0):
 def test_homotopy_ends_in_the_same_motion():
     easy, hard = oscillator(jnp.array(0.1)), oscillator(jnp.array(1.5))
     direct = jg.ocp.solve(hard)
-    followed = jg.ocp.solve(hard, continued_from=easy)
-    assert followed.result == RESULTS.successful
-    np.testing.assert_allclose(followed.objective, direct.objective, rtol=1e-11)
-    np.testing.assert_allclose(followed.switching_times, direct.switching_times, atol=1e-9)
+    along = jg.ocp.solve(hard, continued_from=easy)
+    # One transcription is not enough for both problems: the extremal of the easier one is followed.
+    followed = jg.ocp.solve(hard, continued_from=easy, solver=jg.ocp.Solver(max_transcriptions=1))
+    for solution in (along, followed):
+        assert solution.result == RESULTS.successful
+        np.testing.assert_allclose(solution.objective, direct.objective, rtol=1e-11)
+        np.testing.assert_allclose(solution.switching_times, direct.switching_times, atol=1e-9)
+    assert any(line.startswith("transcription on the way: ") for line in along.stats["history"])
     history = followed.stats["history"]
     assert any(line.startswith("mend control 0: ") for line in history)
     assert any(line.startswith("numbers at ") for line in history)
@@ -407,11 +410,11 @@ def weighted(weight):
 
 @pytest.mark.long
 @pytest.mark.parametrize("directly", [True, False])
-def test_homotopy_along_several_problems(monkeypatch, directly):
+def test_homotopy_along_several_problems(directly):
     """By direct solutions, or where these fail by an extremal whose numbers change."""
-    if not directly:
-        monkeypatch.setattr(_continuation, "search_along", lambda search, way: None)
-    followed = jg.ocp.solve(weighted(1.0), continued_from=[weighted(9.0), weighted(3.0)])
+    solver = jg.ocp.Solver() if directly else jg.ocp.Solver(max_transcriptions=1)
+    way = [weighted(9.0), weighted(3.0)]
+    followed = jg.ocp.solve(weighted(1.0), continued_from=way, solver=solver)
     time = 6.0**0.5
     np.testing.assert_allclose(followed.final_time, time, rtol=1e-10)
     np.testing.assert_allclose(followed.objective, 4.0 / 3.0 * time, rtol=1e-10)
@@ -422,6 +425,14 @@ def test_homotopy_along_several_problems(monkeypatch, directly):
     np.testing.assert_allclose(
         jg.ocp.solve(weighted(1.0)).objective, followed.objective, rtol=1e-10
     )
+
+
+@pytest.mark.long
+def test_gradient_where_the_easier_problem_changes_too():
+    def objective(weight):
+        return jg.ocp.solve(weighted(weight), continued_from=weighted(9.0 * weight)).objective
+
+    np.testing.assert_allclose(jax.grad(objective)(1.0), 6.0**0.5 / 3.0, rtol=1e-10)
 
 
 def test_homotopy_from_a_problem_that_has_no_solution(time_problem):

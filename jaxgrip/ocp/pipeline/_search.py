@@ -120,8 +120,10 @@ def _transcribe_round(
 
 def search_along(search: Search, way: Sequence[Problem]) -> Outcome | None:
     """Search for an extremal from the direct solutions of easier problems, each the guess of the
-    next one; None if one of them has none.
+    next one; None if one of them has none, or the budget has less transcriptions.
     """
+    if search.stats["transcriptions"] + len(way) >= search.solver.max_transcriptions:
+        return None
     guess = straight_line(way[0], search.solver.transcription.intervals)
     for problem in (*way, search.problem):
         direct = _transcribed(search, problem, guess)

@@ -135,6 +135,9 @@ def solve(
     if structure is not None and continued_from:
         raise ValueError("solve takes a structure or a problem to continue from, not both.")
     solver = Solver() if solver is None else solver
+    # The extremal does not depend on the way to it.
+    values, rest = eqx.partition(tuple(continued_from), eqx.is_inexact_array)
+    continued_from = eqx.combine(jax.lax.stop_gradient(values), rest)
     arrays, static = eqx.partition(problem, eqx.is_inexact_array)
     kept = {}
 
