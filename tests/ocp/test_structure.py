@@ -41,7 +41,8 @@ def collect_controls(profiles, layout, times):
 
 def read(position, final_time, inside_kind):
     labels = np.where(position > 0.9, UPPER, np.where(position < -0.9, LOWER, INTERIOR))
-    return read_profile(labels, position, final_time, inside_kind)
+    t = np.linspace(0.0, final_time, len(position) + 1)
+    return read_profile(labels, position, t, inside_kind)
 
 
 def mend(profile, t, switching, position):

@@ -12,11 +12,14 @@ from jaxgrip.ocp.statement import Problem
 
 
 class Guess(NamedTuple):
-    """Start of a transcription: states `(N+1, n)`, controls `(N, m)`, final time [s]."""
+    """Start of a transcription: states `(N+1, n)`, controls `(N, m)`, final time [s]; `lengths`
+    `(N,)` of the intervals, as shares of the final time.
+    """
 
     x: Float[Array, "nodes n"]
     u: Float[Array, "intervals m"]
     final_time: Float[Array, ""]
+    lengths: Float[Array, " intervals"]
 
 
 def straight_line(problem: Problem, intervals: int) -> Guess:
@@ -28,19 +31,20 @@ def straight_line(problem: Problem, intervals: int) -> Guess:
         0.5 * (problem.lower + problem.upper),
         jnp.clip(0.0, problem.lower + 1.0, problem.upper - 1.0),
     )
-    return Guess(x, jnp.broadcast_to(middle, (intervals, problem.m)), problem.time_guess)
+    u = jnp.broadcast_to(middle, (intervals, problem.m))
+    return Guess(x, u, problem.time_guess, jnp.full(intervals, 1.0 / intervals))
 
 
 @eqx.filter_jit
 def _end_state(problem: Problem, guess: Guess) -> Float[Array, " n"]:
     """Final state of a motion with the controls of a guess, by Heun's method."""
-    h = guess.final_time / len(guess.u)
 
-    def step(x, u):
+    def step(x, interval):
+        u, h = interval
         rate = problem.dynamics(x, u)
         return x + 0.5 * h * (rate + problem.dynamics(x + h * rate, u)), None
 
-    return jax.lax.scan(step, guess.x[0], guess.u)[0]
+    return jax.lax.scan(step, guess.x[0], (guess.u, guess.final_time * guess.lengths))[0]
 
 
 def bent_line(problem: Problem, intervals: int, seed: int) -> Guess:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from jaxgrip.ocp.direct._guess import Guess
@@ -21,9 +22,10 @@ from jaxgrip.ocp.statement import Problem
 class Transcription(eqx.Module):
     """Configuration of the interior-point method for the transcribed problem.
 
-    **Arguments:** `intervals`, number of equal time steps; `max_steps`, limit of Newton steps;
-    `tolerance`, on the scaled error of the optimality conditions; `barrier`, final barrier
-    parameter relative to the objective: the smaller, the sharper the switches.
+    **Arguments:** `intervals`, number of time steps, equal ones until a solution shows where short
+    ones are needed; `max_steps`, limit of Newton steps; `tolerance`, on the scaled error of the
+    optimality conditions; `barrier`, final barrier parameter relative to the objective: the
+    smaller, the sharper the switches.
     """
 
     intervals: int = eqx.field(static=True, default=100)
@@ -41,8 +43,8 @@ class DirectSolution(NamedTuple):
     and their `multiplier` `(N, c)`, so that H + bound_multiplier . u + multiplier . constraint is
     stationary; between the intervals the `rate` `(N-1, m)` of the controls [1/s] and
     `rate_costate` `(N-1, m)`, the costate of each control with bounded rate, zero for the others;
-    `boundary_multiplier` `(b,)`; `final_time` [s]; `objective`; `converged`; `error` and
-    `infeasibility`, scaled; `steps`.
+    `boundary_multiplier` `(b,)`; `final_time` [s]; `lengths` `(N,)` of the intervals, as shares of
+    the final time; `objective`; `converged`; `error` and `infeasibility`, scaled; `steps`.
     """
 
     x: Float[Array, "nodes n"]
@@ -57,11 +59,18 @@ class DirectSolution(NamedTuple):
     rate_costate: Float[Array, "steps m"]
     boundary_multiplier: Float[Array, " b"]
     final_time: Float[Array, ""]
+    lengths: Float[Array, " intervals"]
     objective: Float[Array, ""]
     converged: Bool[Array, ""]
     error: Float[Array, ""]
     infeasibility: Float[Array, ""]
     steps: Int[Array, ""]
+
+    @property
+    def t(self) -> Float[np.ndarray, " nodes"]:
+        """Times of the nodes [s]."""
+        ends = np.cumsum(self.lengths)
+        return float(self.final_time) * np.concatenate([[0.0], ends[:-1], [1.0]])
 
 
 class _State(NamedTuple):
@@ -198,12 +207,13 @@ def solve_transcription(problem: Problem, solver: Transcription, guess: Guess) -
     """
     n = problem.n
     sizes = guessed_sizes(problem, guess)
-    program = Program(problem, sizes, solver.intervals)
+    program = Program(problem, sizes, guess.lengths)
+    motion = guess[:3]
     barrier = 0.1 * sizes.objective
-    slacks = program.bound_slacks(*guess)
-    slack = jnp.maximum(-program.inequality_values(*guess), 0.1)
+    slacks = program.bound_slacks(*motion)
+    slack = jnp.maximum(-program.inequality_values(*motion), 0.1)
     iterate = Iterate(
-        *guess,
+        *motion,
         jnp.zeros_like(guess.x),
         jnp.zeros(problem.n_boundary),
         program.where_bounded(jax.tree.map(lambda s: barrier / s, slacks)),
@@ -233,11 +243,10 @@ def solve_transcription(problem: Problem, solver: Transcription, guess: Guess) -
     state = jax.lax.while_loop(unfinished, lambda s: _advance(program, solver, s), state)
     it, ex = state.iterate, state.expansion
     c, r, m = problem.n_constraints, len(program.limited), problem.m
-    step = program.h * it.time
     upper, lower = it.multiplier[1:, c : c + r], it.multiplier[1:, c + r :]
-    rate_costate = jnp.zeros((solver.intervals - 1, m))
+    rate_costate = jnp.zeros((program.intervals - 1, m))
     rate_costate = rate_costate.at[:, program.limited].set(
-        program.h * (lower - upper) / sizes.control[program.limited][None]
+        program.h[1:, None] * (lower - upper) / sizes.control[program.limited][None]
     )
     return DirectSolution(
         it.x,
@@ -248,10 +257,11 @@ def solve_transcription(problem: Problem, solver: Transcription, guess: Guess) -
         (it.bound_multipliers.upper - it.bound_multipliers.lower) / it.time,
         state.inequalities.value[:, :c] * sizes.constraint[None],
         it.multiplier[:, :c] / (it.time * sizes.constraint[None]),
-        jnp.diff(it.u, axis=0) / step,
+        jnp.diff(it.u, axis=0) / (it.time * program.spacing[1:, None]),
         rate_costate,
         it.boundary_multiplier,
         it.time,
+        program.h,
         state.objective,
         state.error < solver.tolerance,
         state.error,

@@ -34,7 +34,8 @@ def primal_dual_step(
     """
     problem, sizes, h = program.problem, program.sizes, program.h
     n, m, r, intervals = problem.n, problem.m, len(program.limited), program.intervals
-    weight = h * it.time
+    by_stage = h[:, None, None]
+    weight = it.time * by_stage
     slacks = program.bound_slacks(it.x, it.u, it.time)
     bound_sigma = program.where_bounded(jax.tree.map(jnp.divide, it.bound_multipliers, slacks)).sums
     forces = program.where_bounded(jax.tree.map(lambda s: barrier / s, slacks)).differences
@@ -55,16 +56,17 @@ def primal_dual_step(
     force = barrier / it.slack + sigma * violation
     sigma_jacobian = sigma[:, :, None] * jacobian
     diagonal = shift * metric[None] + jnp.pad(bound_sigma[0], of_controls)
-    hess = h * (jax.vmap(jnp.diag)(diagonal) + jnp.einsum("kqs,kqv->ksv", sigma_jacobian, jacobian))
+    hess = jax.vmap(jnp.diag)(diagonal) + jnp.einsum("kqs,kqv->ksv", sigma_jacobian, jacobian)
+    hess *= by_stage
     hess = hess.at[:, columns[:, None], columns[None]].add(
-        weight * ex.h_zz + h * inequalities.hessian
+        weight * ex.h_zz + by_stage * inequalities.hessian
     )
-    own = jnp.zeros((intervals, n + r + m)).at[:, columns].set(weight * ex.cost_z)
-    own += h * jnp.pad(forces[0], of_controls)
-    grad = own + h * jnp.einsum("kq,kqs->ks", force, jacobian)
+    own = jnp.zeros((intervals, n + r + m)).at[:, columns].set(weight[:, 0] * ex.cost_z)
+    own += h[:, None] * jnp.pad(forces[0], of_controls)
+    grad = own + h[:, None] * jnp.einsum("kq,kqs->ks", force, jacobian)
     # Quadratic model of a stage in these, time and 1.
-    cross = h * jnp.einsum("kqs,kq->ks", sigma_jacobian, by_time)
-    cross = cross.at[:, columns].add(h * ex.h_z)
+    cross = h[:, None] * jnp.einsum("kqs,kq->ks", sigma_jacobian, by_time)
+    cross = cross.at[:, columns].add(h[:, None] * ex.h_z)
     time_grad = (h * (ex.cost + jnp.sum(force * by_time, axis=1)))[:, None, None]
     time_hess = (h * jnp.sum(sigma * by_time**2, axis=1))[:, None, None]
     model = jnp.concatenate(
@@ -78,12 +80,12 @@ def primal_dual_step(
     # Linearised midpoint rule, solved for the next state, as a map of (x, before, u, time, 1).
     eye = jnp.eye(n)[None]
     half = 0.5 * weight * ex.f_z[:, :, :n]
-    defect = it.x[:-1] + weight * ex.f - it.x[1:]
+    defect = it.x[:-1] + weight[:, 0] * ex.f - it.x[1:]
     right = [
         eye + half,
         jnp.zeros((intervals, n, r)),
         weight * ex.f_z[:, :, n:],
-        h * ex.f[:, :, None],
+        by_stage * ex.f[:, :, None],
         defect[:, :, None],
     ]
     move = dense.solve(eye - half, jnp.concatenate(right, axis=2))
@@ -132,8 +134,8 @@ def primal_dual_step(
     cost_t, cost_x = jax.grad(problem.end_cost, argnums=(0, 1))(it.time, it.x[-1])
     slope = (
         jnp.sum(own * change)
-        - barrier * h * jnp.sum(d_slack / it.slack)
-        + dt * (h * jnp.sum(ex.cost) + forces[1] + cost_t)
+        - barrier * jnp.sum(h[:, None] * d_slack / it.slack)
+        + dt * (jnp.sum(h * ex.cost) + forces[1] + cost_t)
         + cost_x @ dx[-1]
         + forces[2] @ dx[0, program.free]
     )

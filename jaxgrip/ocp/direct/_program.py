@@ -115,18 +115,24 @@ def guessed_sizes(problem: Problem, guess: Guess) -> GuessedSizes:
 class Program(eqx.Module):
     """The nonlinear program in states, controls and the final time.
 
-    The barrier term of a stage is weighted by the stage's length, so that it does not depend on the
-    grid.
+    `h`, lengths of the stages relative to the final time. The barrier term of a stage is weighted
+    by the stage's length, so that it does not depend on the grid.
     """
 
     problem: Problem
     sizes: GuessedSizes
-    intervals: int = eqx.field(static=True)
+    h: Float[Array, " intervals"]
 
     @property
-    def h(self) -> float:
-        """Length of a stage relative to the final time."""
-        return 1.0 / self.intervals
+    def intervals(self) -> int:
+        """Number of stages."""
+        return len(self.h)
+
+    @property
+    def spacing(self) -> Float[Array, " intervals"]:
+        """From the midpoint of the stage before to that of a stage, relative to the final time."""
+        before = jnp.concatenate([self.h[:1], self.h[:-1]])
+        return 0.5 * (before + self.h)
 
     @property
     def free(self) -> Int[np.ndarray, " free"]:
@@ -155,7 +161,8 @@ class Program(eqx.Module):
         if len(self.limited):
             step = jnp.diff(u[:, self.limited], axis=0, prepend=u[:1, self.limited])
             rates, exists = self.rate_limits()
-            values = jnp.concatenate([step, -step], axis=1) - self.h * time * rates[None]
+            allowed = time * self.spacing[:, None] * rates[None]
+            values = jnp.concatenate([step, -step], axis=1) - allowed
             size = jnp.tile(self.sizes.control[self.limited], 2)
             parts.append(jnp.where(exists[None] > 0.0, values / size[None], -1.0))
         return jnp.concatenate([jnp.zeros((self.intervals, 0)), *parts], axis=1)
@@ -187,7 +194,7 @@ class Program(eqx.Module):
             )
             # Nothing comes before the first stage, so its step is zero whatever the control is.
             jacobian = jacobian.at[0, c:].set(0.0)
-            by_rate = jnp.broadcast_to(-self.h * rates * exists / size, (count, 2 * r))
+            by_rate = -self.spacing[:, None] * (rates * exists / size)[None]
             by_time = jnp.concatenate([by_time, by_rate], axis=1)
         value = self.inequality_values(it.x, it.u, it.time)
         return Inequalities(value, jacobian, by_time, hessian)
@@ -228,7 +235,7 @@ class Program(eqx.Module):
 
     def defects(self, x: Array, time: Array, f: Array) -> tuple[Array, Array]:
         """Defects of the midpoint rule `(N, n)` and errors of the end conditions, scaled."""
-        gap = (x[:-1] + self.h * time * f - x[1:]) / self.sizes.state[None]
+        gap = (x[:-1] + time * self.h[:, None] * f - x[1:]) / self.sizes.state[None]
         return gap, self.end_errors(x[0], time, x[-1])
 
     def merit(
@@ -240,10 +247,10 @@ class Program(eqx.Module):
             0.5 * (x[1:] + x[:-1]), u
         )
         gap, end = self.defects(x, time, f)
-        logs = jax.tree.map(lambda slack: jnp.sum(jnp.log(slack)), self.bound_slacks(x, u, time))
-        logs = h * (logs.lower + logs.upper) + sum(logs[2:])
-        logs += h * jnp.sum(jnp.log(slack))
-        objective = h * time * jnp.sum(cost) + problem.end_cost(time, x[-1])
+        lower, upper, *others = jax.tree.map(jnp.log, self.bound_slacks(x, u, time))
+        logs = jnp.sum(h[:, None] * jnp.concatenate([lower, upper, jnp.log(slack)], axis=1))
+        logs += sum(map(jnp.sum, others))
+        objective = time * jnp.sum(h * cost) + problem.end_cost(time, x[-1])
         violation = jnp.abs(self.inequality_values(x, u, time) + slack)
         infeasibility = jnp.sum(jnp.abs(gap)) + jnp.sum(jnp.abs(end)) + jnp.sum(violation)
         return infeasibility, objective - barrier * logs
@@ -256,7 +263,7 @@ class Program(eqx.Module):
 
     def objective(self, it: Iterate, ex: Expansion) -> Array:
         """Objective without the barrier term."""
-        return self.h * it.time * jnp.sum(ex.cost) + self.problem.end_cost(it.time, it.x[-1])
+        return it.time * jnp.sum(self.h * ex.cost) + self.problem.end_cost(it.time, it.x[-1])
 
     def kkt_error(
         self, it: Iterate, ex: Expansion, inequalities: Inequalities, barrier: Array
@@ -267,17 +274,18 @@ class Program(eqx.Module):
         n, h, sizes = self.problem.n, self.h, self.sizes
         constrained = jnp.einsum("kq,kqs->ks", it.multiplier, inequalities.jacobian)
         r = len(self.limited)
-        hx = h * (it.time * ex.h_z[:, :n] + constrained[:, :n])
+        hx = h[:, None] * (it.time * ex.h_z[:, :n] + constrained[:, :n])
         by_x = it.costate[2:] - it.costate[1:-1] + 0.5 * (hx[1:] + hx[:-1])
         z = it.bound_multipliers
         by_u = ex.h_z[:, n:] * it.time - z.lower + z.upper + constrained[:, n + r :]
-        by_u = by_u.at[:-1, self.limited].add(constrained[1:, n : n + r])
+        ratio = h[1:, None] / h[:-1, None]
+        by_u = by_u.at[:-1, self.limited].add(ratio * constrained[1:, n : n + r])
         end_start, end_time, _ = jax.grad(self.problem.end_function, (0, 1, 2))(
             it.x[0], it.time, it.x[-1], it.boundary_multiplier
         )
         by_time = (
-            h * jnp.sum(ex.cost + jnp.sum(it.costate[1:] * ex.f, axis=1))
-            + h * jnp.sum(it.multiplier * inequalities.by_time)
+            jnp.sum(h * (ex.cost + jnp.sum(it.costate[1:] * ex.f, axis=1)))
+            + jnp.sum(h[:, None] * it.multiplier * inequalities.by_time)
             + end_time
             - z.time_lower
             + z.time_upper
@@ -287,7 +295,7 @@ class Program(eqx.Module):
         slacks = self.bound_slacks(it.x, it.u, it.time)
         complementarity = jax.tree.map(lambda s, z: s * z - barrier, slacks, z)
         stationarity = (
-            by_x * sizes.state[None] / h,
+            by_x * sizes.state[None] / self.spacing[1:, None],
             by_u * sizes.control[None],
             by_start * sizes.state[self.free],
         )

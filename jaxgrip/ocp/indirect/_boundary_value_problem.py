@@ -161,20 +161,31 @@ def start_arcs(
         out = [np.interp(t, grid, column) for column in values.T]
         return np.stack(out, axis=-1) if out else np.zeros((*np.shape(t), 0))
 
+    begins = np.concatenate([[0.0], times[:-1]])
+    t_u = trajectory.t_u
+    first = np.minimum(np.searchsorted(t_u, begins), len(t_u) - 1)
+    last = np.maximum(np.searchsorted(t_u, times, side="right") - 1, 0)
+    has_own = first <= last
+    earliest = np.where(has_own, t_u[first], -np.inf)
+    latest = np.where(has_own, t_u[last], np.inf)
+
     def at(t, kinds):
-        inside = interpolate(t, trajectory.t_u, trajectory.u)
+        arcs = (-1, *(1,) * (t.ndim - 1))
+        # Controls and multipliers may bend sharply or jump at the ends of an arc.
+        own = np.clip(t, earliest.reshape(arcs), latest.reshape(arcs))
+        inside = interpolate(own, trajectory.t_u, trajectory.u)
         u = np.where(kinds == Kind.UPPER, upper, np.where(kinds == Kind.LOWER, lower, inside))
-        costate = interpolate(t, trajectory.t_u, trajectory.rate_costate)
+        costate = interpolate(own, trajectory.t_u, trajectory.rate_costate)
         y = [
             interpolate(t, trajectory.t, trajectory.x),
             interpolate(t, trajectory.t, trajectory.costate),
             u[..., limited],
             np.where(at_rate_bound(kinds), costate, 0.0)[..., limited],
         ]
-        multiplier = interpolate(t, trajectory.t_u, trajectory.multiplier[:, rows])
+        multiplier = interpolate(own, trajectory.t_u, trajectory.multiplier[:, rows])
         return np.concatenate(y, axis=-1), u, multiplier
 
-    start, _, multiplier = at(np.concatenate([[0.0], times[:-1]]), plan.kinds)
+    start, _, multiplier = at(begins, plan.kinds)
     stage, u, stage_multiplier = at(
         stage_times(times, intervals, stages), plan.kinds[:, None, None]
     )

@@ -108,7 +108,7 @@ def describe_miss(problem: Problem, direct: DirectSolution) -> str:
 def _defects(problem: Problem, direct: DirectSolution) -> Array:
     x = jnp.asarray(direct.x)
     rate = jax.vmap(problem.dynamics)(0.5 * (x[1:] + x[:-1]), jnp.asarray(direct.u))
-    step = direct.final_time / len(direct.u)
+    step = direct.final_time * direct.lengths[:, None]
     size = jnp.max(jnp.abs(x), axis=0)
     return (x[:-1] + step * rate - x[1:]) / jnp.where(size > 0.0, size, 1.0)[None]
 

@@ -5,8 +5,6 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-import numpy as np
-
 from jaxgrip.ocp.certificate import Certificate
 from jaxgrip.ocp.direct import DirectSolution
 from jaxgrip.ocp.indirect import Extremal, Output
@@ -87,8 +85,7 @@ class Outcome(NamedTuple):
                 result, detail = RESULTS.steep_edge, place
         if result in UNEXPLAINED:
             if certified is None:
-                t = np.linspace(0.0, float(direct.final_time), len(direct.x))
-                t, x = (0.5 * (v[1:] + v[:-1]) for v in (t, direct.x))
+                t, x = (0.5 * (v[1:] + v[:-1]) for v in (direct.t, direct.x))
                 motion = t, x, direct.u
             else:
                 trajectory = certified.candidate.trajectory

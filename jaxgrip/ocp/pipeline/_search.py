@@ -14,6 +14,7 @@ from jaxgrip.ocp.pipeline._refinement import find_extremal
 from jaxgrip.ocp.pipeline._results import RESULTS
 from jaxgrip.ocp.pipeline._solver import Solver
 from jaxgrip.ocp.statement import Free, Problem
+from jaxgrip.ocp.structure import propose, read_direct, sizes_of
 from jaxgrip.solve.fusion import jit_plainly
 
 _transcribe = jit_plainly(solve_transcription)
@@ -69,15 +70,63 @@ def _transcribe_gradually(
     return one._replace(converged=np.array(False))
 
 
-def _as_guess(problem: Problem, one: DirectSolution) -> Guess:
-    """A direct solution as a guess, off the bounds, where the barrier leaves room to move."""
+def _as_guess(problem: Problem, one: DirectSolution, lengths: np.ndarray | None = None) -> Guess:
+    """A direct solution as a guess, off the bounds, where the barrier leaves room to move.
+
+    On intervals of other `lengths`, if given.
+    """
     lowest, highest = np.asarray(problem.lower), np.asarray(problem.upper)
     margin = np.where(np.isfinite(highest - lowest), 0.01 * (highest - lowest), 0.0)
-    u = np.clip(one.u, lowest + margin, highest - margin)
-    x = one.x.copy()
+    x, u = one.x.copy(), one.u
+    if lengths is not None:
+        x, u = _interpolated(one, lengths)
+    u = np.clip(u, lowest + margin, highest - margin)
     # Exactly, since typical sizes are read off the ends of a guess.
     x[-1] = np.where(problem.is_fixed_final, problem.final_state, x[-1])
-    return jax.tree.map(jnp.asarray, Guess(x, u, one.final_time))
+    lengths = one.lengths if lengths is None else lengths
+    return jax.tree.map(jnp.asarray, Guess(x, u, one.final_time, lengths))
+
+
+def _nodes(lengths: np.ndarray) -> np.ndarray:
+    return np.concatenate([[0.0], np.cumsum(lengths)])
+
+
+def _interpolated(one: DirectSolution, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    old, new = _nodes(one.lengths), _nodes(lengths)
+    middles = [0.5 * (nodes[1:] + nodes[:-1]) for nodes in (old, new)]
+    x = [np.interp(new, old, column) for column in one.x.T]
+    u = [np.interp(middles[1], middles[0], column) for column in one.u.T]
+    return np.stack(x, axis=1), np.stack(u, axis=1)
+
+
+# Share of the intervals that are placed by what changes.
+_GRADED = 0.5
+
+
+def _graded(problem: Problem, one: DirectSolution) -> np.ndarray:
+    """Lengths of as many intervals, short where controls and multipliers change."""
+    sizes = sizes_of(problem, one)
+    values = np.concatenate(
+        [
+            one.u / sizes.control,
+            one.multiplier
+            / np.maximum(
+                np.max(one.multiplier, axis=0), 1e-4 * sizes.hamiltonian / sizes.constraint
+            ),
+        ],
+        axis=1,
+    )
+    count = len(one.lengths)
+    change = np.pad(np.sum(np.abs(np.diff(values, axis=0)), axis=1), 1)
+    # A change between two midpoints belongs to both intervals, and a little to their neighbours.
+    change = change[1:] + change[:-1]
+    change = np.convolve(change, [0.25, 0.5, 0.25], mode="same")
+    total = np.sum(change)
+    if total == 0.0:
+        return one.lengths
+    density = (1.0 - _GRADED) * one.lengths + _GRADED * change / total
+    nodes = np.interp(np.linspace(0.0, 1.0, count + 1), _nodes(density), _nodes(one.lengths))
+    return np.diff(nodes)
 
 
 def _transcribed(search: Search, problem: Problem, guess: Guess) -> DirectSolution:
@@ -118,19 +167,32 @@ def _transcribe_round(
     return every, result
 
 
+# Number of transcriptions of a problem, each on intervals that the one before graded.
+_GRADINGS = 6
+
+
 def search_along(search: Search, way: Sequence[Problem]) -> Outcome | None:
     """Search for an extremal from the direct solutions of easier problems, each the guess of the
     next one; None if one of them has none, or the budget has less transcriptions.
+
+    The intervals are graded from one to the next, and those of the last problem until the structure
+    stays the same.
     """
     if search.stats["transcriptions"] + len(way) >= search.solver.max_transcriptions:
         return None
     guess = straight_line(way[0], search.solver.transcription.intervals)
-    for problem in (*way, search.problem):
+    kinds = None
+    for problem in (*way, *(search.problem,) * _GRADINGS):
         direct = _transcribed(search, problem, guess)
         if not direct.converged:
             return None
         search.note(f"transcription on the way: objective {direct.objective:.6g}")
-        guess = _as_guess(problem, direct)
+        guess = _as_guess(problem, direct, _graded(problem, direct))
+        if problem is search.problem:
+            before, structure = kinds, propose(problem, read_direct(problem, direct), None, 2).structure
+            kinds = structure.kinds, structure.active
+            if kinds == before or search.stats["transcriptions"] >= search.solver.max_transcriptions:
+                break
     found = search.timed("shooting", find_extremal, search, direct, None, [])
     if found.certified is None or not found.certified.certificate.passed:
         return None

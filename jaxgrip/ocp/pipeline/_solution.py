@@ -119,7 +119,7 @@ def as_failure(problem: Problem, result: RESULTS, last: DirectSolution, stats: d
             np.zeros((0, c), dtype=bool),
             *(np.zeros((2, 0), dtype=int)),
         ),
-        t=kept(np.linspace(0.0, float(last.final_time), k)),
+        t=kept(last.t),
         x=x,
         x_rate=jnp.full(x.shape, jnp.nan),
         u=jnp.concatenate([u, u[-1:]]),

@@ -34,3 +34,4 @@ from jaxgrip.ocp.structure._segments import constrain_controls as constrain_cont
 from jaxgrip.ocp.structure._segments import overlay as overlay
 from jaxgrip.ocp.structure._sizes import Sizes as Sizes
 from jaxgrip.ocp.structure._sizes import end_bounds as end_bounds
+from jaxgrip.ocp.structure._sizes import sizes_of as sizes_of

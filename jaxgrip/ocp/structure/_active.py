@@ -67,36 +67,36 @@ def read_constraint(value: np.ndarray, multiplier: np.ndarray, order: int) -> li
     return sorted([*points, *(each for each in stretches if each.at is not None)])
 
 
-def as_profile(
-    stretches: list[Stretch], h: float, final_time: float, is_met_at_start: bool
-) -> Profile:
-    """Segments of a constraint, from its stretches of intervals of length `h` [s]."""
+def as_profile(stretches: list[Stretch], t: np.ndarray, is_met_at_start: bool) -> Profile:
+    """Segments of a constraint, from its stretches of intervals between the times `t` [s]."""
     profile: Profile = []
     for first, last, at in stretches:
         if at is not None:
-            profile.append(Segment(FREE, h * at))
+            profile.append(Segment(FREE, float(np.interp(at, np.arange(len(t)), t))))
             continue
         if first > 0:
-            profile.append(Segment(FREE, h * first))
+            profile.append(Segment(FREE, t[first]))
         elif not is_met_at_start:
-            profile.append(Segment(FREE, 0.5 * h))
-        profile.append(Segment(ACTIVE, h * last))
-    if not profile or profile[-1].end < final_time:
-        return [*profile, Segment(FREE, final_time)]
-    return [*profile[:-1], profile[-1]._replace(end=final_time)]
+            profile.append(Segment(FREE, 0.5 * t[1]))
+        profile.append(Segment(ACTIVE, t[last]))
+    if not profile or profile[-1].end < t[-1]:
+        return [*profile, Segment(FREE, t[-1])]
+    return profile
 
 
 def integrate_multiplier(
-    multiplier: np.ndarray, h: float, order: int, stretches: list[Stretch]
+    multiplier: np.ndarray, t: np.ndarray, order: int, stretches: list[Stretch]
 ) -> np.ndarray:
-    """Multiplier of a constraint's highest derivative: the constraint's, integrated to the exit."""
+    """Multiplier of a constraint's highest derivative: the constraint's, integrated to the exit,
+    over intervals between the times `t` [s].
+    """
     out = np.zeros_like(multiplier)
     for first, last, at in stretches:
         if at is None:
-            piece = multiplier[first:last]
+            piece, h = multiplier[first:last], np.diff(t[first : last + 1])
             for _ in range(order):
                 # Half of the own interval, since the multipliers belong to the midpoints.
-                piece = h * (np.cumsum(piece[::-1])[::-1] - 0.5 * piece)
+                piece = np.cumsum((h * piece)[::-1])[::-1] - 0.5 * h * piece
             out[first:last] = piece
     return out
 
@@ -108,18 +108,19 @@ def _gradients(problem: Problem, index: Int[Array, ""], order: int, x, u):
 
 
 def direct_share(
-    problem: Problem, active: ActiveConstraint, u, multiplier, x_mid, h: float
+    problem: Problem, active: ActiveConstraint, u, multiplier, x_mid, middles
 ) -> np.ndarray:
     """Costate of direct adjoining minus that of adjoining the highest derivative, `(N+1, n)`.
 
-    The sum of (-1)^k times the k-th derivative of the multiplier times the gradient of the
-    constraint's derivative of order p - 1 - k.
+    From controls, multiplier and states at `middles` `(N,)` [s]. The sum of (-1)^k times the k-th
+    derivative of the multiplier times the gradient of the constraint's derivative of order
+    p - 1 - k.
     """
     share = np.zeros_like(x_mid)
     derivative = multiplier
     index = jnp.asarray(active.index)
     for gradient in reversed(_gradients(problem, index, active.order, x_mid, u)):
         share += derivative[:, None] * np.asarray(gradient)
-        derivative = np.where(multiplier != 0.0, -np.gradient(derivative, h), 0.0)
+        derivative = np.where(multiplier != 0.0, -np.gradient(derivative, middles), 0.0)
     nodes = np.concatenate([share[:1], share, share[-1:]])
     return 0.5 * (nodes[1:] + nodes[:-1])

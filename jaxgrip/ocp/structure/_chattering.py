@@ -33,15 +33,15 @@ def _alternates(problem: Problem, reading: Reading) -> str:
     than any single value: the direct solution alternates from interval to interval.
     """
     position = position_of(problem, reading.direct.u, reading.sizes.control)
-    h = reading.direct.final_time / len(position)
+    t = reading.direct.t
     for j in np.flatnonzero(reading.is_convex).tolist():
         step = np.diff(position[:, j])
         leaps = np.flatnonzero(np.abs(step) > _LEAP)
         turns = leaps[1:][np.sign(step[leaps[1:]]) != np.sign(step[leaps[:-1]])]
         if len(turns) >= _TURNS:
             return (
-                f"control {j} jumps to and fro from {h * (leaps[0] + 1):.4g} s to "
-                f"{h * (leaps[-1] + 1):.4g} s, as a mixture of values is better than any single one"
+                f"control {j} jumps to and fro from {t[leaps[0] + 1]:.4g} s to "
+                f"{t[leaps[-1] + 1]:.4g} s, as a mixture of values is better than any single one"
             )
     return ""
 
@@ -51,10 +51,11 @@ def _touches_without_end(problem: Problem, reading: Reading) -> str:
 
     Source: Robbins 1980.
     """
+    t = reading.direct.t
     close = np.abs(reading.direct.constraint) / reading.sizes.constraint < CLOSE
     for index, order in reading.order.items():
-        lengths = [last - first for is_close, first, last in runs(close[:, index]) if is_close]
-        if order == 3 and max(lengths, default=0) > 0.1 * len(close):
+        stays = [(t[first], t[last]) for is_close, first, last in runs(close[:, index]) if is_close]
+        if order == 3 and any(end - start > 0.1 * t[-1] for start, end in stays):
             return (
                 f"the {problem.constraint_names[index]}, of order three, is touched ever more "
                 "often before it stays active"

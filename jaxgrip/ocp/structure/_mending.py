@@ -110,7 +110,7 @@ def mend(
         constraints=[profile for _, profile in used],
         active=tuple(each for each, _ in used),
     )
-    return constrain_controls(structure, [reading.determined[each.index] for each, _ in used])
+    return constrain_controls(structure, [reading.governed[each.index] for each, _ in used])
 
 
 def mend_control(

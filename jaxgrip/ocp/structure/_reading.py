@@ -58,8 +58,8 @@ class Reading:
     much closer to its upper bound each control is in the first and the last interval than on
     average where it is inside; `is_end_free` `(m,)`, whether each control moves only free
     components of the final state; `is_convex` `(m,)`, whether the Hamiltonian is strictly convex in
-    it; `order` of each constraint that becomes active; `determined`, the control that such a
-    constraint determines, or None.
+    it; `order` of each constraint that becomes active; `governed`, the control that such a
+    constraint influences most, and whether it determines the control.
     """
 
     direct: DirectSolution
@@ -71,7 +71,7 @@ class Reading:
     is_end_free: np.ndarray
     is_convex: np.ndarray
     order: dict[int, int] = dataclasses.field(default_factory=dict)
-    determined: dict[int, int | None] = dataclasses.field(default_factory=dict)
+    governed: dict[int, tuple[int, bool]] = dataclasses.field(default_factory=dict)
 
     def classify(self, problem: Problem, index: int, x, u) -> ActiveConstraint:
         """Order of a constraint that becomes active, and the control that it determines."""
@@ -81,7 +81,7 @@ class Reading:
             is_convex = self.is_convex[influence > 1e-6 * np.max(influence)].any()
             inside = 1.0 - np.abs(position_of(problem, u, self.sizes.control))
             chosen = int(np.argmax(influence * np.mean(inside, axis=0)))
-            self.determined[index] = None if is_convex else chosen
+            self.governed[index] = chosen, not is_convex
             self.order[index] = order
         return ActiveConstraint(index, self.order[index])
 
@@ -164,8 +164,8 @@ def propose(
     """
     direct, sizes, m = reading.direct, reading.sizes, problem.m
     labels = (reading.by_distance if by_distance else reading.labels).copy()
-    grid = np.linspace(0.0, float(direct.final_time), len(direct.x))
-    middles, h = 0.5 * (grid[1:] + grid[:-1]), float(grid[1])
+    grid = direct.t
+    middles = 0.5 * (grid[1:] + grid[:-1])
     costate, multiplier = direct.costate.copy(), np.zeros_like(direct.multiplier)
     x_mid = 0.5 * (direct.x[1:] + direct.x[:-1])
     active, constraints = [], []
@@ -181,15 +181,16 @@ def propose(
         stretches = read_constraint(value[:, index], relative, each.order)
         if not stretches:
             continue
+        control, is_determined = reading.governed[index]
         for first, last, at in stretches:
-            if reading.determined[index] is not None and at is None:
-                labels[first:last, reading.determined[index]] = Kind.CONSTRAINED
+            if is_determined and at is None:
+                labels[first:last, control] = Kind.CONSTRAINED
         multiplier[:, index] = integrate_multiplier(
-            direct.multiplier[:, index], h, each.order, stretches
+            direct.multiplier[:, index], grid, each.order, stretches
         )
-        costate -= direct_share(problem, each, direct.u, multiplier[:, index], x_mid, h)
+        costate -= direct_share(problem, each, direct.u, multiplier[:, index], x_mid, middles)
         is_met = bool(abs(at_start[index]) < 1e-9 * sizes.constraint[index])
-        constraints.append(as_profile(stretches, h, float(grid[-1]), is_met))
+        constraints.append(as_profile(stretches, grid, is_met))
         active.append(each)
     # Costates between the intervals as values at the midpoints.
     rate_costate = np.pad(direct.rate_costate, ((1, 1), (0, 0)))
@@ -208,7 +209,7 @@ def propose(
             read_profile(
                 labels[:, j],
                 reading.position[:, j],
-                grid[-1],
+                grid,
                 Kind.INTERIOR if reading.is_convex[j] else Kind.SINGULAR,
                 longest_switch,
             )
@@ -218,53 +219,54 @@ def propose(
         controls = [[Segment(kind, end * grid[-1]) for kind, end in row] for row in imposed]
     ends = _read_ends(problem, direct, sizes)
     structure = SwitchingStructure(controls, constraints, tuple(active), ends)
-    determined = [reading.determined[each.index] for each in active]
-    return Candidate(constrain_controls(structure, determined), trajectory, reading)
+    governed = [reading.governed[each.index] for each in active]
+    return Candidate(constrain_controls(structure, governed), trajectory, reading)
 
 
 def read_profile(
     labels: np.ndarray,
     position: np.ndarray,
-    final_time: float,
+    t: np.ndarray,
     inside_kind: int,
     longest_switch: int = 2,
 ) -> Profile:
-    """Segments of one control from its kinds over equal intervals.
+    """Segments of one control from its kinds over intervals.
 
     **Arguments:** `labels` `(N,)`, the kind in each interval, INTERIOR where it is inside its
     bounds for no other reason; `position` `(N,)`, the control mapped to [-1, 1] between its bounds
-    (0 where it has none); `final_time` [s]; `inside_kind`, INTERIOR or SINGULAR, for those
-    stretches; `longest_switch`, number of intervals over which a switch may be blurred.
+    (0 where it has none); `t` `(N+1,)`, the ends of the intervals [s]; `inside_kind`, INTERIOR or
+    SINGULAR, for those stretches; `longest_switch`, number of intervals over which a switch may be
+    blurred.
 
     **Returns:** the [`Segment`][]s. A switch inside an interval is placed by the share of the
     interval that the control spends at each bound.
     """
-    h = final_time / len(labels)
     found = runs(labels)
     segments: Profile = []
     for index, (label, first, last) in enumerate(found):
         before = found[index - 1][0] if index else None
         after = found[index + 1][0] if index + 1 < len(found) else None
         if label != Kind.INTERIOR:
-            segments.append(Segment(label, last * h))
+            segments.append(Segment(label, t[last]))
         elif inside_kind == Kind.SINGULAR and last - first <= longest_switch:
             if before is None or after is None or before == after:
                 # A blur at an end, or one too short to be an arc: the exact switching function
                 # will show whether a segment is missing.
                 kind = before if before is not None else after
                 kind = Kind.UPPER if kind is None else kind
-                segments.append(Segment(kind, last * h))
+                segments.append(Segment(kind, t[last]))
             elif Kind.CONSTRAINED in (before, after):
                 # The constraint defines where its segment begins and ends.
                 if after == Kind.CONSTRAINED:
-                    segments[-1] = Segment(before, last * h)
+                    segments[-1] = Segment(before, t[last])
             else:
-                share = np.sum(0.5 * (1.0 + before * position[first:last]))
-                segments[-1] = Segment(before, (first + share) * h)
+                share = 0.5 * (1.0 + before * position[first:last])
+                switch = t[first] + np.sum(share * np.diff(t[first : last + 1]))
+                segments[-1] = Segment(before, switch)
         else:
-            segments.append(Segment(inside_kind, last * h))
+            segments.append(Segment(inside_kind, t[last]))
     # Bang segments follow each other without a gap where the blur between them was dropped.
-    return merge([*segments[:-1], Segment(segments[-1].kind, final_time)])
+    return merge([*segments[:-1], Segment(segments[-1].kind, t[-1])])
 
 
 def _read_ends(problem: Problem, direct: DirectSolution, sizes: Sizes) -> np.ndarray:

@@ -163,20 +163,48 @@ def _without_constrained(profile: Profile) -> Profile:
     return merge([*free[:-1], free[-1]._replace(end=end)]) if free else [Segment(Kind.UPPER, end)]
 
 
+# Share of a segment at a bound by which it ends before a constraint becomes active.
+_APART = 0.1
+
+
+def _keep_apart(profile: Profile, start: float, end: float) -> Profile:
+    """Let a control leave its bound before a constraint becomes active, and reach one afterwards.
+
+    A convex Hamiltonian makes the control continuous: it comes from the bound to the value that
+    keeps the constraint. Where a reading or a violation is too coarse to show which is first, this
+    is all but always the order.
+    """
+    new: Profile = []
+    for begin, segment in zip(starts_of(profile), profile, strict=True):
+        if segment.kind in (Kind.LOWER, Kind.UPPER):
+            if begin < start <= segment.end <= end:
+                leave = start - _APART * (start - begin)
+                new += [segment._replace(end=leave), Segment(Kind.INTERIOR, segment.end)]
+                continue
+            if start <= begin <= end < segment.end:
+                new.append(Segment(Kind.INTERIOR, end + _APART * (segment.end - end)))
+        new.append(segment)
+    return merge(new)
+
+
 def constrain_controls(
-    structure: SwitchingStructure, determined: list[int | None]
+    structure: SwitchingStructure, governed: list[tuple[int, bool]]
 ) -> SwitchingStructure:
     """Mark where an active constraint determines a control, and only there.
 
-    **Arguments:** the `structure`; `determined`, the control that each of its constraints
-    determines, None where the Hamiltonian is strictly convex in a control of the constraint.
+    **Arguments:** the `structure`; `governed`, the control that each of its constraints influences
+    most, and whether it determines the control: not where the Hamiltonian is strictly convex in a
+    control of the constraint.
     """
     controls = [_without_constrained(profile) for profile in structure.controls]
-    for i, profile in enumerate(structure.constraints):
-        j = determined[i]
-        if j is None:
-            continue
+    for i, (profile, (j, is_determined)) in enumerate(
+        zip(structure.constraints, governed, strict=True)
+    ):
         for start, segment in zip(starts_of(profile), profile, strict=True):
-            if segment.kind == ACTIVE:
+            if segment.kind != ACTIVE:
+                continue
+            if is_determined:
                 controls[j] = overlay(controls[j], start, Segment(Kind.CONSTRAINED, segment.end, i))
+            else:
+                controls[j] = _keep_apart(controls[j], start, segment.end)
     return structure._replace(controls=controls)
