@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from jaxgrip.ocp.hamiltonian import ActiveConstraint
+from jaxgrip.ocp.hamiltonian import ActiveConstraint, arrange
 from jaxgrip.ocp.structure import (
     ACTIVE,
     FREE,
@@ -422,11 +422,40 @@ def test_overlay_cuts_what_is_below():
 def test_constrained_segments_follow_their_constraint():
     structure = constrained()
     moved = [Segment(FREE, 0.35), Segment(ACTIVE, 0.6), Segment(FREE, 1.0)]
-    new = constrain_controls(structure._replace(constraints=[moved]), [0])
+    new = constrain_controls(structure._replace(constraints=[moved]), [(0, True)])
     assert kinds(new.controls[0]) == [UPPER, CONSTRAINED, LOWER]
     np.testing.assert_allclose(ends(new.controls[0]), [0.35, 0.6, 1.0])
     freed = constrain_controls(structure_of(structure.controls), [])
     assert kinds(freed.controls[0]) == [UPPER, LOWER]
+
+
+@pytest.mark.parametrize("sign", [LOWER, UPPER])
+def test_a_continuous_control_leaves_its_bound_before_a_constraint(sign):
+    """It is at the bound until the constraint is active, and again before it ends."""
+    control = [Segment(sign, 0.4), Segment(INTERIOR, 0.5), Segment(-sign, 1.0)]
+    profile = [Segment(FREE, 0.4), Segment(ACTIVE, 0.8), Segment(FREE, 1.0)]
+    structure = structure_of([control], [profile], [1])
+    new = constrain_controls(structure, [(0, False)])
+    assert kinds(new.controls[0]) == [sign, INTERIOR, -sign]
+    leaves, reaches, _ = ends(new.controls[0])
+    assert 0.3 < leaves < 0.4
+    assert 0.8 < reaches < 0.9
+    # At a bound within the arc is another matter: other controls may keep the constraint.
+    within = [Segment(INTERIOR, 0.5), Segment(sign, 0.6), Segment(INTERIOR, 1.0)]
+    new = constrain_controls(structure_of([within], [profile], [1]), [(0, False)])
+    assert new.controls == [within]
+
+
+def test_rows_of_active_constraints():
+    """By order, each order's filled up to a power of two."""
+    active = [ActiveConstraint(*each) for each in ((7, 2), (0, 1), (3, 1), (5, 1))]
+    rows, place = arrange(active)
+    assert rows.orders == (1, 1, 1, 1, 2)
+    np.testing.assert_array_equal(rows.index[place], [7, 0, 3, 5])
+    values = np.arange(1.0, 6.0)
+    values[3] = 0.0
+    every = np.asarray(rows.spread(values, 8))
+    np.testing.assert_array_equal(every, [1.0, 0.0, 0.0, 2.0, 0.0, 3.0, 0.0, 5.0])
 
 
 def test_a_structure_in_words():

@@ -271,7 +271,7 @@ def _constraints(extremal: Extremal, violation: np.ndarray) -> dict:
     multiplier = shot.arcs.stage_v[..., bvp.m :] / scales.v[bvp.m :]
     jumps, rows = shot.arcs.jump, plan.jump_constraint
     growth, pressure, short = [0.0], [0.0], [0.0]
-    for row, (_, order) in enumerate(plan.constraints):
+    for row, order in enumerate(plan.constraints.orders):
         changes = np.diff(plan.active[:, row].astype(int), prepend=0, append=0)
         for first, last in zip(
             np.flatnonzero(changes == 1), np.flatnonzero(changes == -1), strict=True
@@ -289,7 +289,7 @@ def _constraints(extremal: Extremal, violation: np.ndarray) -> dict:
                     gap = slopes[::-1, 0] - lost
                     short += [gap[0], *np.abs(gap[1:-1])]
     size = scales.hamiltonian * scales.time / scales.constraint
-    first = jumps[:, 0] / size[rows] if jumps.shape[1] and plan.constraints else np.zeros(1)
+    first = jumps[:, 0] / size[rows] if jumps.shape[1] and len(plan.constraints) else np.zeros(1)
     return {
         "constraints": violation,
         "sign of the multipliers": -multiplier,
@@ -310,7 +310,7 @@ def _multiplier_slopes(extremal: Extremal, row: int, first: int, last: int) -> n
     k, s = along.shape[1:]
     monomials = along.reshape(-1, s) @ to_monomials(s).T
     h = np.repeat(np.asarray(arcs.interval_lengths)[first:last], k)
-    order = bvp.plan.constraints[row].order
+    order = bvp.plan.constraints.orders[row]
     out = []
     for power, unit in enumerate(bvp.scales.jump[row, :order][::-1]):
         slope = np.polynomial.polynomial.polyder(monomials, power, axis=1)

@@ -46,8 +46,7 @@ def measure(bvp: BoundaryValueProblem, arcs: Arcs) -> Measurements:
         size = constraint_sizes(problem, x, u, scales.y[:n], scales.v[:m])
         value = jax.vmap(problem.constraints)(x, u) / size[None]
         value = value.reshape(*arcs.stage.shape[:3], problem.n_constraints)
-        is_active = jnp.zeros((len(plan.active), problem.n_constraints), dtype=bool)
-        is_active = is_active.at[:, bvp.constraint_indices].set(plan.active)[:, None, None]
+        is_active = plan.active_among(problem.n_constraints)[:, None, None]
         violation = jnp.max(jnp.where(is_active, jnp.abs(value), value), axis=(0, 1, 2))
     return Measurements(
         x_end,

@@ -88,6 +88,7 @@ class _State(NamedTuple):
     step: Int[Array, ""]
     error: Float[Array, ""]
     infeasibility: Float[Array, ""]
+    is_solved: Bool[Array, ""]
     failures: Int[Array, ""]
 
 
@@ -106,10 +107,9 @@ def _advance(program: Program, solver: Transcription, state: _State) -> _State:
     sizes, it = program.sizes, state.iterate
     barrier_end = solver.barrier * sizes.objective
     ex, inequalities = program.expand(it), program.inequalities(it)
-    error, _ = program.kkt_error(it, ex, inequalities, state.barrier)
-    is_solved = error < 10.0 * state.barrier / sizes.objective
-    reduce = is_solved & (state.barrier > barrier_end)
     relative = state.barrier / sizes.objective
+    errors = program.kkt_errors(it, ex, inequalities, state.barrier)
+    reduce = errors.is_solved(relative, solver.tolerance) & (state.barrier > barrier_end)
     lower = jnp.minimum(0.2 * relative, relative**1.5) * sizes.objective
     barrier = jnp.where(reduce, jnp.maximum(barrier_end, lower), state.barrier)
     filter_ = jnp.where(reduce, jnp.inf, state.filter)
@@ -179,7 +179,8 @@ def _advance(program: Program, solver: Transcription, state: _State) -> _State:
         duals,
         (program.bound_slacks(new.x, new.u, new.time), new.slack),
     )
-    error, infeasibility = program.kkt_error(it, ex, inequalities, barrier_end)
+    errors = program.kkt_errors(it, ex, inequalities, barrier_end)
+    error = jnp.max(jnp.stack(errors))
     return _State(
         new._replace(
             bound_multipliers=program.where_bounded(bound_multipliers), multiplier=multiplier
@@ -192,7 +193,8 @@ def _advance(program: Program, solver: Transcription, state: _State) -> _State:
         filter_.at[slot].set(jnp.stack([theta, phi]), mode="drop"),
         state.step + 1,
         jnp.where(jnp.isfinite(error), error, jnp.inf),
-        infeasibility,
+        errors.infeasibility,
+        errors.is_solved(solver.barrier, solver.tolerance),
         jnp.where(found, 0, state.failures + 1),
     )
 
@@ -231,13 +233,13 @@ def solve_transcription(problem: Problem, solver: Transcription, guess: Guess) -
         jnp.array(0),
         jnp.array(jnp.inf),
         jnp.array(jnp.inf),
+        jnp.array(False),
         jnp.array(0),
     )
 
     def unfinished(state: _State):
-        done = (state.error < solver.tolerance) & (
-            state.barrier <= solver.barrier * sizes.objective
-        )
+        done = state.is_solved & (state.error < solver.tolerance)
+        done &= state.barrier <= solver.barrier * sizes.objective
         return ~done & (state.step < solver.max_steps) & (state.failures < 12)
 
     state = jax.lax.while_loop(unfinished, lambda s: _advance(program, solver, s), state)

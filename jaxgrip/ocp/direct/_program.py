@@ -6,7 +6,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 from optimistix import max_norm
 
 from jaxgrip.ocp.direct._guess import Guess
@@ -71,6 +71,22 @@ class Inequalities(NamedTuple):
     jacobian: Float[Array, "intervals q s"]
     by_time: Float[Array, "intervals q"]
     hessian: Float[Array, "intervals z z"]
+
+
+class OptimalityErrors(NamedTuple):
+    """Scaled errors of the Karush-Kuhn-Tucker conditions, the largest of each kind."""
+
+    stationarity: Float[Array, ""]
+    complementarity: Float[Array, ""]
+    infeasibility: Float[Array, ""]
+
+    def is_solved(self, barrier: Array, tolerance: Array) -> Bool[Array, ""]:
+        """Whether they are small against a relative barrier parameter.
+
+        Rounding errors of the gradient grow as that decreases; below the tolerance they are left.
+        """
+        gradient = self.stationarity < jnp.maximum(10.0 * barrier, tolerance)
+        return gradient & (jnp.maximum(*self[1:]) < 10.0 * barrier)
 
 
 class GuessedSizes(NamedTuple):
@@ -265,12 +281,10 @@ class Program(eqx.Module):
         """Objective without the barrier term."""
         return it.time * jnp.sum(self.h * ex.cost) + self.problem.end_cost(it.time, it.x[-1])
 
-    def kkt_error(
+    def kkt_errors(
         self, it: Iterate, ex: Expansion, inequalities: Inequalities, barrier: Array
-    ) -> tuple[Array, Array]:
-        """Scaled error of the Karush-Kuhn-Tucker conditions at a barrier parameter, and the largest
-        infeasibility.
-        """
+    ) -> OptimalityErrors:
+        """Scaled errors of the Karush-Kuhn-Tucker conditions at a barrier parameter."""
         n, h, sizes = self.problem.n, self.h, self.sizes
         constrained = jnp.einsum("kq,kqs->ks", it.multiplier, inequalities.jacobian)
         r = len(self.limited)
@@ -307,5 +321,7 @@ class Program(eqx.Module):
             sizes.objective, 0.01 * jnp.mean(jnp.abs(it.costate[1:]) * sizes.state[None])
         )
         pairs = it.slack * it.multiplier - barrier
-        error = max_norm((stationarity, self.where_bounded(complementarity), pairs)) / size
-        return jnp.maximum(error, infeasibility), infeasibility
+        complementarity = max_norm((self.where_bounded(complementarity), pairs))
+        return OptimalityErrors(
+            max_norm(stationarity) / size, complementarity / size, infeasibility
+        )

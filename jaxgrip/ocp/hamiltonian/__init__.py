@@ -2,6 +2,8 @@
 
 from jaxgrip.ocp.hamiltonian._constraints import MAX_ORDER as MAX_ORDER
 from jaxgrip.ocp.hamiltonian._constraints import ActiveConstraint as ActiveConstraint
+from jaxgrip.ocp.hamiltonian._constraints import ActiveRows as ActiveRows
+from jaxgrip.ocp.hamiltonian._constraints import arrange as arrange
 from jaxgrip.ocp.hamiltonian._constraints import boundary_sizes as boundary_sizes
 from jaxgrip.ocp.hamiltonian._constraints import constraint_sizes as constraint_sizes
 from jaxgrip.ocp.hamiltonian._constraints import expand_constrained as expand_constrained

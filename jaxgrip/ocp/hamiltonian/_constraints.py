@@ -4,13 +4,14 @@ A constraint c of order p is adjoined by its p-th derivative, the first that con
 H = L + costate . f + multiplier c^(p). Order zero is a mixed constraint.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float, Int
+from jaxtyping import Array, ArrayLike, Float, Int, Shaped
 
 from jaxgrip.ocp.hamiltonian._hamiltonian import Expansion, expand, with_hessian
 from jaxgrip.ocp.statement import Problem
@@ -26,8 +27,61 @@ class ActiveConstraint(NamedTuple):
     order: int
 
 
-def total_derivative(problem: Problem, index: Int[ArrayLike, ""], order: int) -> Callable:
-    """The function x, u -> time derivative of the given order of a constraint along the motion."""
+class ActiveRows(eqx.Module):
+    """Constraints that may be active, by their order.
+
+    `index` `(c,)` among the problem's constraints is data; the `orders` `(c,)`, which increase, are
+    static, since each adds to the compiled program.
+    """
+
+    index: Int[ArrayLike, " c"]
+    orders: tuple[int, ...] = eqx.field(static=True)
+
+    def __len__(self) -> int:
+        """Number of rows."""
+        return len(self.orders)
+
+    @property
+    def highest(self) -> int:
+        """The highest order; zero without constraints."""
+        return max(self.orders, default=0)
+
+    def spread(self, values: Shaped[ArrayLike, "... c"], count: int) -> Shaped[Array, "... every"]:
+        """Values of the rows as values of all `count` constraints, zero where there is no row."""
+        values = jnp.asarray(values)
+        every = jnp.zeros((*values.shape[:-1], count), values.dtype)
+        return every.at[..., self.index].add(values)
+
+    def by_order(self) -> Iterator[tuple[int, Int[ArrayLike, " k"]]]:
+        """Each order with the indices of its constraints, in the order of the rows."""
+        for order in sorted(set(self.orders)):
+            rows = np.flatnonzero(np.array(self.orders) == order)
+            yield order, jnp.asarray(self.index)[rows]
+
+
+def arrange(active: Sequence[ActiveConstraint]) -> tuple[ActiveRows, list[int]]:
+    """Rows for constraints that are active somewhere, and the place of each among the rows.
+
+    Those of one order are filled up to a power of two with rows that are active nowhere, so that
+    few different numbers of rows are compiled.
+    """
+    rows: list[ActiveConstraint] = []
+    place = [0] * len(active)
+    for order in sorted({each.order for each in active}):
+        same = [i for i, each in enumerate(active) if each.order == order]
+        for i in same:
+            place[i] = len(rows)
+            rows.append(active[i])
+        spare = (1 << (len(same) - 1).bit_length()) - len(same)
+        rows += [active[same[0]]] * spare
+    index = np.array([each.index for each in rows], dtype=int)
+    return ActiveRows(index, tuple(each.order for each in rows)), place
+
+
+def total_derivative(problem: Problem, index: Int[ArrayLike, " *k"], order: int) -> Callable:
+    """The function x, u -> time derivative of the given order of one or several constraints along
+    the motion.
+    """
     if order == 0:
         return lambda x, u: problem.constraints(x, u)[index]
     below = total_derivative(problem, index, order - 1)
@@ -36,7 +90,7 @@ def total_derivative(problem: Problem, index: Int[ArrayLike, ""], order: int) ->
 
 def lower_derivatives(
     problem: Problem,
-    active: tuple[ActiveConstraint, ...],
+    active: ActiveRows,
     x: Float[Array, " n"],
     u: Float[Array, " m"],
 ) -> Float[Array, "c P"]:
@@ -44,18 +98,19 @@ def lower_derivatives(
 
     They are functions of the state alone; zero where the order is less than P.
     """
-    highest = max((order for _, order in active), default=0)
-    rows = [
-        [total_derivative(problem, index, k)(x, u) for k in range(order)]
-        + [jnp.zeros(())] * (highest - order)
-        for index, order in active
-    ]
-    return jnp.array(rows).reshape(len(active), highest)
+    if not active.highest:
+        return jnp.zeros((len(active), 0))
+    blocks = []
+    for order, index in active.by_order():
+        below = [total_derivative(problem, index, k)(x, u) for k in range(order)]
+        missing = [jnp.zeros(len(index))] * (active.highest - order)
+        blocks.append(jnp.stack([*below, *missing], axis=1))
+    return jnp.concatenate(blocks)
 
 
 def hamiltonian(
     problem: Problem,
-    active: tuple[ActiveConstraint, ...],
+    active: ActiveRows,
     x: Float[Array, " n"],
     u: Float[Array, " m"],
     costate: Float[Array, " n"],
@@ -64,18 +119,19 @@ def hamiltonian(
     """L + costate . f + multipliers `(c,)` times the highest derivatives of active constraints."""
     f = problem.dynamics(x, u)
     value = problem.cost_rate(x, u) + costate @ f
-    for i, (index, order) in enumerate(active):
+    highest = []
+    for order, index in active.by_order():
+        below = total_derivative(problem, index, max(order - 1, 0))
         if order == 0:
-            value += multiplier[i] * total_derivative(problem, index, 0)(x, u)
+            highest.append(below(x, u))
         else:
-            below = total_derivative(problem, index, order - 1)
-            value += multiplier[i] * jax.jvp(lambda x, c=below: c(x, u), (x,), (f,))[1]
-    return value
+            highest.append(jax.jvp(lambda x, c=below: c(x, u), (x,), (f,))[1])
+    return value + multiplier @ jnp.concatenate([jnp.zeros(0), *highest])
 
 
 def expand_constrained(
     problem: Problem,
-    active: tuple[ActiveConstraint, ...],
+    active: ActiveRows,
     x: Float[Array, " n"],
     u: Float[Array, " m"],
     costate: Float[Array, " n"],
@@ -89,19 +145,19 @@ def expand_constrained(
     **Returns:** the [`Expansion`][]; the constraints' highest derivatives `(c,)` and their
     gradients `(c, n+m)` in (x, u).
     """
-    if not active:
+    if not len(active):
         empty = jnp.zeros((0, x.shape[0] + u.shape[0]))
         return expand(problem, x, u, costate), jnp.zeros(0), empty
     n = problem.n
     z = jnp.concatenate([x, u])
-    order = np.array([each.order for each in active])
-    is_pure, is_mixed = np.flatnonzero(order > 0), np.flatnonzero(order == 0)
-    below = [total_derivative(problem, index, order - 1) for index, order in active if order]
+    groups = dict(active.by_order())
+    mixed_index = groups.pop(0, jnp.zeros(0, dtype=int))
+    of_mixed, weights = jnp.split(multiplier, [len(mixed_index)])
+    below = [total_derivative(problem, index, order - 1) for order, index in groups.items()]
 
     def slope(x):
-        return jax.jacrev(lambda x: jnp.array([d(x, u) for d in below]).reshape(len(below)))(x)
+        return jax.jacrev(lambda x: jnp.concatenate([jnp.zeros(0), *(d(x, u) for d in below)]))(x)
 
-    weights = multiplier[is_pure]
     d_x = slope(x)
     ex = expand(problem, x, u, costate + weights @ d_x)
     ((_, d_xx), (d_xx_f, d_xxx_f)) = jax.jvp(
@@ -111,17 +167,11 @@ def expand_constrained(
     h_z = ex.h_z.at[:n].add(d_xx @ ex.f)
     h_zz = ex.h_zz.at[:n].add(bent).at[:, :n].add(bent.T).at[:n, :n].add(d_xxx_f)
     mixed, mixed_z, mixed_zz = with_hessian(
-        lambda z: problem.constraints(z[:n], z[n:])[
-            jnp.array([active[i].index for i in is_mixed], dtype=int)
-        ],
-        z,
-        multiplier[is_mixed],
+        lambda z: problem.constraints(z[:n], z[n:])[mixed_index], z, of_mixed
     )
-    value = jnp.zeros(len(active)).at[is_pure].set(d_x @ ex.f).at[is_mixed].set(mixed)
-    value_z = jnp.zeros((len(active), z.shape[0]))
-    value_z = value_z.at[is_pure].set((d_x @ ex.f_z).at[:, :n].add(d_xx_f))
-    value_z = value_z.at[is_mixed].set(mixed_z)
-    h_z, h_zz = h_z + multiplier[is_mixed] @ mixed_z, h_zz + mixed_zz
+    value = jnp.concatenate([mixed, d_x @ ex.f])
+    value_z = jnp.concatenate([mixed_z, (d_x @ ex.f_z).at[:, :n].add(d_xx_f)])
+    h_z, h_zz = h_z + of_mixed @ mixed_z, h_zz + mixed_zz
     return ex._replace(h_z=h_z, h_zz=h_zz), value, value_z
 
 

@@ -87,11 +87,6 @@ class BoundaryValueProblem(eqx.Module):
         return np.array(self.plan.limited, dtype=int)
 
     @property
-    def constraint_indices(self) -> np.ndarray:
-        """Index among all constraints of each that is active somewhere."""
-        return np.array([index for index, _ in self.plan.constraints], dtype=int)
-
-    @property
     def bounds(self) -> Float[Array, "arcs m"]:
         """The bound of each control on each arc at a bound, zero elsewhere."""
         return jax.vmap(select_bound, in_axes=(0, None, None))(
@@ -100,10 +95,7 @@ class BoundaryValueProblem(eqx.Module):
 
     def multipliers(self, v: Float[Array, "... v"]) -> Float[Array, "... c"]:
         """Multipliers of all the problem's constraints, zero for those that are active nowhere."""
-        every = jnp.zeros((*v.shape[:-1], self.problem.n_constraints))
-        if not self.plan.constraints:
-            return every
-        return every.at[..., self.constraint_indices].set(v[..., self.m :])
+        return self.plan.constraints.spread(v[..., self.m :], self.problem.n_constraints)
 
     def rate_costates(self, y: Float[Array, "... y"]) -> Float[Array, "... m"]:
         """Costates of all controls, zero for those whose rate is at a bound nowhere."""
@@ -123,8 +115,7 @@ def select_bound(
 def pose(problem: Problem, plan: Plan, sizes: Sizes) -> BoundaryValueProblem:
     """The boundary-value problem of a plan, with scales from typical sizes."""
     limited = np.array(plan.limited, dtype=int)
-    rows = np.array([index for index, _ in plan.constraints], dtype=int)
-    order = np.array([order for _, order in plan.constraints], dtype=float)
+    rows, order = plan.constraints.index, np.array(plan.constraints.orders, dtype=float)
     time, hamiltonian, constraint = sizes.time, sizes.hamiltonian, sizes.constraint[rows]
     k = np.arange(float(plan.n_jumps))
     scales = Scales(
@@ -155,7 +146,7 @@ def start_arcs(
     """Unknowns interpolated from a trajectory, for arcs with end `times` [s]."""
     problem, plan = bvp.problem, jax.tree.map(np.asarray, bvp.plan)
     lower, upper = np.asarray(problem.lower), np.asarray(problem.upper)
-    limited, rows = list(plan.limited), bvp.constraint_indices
+    limited, rows = list(plan.limited), plan.constraints.index
 
     def interpolate(t, grid, values):
         out = [np.interp(t, grid, column) for column in values.T]

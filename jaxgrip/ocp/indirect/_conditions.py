@@ -290,7 +290,9 @@ def apply_rules(
     )
     holds, chosen = [], []
     for rule in Rule:
-        exists = plan.constraints if rule.is_of_constraint else plan.limited or rule != Rule.RATE
+        exists = plan.limited or rule != Rule.RATE
+        if rule.is_of_constraint:
+            exists = len(plan.constraints) > 0
         if rule.field is None or not exists:
             continue
         index = plan.constraint if rule.is_of_constraint else plan.control

@@ -168,7 +168,7 @@ def _transcribe_round(
 
 
 # Number of transcriptions of a problem, each on intervals that the one before graded.
-_GRADINGS = 6
+_GRADINGS = 8
 
 
 def search_along(search: Search, way: Sequence[Problem]) -> Outcome | None:
@@ -189,9 +189,15 @@ def search_along(search: Search, way: Sequence[Problem]) -> Outcome | None:
         search.note(f"transcription on the way: objective {direct.objective:.6g}")
         guess = _as_guess(problem, direct, _graded(problem, direct))
         if problem is search.problem:
-            before, structure = kinds, propose(problem, read_direct(problem, direct), None, 2).structure
+            before, structure = (
+                kinds,
+                propose(problem, read_direct(problem, direct), None, 2).structure,
+            )
             kinds = structure.kinds, structure.active
-            if kinds == before or search.stats["transcriptions"] >= search.solver.max_transcriptions:
+            if (
+                kinds == before
+                or search.stats["transcriptions"] >= search.solver.max_transcriptions
+            ):
                 break
     found = search.timed("shooting", find_extremal, search, direct, None, [])
     if found.certified is None or not found.certified.certificate.passed:

@@ -143,8 +143,7 @@ def _structure(extremal: Extremal) -> Structure:
     bvp, plan = extremal.bvp, jax.tree.map(np.asarray, extremal.bvp.plan)
     cuts, c = np.flatnonzero(plan.is_switch), bvp.problem.n_constraints
     arcs = np.append(cuts, len(plan.is_switch))
-    active = np.zeros((len(plan.kinds), c), dtype=bool)
-    active[:, bvp.constraint_indices] = plan.active
+    active = np.asarray(plan.active_among(c))
     changes = plan.kinds[cuts] != plan.kinds[cuts + 1]
     controls = np.where(changes.any(axis=1), changes.argmax(axis=1), -1)
     constraints = np.full(len(cuts), -1)
@@ -152,7 +151,7 @@ def _structure(extremal: Extremal) -> Structure:
         changes = active[cuts] != active[cuts + 1]
         constraints = np.where(changes.any(axis=1), changes.argmax(axis=1), -1)
         touching = plan.rule[cuts] == Rule.TOUCH
-        constraints[touching] = bvp.constraint_indices[plan.jump_constraint[cuts][touching]]
+        constraints[touching] = plan.constraints.index[plan.jump_constraint[cuts][touching]]
     return Structure(plan.kinds[arcs], active[arcs], controls, constraints)
 
 

@@ -4,10 +4,11 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import equinox as eqx
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import ArrayLike, Bool, Int
+from jaxtyping import Array, ArrayLike, Bool, Int
 
-from jaxgrip.ocp.hamiltonian import ActiveConstraint
+from jaxgrip.ocp.hamiltonian import ActiveRows, arrange
 from jaxgrip.ocp.structure._kinds import ACTIVE, FREE, Kind, Rule
 from jaxgrip.ocp.structure._segments import (
     Profile,
@@ -33,11 +34,12 @@ class Plan(eqx.Module):
 
     `jumps` `(arcs - 1,)`: number of jump parameters of the costate there, `jump_constraint` the
     constraint that they belong to. `ends` `(1 + n,)`: LOWER or UPPER where the final time or a free
-    component of the initial state is at that bound, INTERIOR elsewhere.
+    component of the initial state is at that bound, INTERIOR elsewhere. `constraints`, those that
+    may be active.
 
-    Static, since each adds to the compiled program: `constraints`, those that are active somewhere;
-    `limited`, the controls whose rate is at a bound somewhere, which are states with a costate
-    while it is; `has_singular`, whether there are singular arcs.
+    Static, since each adds to the compiled program: `limited`, the controls whose rate is at a
+    bound somewhere, which are states with a costate while it is; `has_singular`, whether there are
+    singular arcs.
     """
 
     kinds: Int[ArrayLike, "arcs m"]
@@ -49,14 +51,18 @@ class Plan(eqx.Module):
     jumps: Int[ArrayLike, " boundaries"]
     jump_constraint: Int[ArrayLike, " boundaries"]
     ends: Int[ArrayLike, " ends"]
-    constraints: tuple[ActiveConstraint, ...] = eqx.field(static=True)
+    constraints: ActiveRows
     limited: tuple[int, ...] = eqx.field(static=True)
     has_singular: bool = eqx.field(static=True)
 
     @property
     def n_jumps(self) -> int:
         """Largest number of jump parameters at the end of an arc."""
-        return max((order for _, order in self.constraints), default=0)
+        return self.constraints.highest
+
+    def active_among(self, count: int) -> Bool[Array, "arcs every"]:
+        """Whether each of all `count` constraints of the problem is active on each arc."""
+        return self.constraints.spread(jnp.asarray(self.active).astype(int), count) > 0
 
     @property
     def is_switch(self) -> Bool[np.ndarray, " boundaries"]:
@@ -156,8 +162,13 @@ def lay_out(structure: SwitchingStructure, n_arcs: int) -> Layout:
         raw = (profile[i].kind for profile, i in zip(controls, at, strict=True))
         return [Kind.INTERIOR if kind == Kind.CONSTRAINED else kind for kind in raw]
 
+    rows, place_of = arrange(structure.active)
+
     def active():
-        return [p[i].kind == ACTIVE for p, i in zip(constraints, at_constraint, strict=True)]
+        of_rows = [False] * len(rows)
+        for profile, i, row in zip(constraints, at_constraint, place_of, strict=True):
+            of_rows[row] = profile[i].kind == ACTIVE
+        return of_rows
 
     for end, event in _events(structure):
         arc_kinds, arc_active, events, jumps = kinds(), active(), [event], 0
@@ -166,7 +177,7 @@ def lay_out(structure: SwitchingStructure, n_arcs: int) -> Layout:
             about = event.row
             at[event.row] += 1
         else:
-            about, key = event.row, end
+            about, key = place_of[event.row], end
             before, after = constraints[event.row][event.index : event.index + 2]
             tied = [
                 Event(True, j, at[j])
@@ -226,10 +237,11 @@ def lay_out(structure: SwitchingStructure, n_arcs: int) -> Layout:
         at=places,
         jumps=np.array([arc.jumps for arc in inner], dtype=int),
         jump_constraint=np.array(
-            [next((e.row for e in arc.events if not e.is_control), 0) for arc in inner], dtype=int
+            [next((place_of[e.row] for e in arc.events if not e.is_control), 0) for arc in inner],
+            dtype=int,
         ),
         ends=structure.ends,
-        constraints=structure.active,
+        constraints=rows,
         limited=tuple(limited),
         has_singular=bool(structure.having(Kind.SINGULAR)),
     )

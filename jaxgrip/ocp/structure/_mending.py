@@ -7,7 +7,7 @@ import equinox as eqx
 import jax
 import numpy as np
 
-from jaxgrip.ocp.hamiltonian import ActiveConstraint
+from jaxgrip.ocp.hamiltonian import ActiveConstraint, arrange
 from jaxgrip.ocp.statement import Problem
 from jaxgrip.ocp.structure._kinds import ACTIVE, FREE, Kind
 from jaxgrip.ocp.structure._reading import Reading
@@ -50,8 +50,9 @@ class Values(NamedTuple):
 
     States `x` `(K, n)` and controls `u` `(K, m)`; `switching` functions `(K, m)` and `rate_costate`
     `(K, m)` of limited controls, scaled to order one; `rate` `(K, m)` of the controls [1/s]; for
-    the constraints that are active somewhere the `multiplier` `(K, c)`, scaled, and the `jumps`,
-    the first jump parameter at each touch point [s].
+    the constraints that are active somewhere, in rows as [`arrange`][] places them, the
+    `multiplier` `(K, c)`, scaled, and the `jumps`, the first jump parameter at each touch
+    point [s].
     """
 
     t: np.ndarray
@@ -91,8 +92,13 @@ def mend(
     if problem.n_constraints == 0:
         return structure._replace(controls=controls)
     value = np.asarray(constraint_values(problem, x, u)) / sizes.constraint
-    known = structure.active, structure.constraints, values.multiplier.T, values.jumps
-    rows = list(zip(*known, strict=True))
+    _, places = arrange(structure.active)
+    rows = [
+        (each, profile, values.multiplier[:, place], values.jumps[place])
+        for each, profile, place in zip(
+            structure.active, structure.constraints, places, strict=True
+        )
+    ]
     for index in np.flatnonzero(np.any(value > TOLERANCE, axis=0)).tolist():
         if index not in [each.index for each in structure.active]:
             new = reading.classify(problem, index, x, u), [Segment(FREE, float(t[-1]))]
