@@ -14,7 +14,7 @@ from jaxgrip.ocp.pipeline._refinement import find_extremal
 from jaxgrip.ocp.pipeline._results import RESULTS
 from jaxgrip.ocp.pipeline._solver import Solver
 from jaxgrip.ocp.statement import Free, Problem
-from jaxgrip.ocp.structure import propose, read_direct, sizes_of
+from jaxgrip.ocp.structure import order_of_events, propose, read_direct, sizes_of
 from jaxgrip.solve.fusion import jit_plainly
 
 _transcribe = jit_plainly(solve_transcription)
@@ -181,7 +181,7 @@ def search_along(search: Search, way: Sequence[Problem]) -> Outcome | None:
     if search.stats["transcriptions"] + len(way) >= search.solver.max_transcriptions:
         return None
     guess = straight_line(way[0], search.solver.transcription.intervals)
-    kinds = None
+    before = None
     for problem in (*way, *(search.problem,) * _GRADINGS):
         direct = _transcribed(search, problem, guess)
         if not direct.converged:
@@ -189,16 +189,14 @@ def search_along(search: Search, way: Sequence[Problem]) -> Outcome | None:
         search.note(f"transcription on the way: objective {direct.objective:.6g}")
         guess = _as_guess(problem, direct, _graded(problem, direct))
         if problem is search.problem:
-            before, structure = (
-                kinds,
-                propose(problem, read_direct(problem, direct), None, 2).structure,
-            )
-            kinds = structure.kinds, structure.active
+            structure = propose(problem, read_direct(problem, direct), None, 2).structure
+            found = structure.kinds, structure.active, order_of_events(structure)
             if (
-                kinds == before
+                found == before
                 or search.stats["transcriptions"] >= search.solver.max_transcriptions
             ):
                 break
+            before = found
     found = search.timed("shooting", find_extremal, search, direct, None, [])
     if found.certified is None or not found.certified.certificate.passed:
         return None

@@ -1,6 +1,6 @@
 """A switching structure laid out on arcs: the structure as data, for one compiled program."""
 
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import NamedTuple
 
 import equinox as eqx
@@ -140,6 +140,11 @@ def _events(structure: SwitchingStructure) -> list[tuple[float, Event]]:
                 if not is_control or Kind.CONSTRAINED not in (before.kind, after.kind):
                     found.append((before.end, Event(is_control, row, index)))
     return sorted(found)
+
+
+def order_of_events(structure: SwitchingStructure) -> list[list[Event]]:
+    """Ends of segments in the order of time, those at one time together."""
+    return [[e for _, e in same] for _, same in groupby(_events(structure), lambda each: each[0])]
 
 
 def count_arcs(structure: SwitchingStructure) -> int:
