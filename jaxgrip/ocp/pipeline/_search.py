@@ -175,8 +175,8 @@ def search_along(search: Search, way: Sequence[Problem]) -> Outcome | None:
     """Search for an extremal from the direct solutions of easier problems, each the guess of the
     next one; None if one of them has none, or the budget has less transcriptions.
 
-    The intervals are graded from one to the next, and those of the last problem until the structure
-    stays the same.
+    The intervals are graded from one to the next, and those of the last problem until the order of
+    events stays the same.
     """
     if search.stats["transcriptions"] + len(way) >= search.solver.max_transcriptions:
         return None
@@ -190,13 +190,12 @@ def search_along(search: Search, way: Sequence[Problem]) -> Outcome | None:
         guess = _as_guess(problem, direct, _graded(problem, direct))
         if problem is search.problem:
             structure = propose(problem, read_direct(problem, direct), None, 2).structure
-            found = structure.kinds, structure.active, order_of_events(structure)
-            if (
-                found == before
-                or search.stats["transcriptions"] >= search.solver.max_transcriptions
-            ):
+            read = structure.kinds, structure.active, order_of_events(structure)
+            is_clear = all(len(together) == 1 for together in read[-1])
+            left = search.solver.max_transcriptions - search.stats["transcriptions"]
+            if (read == before and is_clear) or left <= 0:
                 break
-            before = found
+            before = read
     found = search.timed("shooting", find_extremal, search, direct, None, [])
     if found.certified is None or not found.certified.certificate.passed:
         return None

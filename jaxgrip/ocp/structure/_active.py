@@ -67,18 +67,26 @@ def read_constraint(value: np.ndarray, multiplier: np.ndarray, order: int) -> li
     return sorted([*points, *(each for each in stretches if each.at is not None)])
 
 
-def as_profile(stretches: list[Stretch], t: np.ndarray, is_met_at_start: bool) -> Profile:
-    """Segments of a constraint, from its stretches of intervals between the times `t` [s]."""
+def as_profile(
+    stretches: list[Stretch], t: np.ndarray, is_met_at_start: bool, margin: float = 0.0
+) -> Profile:
+    """Segments of a constraint, from its stretches of intervals between the times `t` [s].
+
+    `margin` is the share of the first and of the last interval of an arc over which it is not
+    active.
+    """
+    edges = np.arange(len(t))
     profile: Profile = []
     for first, last, at in stretches:
         if at is not None:
-            profile.append(Segment(FREE, float(np.interp(at, np.arange(len(t)), t))))
+            profile.append(Segment(FREE, float(np.interp(at, edges, t))))
             continue
         if first > 0:
-            profile.append(Segment(FREE, t[first]))
+            profile.append(Segment(FREE, float(np.interp(first + margin, edges, t))))
         elif not is_met_at_start:
             profile.append(Segment(FREE, 0.5 * t[1]))
-        profile.append(Segment(ACTIVE, t[last]))
+        leaves = last - margin if last < edges[-1] else last
+        profile.append(Segment(ACTIVE, float(np.interp(leaves, edges, t))))
     if not profile or profile[-1].end < t[-1]:
         return [*profile, Segment(FREE, t[-1])]
     return profile

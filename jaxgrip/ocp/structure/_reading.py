@@ -49,6 +49,11 @@ class Trajectory(NamedTuple):
     boundary_multiplier: np.ndarray
 
 
+# Where controls are continuous, one constraint is left before another one is reached: the ends of
+# arcs in one interval are told apart by this share of it.
+_MARGIN = 0.25
+
+
 @dataclasses.dataclass
 class Reading:
     """What a direct solution tells of the structure.
@@ -190,7 +195,7 @@ def propose(
         )
         costate -= direct_share(problem, each, direct.u, multiplier[:, index], x_mid, middles)
         is_met = bool(abs(at_start[index]) < 1e-9 * sizes.constraint[index])
-        constraints.append(as_profile(stretches, grid, is_met))
+        constraints.append(as_profile(stretches, grid, is_met, 0.0 if is_determined else _MARGIN))
         active.append(each)
     # Costates between the intervals as values at the midpoints.
     rate_costate = np.pad(direct.rate_costate, ((1, 1), (0, 0)))
