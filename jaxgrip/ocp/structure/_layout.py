@@ -253,13 +253,25 @@ def lay_out(structure: SwitchingStructure, n_arcs: int) -> Layout:
     return Layout(plan, np.array([arc.end for arc in arcs]), [arc.events for arc in inner])
 
 
+def _spans(profile: Profile) -> list[tuple[float, float]]:
+    """Beginning and end of each segment [s]."""
+    return [(start, each.end) for start, each in zip(starts_of(profile), profile, strict=True)]
+
+
+def _turned(profile: Profile) -> Profile:
+    """The segments with their ends sorted."""
+    ends = sorted(segment.end for segment in profile)
+    return [each._replace(end=end) for each, end in zip(profile, ends, strict=True)]
+
+
 def with_times(
     structure: SwitchingStructure, layout: Layout, times: np.ndarray
 ) -> SwitchingStructure:
     """The structure with the solved end times of its arcs.
 
-    Switches of different controls may change their order; a segment without length is dropped, and
-    a constraint of higher order then touches.
+    Switches of different controls may change their order. A segment that ends before it begins may
+    do so because of the order of others: if that changes, it lies between its two times. Otherwise
+    it is dropped, like one without length, and a constraint of higher order then touches.
     """
     controls, constraints = (
         [list(profile) for profile in rows] for rows in (structure.controls, structure.constraints)
@@ -271,6 +283,12 @@ def with_times(
     final_time = float(times[-1])
     for profile in (*controls, *constraints):
         profile[-1] = profile[-1]._replace(end=final_time)
+    if any(end < start for profile in (*controls, *constraints) for start, end in _spans(profile)):
+        turned = structure._replace(
+            controls=list(map(_turned, controls)), constraints=list(map(_turned, constraints))
+        )
+        if order_of_events(turned) != order_of_events(structure):
+            controls, constraints = turned.controls, turned.constraints
     return structure._replace(
         controls=[drop_short(merge(profile), final_time) for profile in controls],
         constraints=[
