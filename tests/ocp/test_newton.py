@@ -8,6 +8,7 @@ import pytest
 
 from jaxgrip.models import ocp_problems as problems
 from jaxgrip.ocp import Free, Problem, Solver
+from jaxgrip.ocp.hamiltonian import arrange
 from jaxgrip.ocp.indirect import Arcs, evaluate, pose, residuals
 from jaxgrip.ocp.indirect._newton import newton_step
 from jaxgrip.ocp.pipeline import Search, run
@@ -65,7 +66,7 @@ def test_jacobian_of_the_conditions_on_rate_arcs(key):
         jumps=np.zeros(1, dtype=int),
         jump_constraint=np.zeros(1, dtype=int),
         ends=np.zeros(3, dtype=int),
-        constraints=(),
+        constraints=arrange([])[0],
         limited=(0,),
         has_singular=False,
     )

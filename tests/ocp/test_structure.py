@@ -228,7 +228,7 @@ def test_mend_saturates_controls_outside_their_bounds(kind):
 
 
 def test_mend_overlooks_rounding():
-    mended = mend([Segment(UPPER, 1.0)], T, np.full_like(T, 1e-9), np.ones_like(T))
+    mended = mend([Segment(UPPER, 1.0)], T, np.full_like(T, 4e-10), np.ones_like(T))
     assert kinds(mended) == [UPPER]
 
 

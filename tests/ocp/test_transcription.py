@@ -8,6 +8,7 @@ import pytest
 import jaxgrip as jg
 from jaxgrip.ocp import Transcription
 from jaxgrip.ocp.direct import solve_transcription, straight_line
+from jaxgrip.ocp.pipeline._search import graded_lengths
 from jaxgrip.solve.fusion import jit_plainly
 
 TRACES = []
@@ -17,9 +18,12 @@ SHARP = {"barrier": 1e-9, "tolerance": 1e-8}
 compiled = jit_plainly(solve_transcription)
 
 
-def transcribe(problem, intervals=100, **numbers):
+def transcribe(problem, intervals=100, lengths=None, **numbers):
     solver = jax.tree.map(jnp.asarray, Transcription(intervals, **numbers))
-    return jax.tree.map(np.asarray, compiled(problem, solver, straight_line(problem, intervals)))
+    guess = straight_line(problem, intervals)
+    if lengths is not None:
+        guess = guess._replace(lengths=jnp.asarray(lengths))
+    return jax.tree.map(np.asarray, compiled(problem, solver, guess))
 
 
 def double_integrator(x, u):
@@ -216,6 +220,54 @@ def test_drive_as_state(bound, half):
     # Between two midpoints that keep a bound a node may pass it.
     middle = 0.5 * (got.x[1:, 2] + got.x[:-1, 2])
     assert np.max(np.abs(middle)) < bound
+
+
+def uneven(intervals):
+    """Lengths that grow fourfold to the end, every other one half as long."""
+    lengths = np.linspace(1.0, 4.0, intervals) * np.where(np.arange(intervals) % 2, 0.5, 1.0)
+    return lengths / np.sum(lengths)
+
+
+def test_bounded_rate_on_uneven_intervals():
+    """The costate of the drive does not depend on the grid."""
+    s = HALF
+    got = transcribe(two_drives(np.inf), lengths=uneven(100))
+    assert got.converged
+    np.testing.assert_allclose(got.final_time, 2.0 * s, rtol=2e-4)
+    np.testing.assert_allclose(got.rate[:, 1], -4.0, rtol=2e-4)
+    t = got.t[1:-1]
+    costate = (t - t**2 / (2.0 * s)) / (1.0 + 4.0 * s)
+    np.testing.assert_allclose(got.rate_costate[:, 1], costate, atol=2e-4)
+
+
+@pytest.mark.long
+def test_bryson_denham_on_uneven_intervals():
+    """Also where the constraint acts, by impulses at both ends of its arc."""
+    got = transcribe(bryson_denham(1.0 / 9.0), 200, uneven(200))
+    assert got.converged
+    np.testing.assert_allclose(got.objective, 4.0, rtol=5e-4)
+    np.testing.assert_allclose(got.multiplier[:, 0] @ got.lengths, 36.0, rtol=2e-3)
+    # u = -6 (1 - 3 t)^2 ... until the bound at t = 1/3: u = -6 (1 - 3 t).
+    t = 0.5 * (got.t[1:] + got.t[:-1])
+    exact = np.where(t < 1.0 / 3.0, -6.0 + 18.0 * t, np.where(t > 2.0 / 3.0, 12.0 - 18.0 * t, 0.0))
+    np.testing.assert_allclose(got.u[:, 0], exact, atol=0.2)
+
+
+def test_grading_puts_intervals_where_controls_change():
+    """The minimum time of the double integrator switches once, in the middle."""
+    problem = speed_limited(limit=np.inf)
+    got = transcribe(problem)
+    lengths = graded_lengths(problem, got)
+    np.testing.assert_allclose(np.sum(lengths), 1.0, rtol=1e-14)
+    assert len(lengths) == 100
+    assert np.all(lengths > 0.0)
+    nodes = np.cumsum(lengths)
+    assert np.sum(np.abs(nodes - 0.5) < 0.03) > 40
+    # No interval is longer than twice an equal one.
+    assert np.max(lengths) <= 0.02 * (1.0 + 1e-12)
+    finer = transcribe(problem, lengths=lengths)
+    assert finer.converged
+    assert abs(finer.final_time - 2.0) <= abs(got.final_time - 2.0)
 
 
 @pytest.mark.long

@@ -99,34 +99,28 @@ def _interpolated(one: DirectSolution, lengths: np.ndarray) -> tuple[np.ndarray,
     return np.stack(x, axis=1), np.stack(u, axis=1)
 
 
-# Share of the intervals that are placed by what changes.
+# Share of the intervals that are placed by what changes; the others are equal.
 _GRADED = 0.5
 
 
-def _graded(problem: Problem, one: DirectSolution) -> np.ndarray:
-    """Lengths of as many intervals, short where controls and multipliers change."""
+def graded_lengths(problem: Problem, one: DirectSolution) -> np.ndarray:
+    """Lengths of as many intervals, as shares, short where controls and multipliers change.
+
+    A multiplier counts by its largest value, unless that is negligible.
+    """
     sizes = sizes_of(problem, one)
-    values = np.concatenate(
-        [
-            one.u / sizes.control,
-            one.multiplier
-            / np.maximum(
-                np.max(one.multiplier, axis=0), 1e-4 * sizes.hamiltonian / sizes.constraint
-            ),
-        ],
-        axis=1,
-    )
-    count = len(one.lengths)
+    least = 1e-4 * sizes.hamiltonian / sizes.constraint
+    multiplier = one.multiplier / np.maximum(np.max(one.multiplier, axis=0, initial=0.0), least)
+    values = np.concatenate([one.u / sizes.control, multiplier], axis=1)
     change = np.pad(np.sum(np.abs(np.diff(values, axis=0)), axis=1), 1)
     # A change between two midpoints belongs to both intervals, and a little to their neighbours.
-    change = change[1:] + change[:-1]
-    change = np.convolve(change, [0.25, 0.5, 0.25], mode="same")
+    change = np.convolve(change[1:] + change[:-1], [0.25, 0.5, 0.25], mode="same")
     total = np.sum(change)
     if total == 0.0:
         return one.lengths
     density = (1.0 - _GRADED) * one.lengths + _GRADED * change / total
-    nodes = np.interp(np.linspace(0.0, 1.0, count + 1), _nodes(density), _nodes(one.lengths))
-    return np.diff(nodes)
+    ends = np.linspace(0.0, 1.0, len(density) + 1)
+    return np.diff(np.interp(ends, _nodes(density), _nodes(one.lengths)))
 
 
 def _transcribed(search: Search, problem: Problem, guess: Guess) -> DirectSolution:
@@ -187,7 +181,7 @@ def search_along(search: Search, way: Sequence[Problem]) -> Outcome | None:
         if not direct.converged:
             return None
         search.note(f"transcription on the way: objective {direct.objective:.6g}")
-        guess = _as_guess(problem, direct, _graded(problem, direct))
+        guess = _as_guess(problem, direct, graded_lengths(problem, direct))
         if problem is search.problem:
             structure = propose(problem, read_direct(problem, direct), None, 2).structure
             read = structure.kinds, structure.active, order_of_events(structure)
