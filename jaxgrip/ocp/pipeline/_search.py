@@ -106,15 +106,18 @@ _GRADED = 0.5
 def graded_lengths(problem: Problem, one: DirectSolution) -> np.ndarray:
     """Lengths of as many intervals, as shares, short where controls and multipliers change.
 
-    A multiplier counts by its largest value, unless that is negligible.
+    A control counts by its range and a multiplier by its largest value, unless these are
+    negligible: the short motion of a light link counts as much as the long one of a heavy link.
     """
     sizes = sizes_of(problem, one)
+    control = one.u / np.maximum(np.ptp(one.u, axis=0), 1e-6 * sizes.control)
     least = 1e-4 * sizes.hamiltonian / sizes.constraint
     multiplier = one.multiplier / np.maximum(np.max(one.multiplier, axis=0, initial=0.0), least)
-    values = np.concatenate([one.u / sizes.control, multiplier], axis=1)
-    change = np.pad(np.sum(np.abs(np.diff(values, axis=0)), axis=1), 1)
-    # A change between two midpoints belongs to both intervals, and a little to their neighbours.
-    change = np.convolve(change[1:] + change[:-1], [0.25, 0.5, 0.25], mode="same")
+    values = np.concatenate([control, multiplier], axis=1)
+    # The midpoint rule lets values alternate from interval to interval; means of two do not.
+    means = 0.5 * (values[1:] + values[:-1])
+    change = np.pad(np.sum(np.abs(np.diff(means, axis=0)), axis=1), 1, mode="edge")
+    change = np.convolve(change, [0.25, 0.5, 0.25], mode="same")
     total = np.sum(change)
     if total == 0.0:
         return one.lengths
