@@ -9,7 +9,7 @@ velocities u of a body's particles, so that only sums over m u r^T and m u are n
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 from jaxtyping import Array
@@ -17,7 +17,7 @@ from jaxtyping import Array
 from jaxgrip.rigid._kernels import Kernels, Model
 from jaxgrip.rigid._mass_matrix import Pose, masses, poses, related
 from jaxgrip.rigid._newton_euler import upward
-from jaxgrip.rigid._recursion import Body, Joint, Limb, each, inward, outward
+from jaxgrip.rigid._recursion import Body, Joint, Limb, each, inward, outward, spread
 from jaxgrip.rigid._sparse_factor import factor, solve
 from jaxgrip.solve.fusion import in_one_kernel
 from jaxgrip.spatial.components import (
@@ -107,89 +107,44 @@ class Solved(NamedTuple):
     response: tuple[Response, ...]
 
 
-def jacobians(own: Kernels, columns: list[Array]) -> Sequence[Array]:
+def jacobians(own: Kernels) -> Sequence[Array]:
     """Derivatives (3 n n) of the accelerations of a limb by q, qd and tau, row by row.
 
-    `columns` are those of q, qd, tau, and of the derivatives by q and qd of what springs, damping
-    and friction take.
+    The rates of its states are qd, tau, and derivatives by q and qd of what springs, damping and
+    friction take.
     """
-    limb, n = own.limb, own.limb.n
-    rates, held = columns[3 * n : 4 * n], columns[5 * n :]
-    stage = own.of_model(_stage, columns[: 5 * n])
-    solved = in_one_kernel(lambda _, x: _solved(limb, *_unflat(x, _stages(limb))), (), stage)
-    (first,), (second,) = _unflat(stage, _stages(limb)), _unflat(solved, _solutions(limb))
-    needed = _needed(first), second.qdd, second.response, tuple(rates)
-    example = jax.tree.map(lambda _: 0.0, needed)
+    limb = own.limb
+    rates, _, *held = own.state.rates
+    stage = own.of_model(_stage)
+    solved = in_one_kernel(lambda _, x: _solved(limb, x), (), stage)
     by_q = in_one_kernel(
-        lambda gravity, x: _by_coordinates(limb, gravity, *_unflat(x, *example)),
-        own.gravity,
-        jax.tree.leaves(needed),
+        lambda gravity, x: _by_coordinates(limb, gravity, *x),
+        own.numbers.gravity,
+        (stage, solved.qdd, solved.response, rates),
     )
-
-    def products(_: tuple, x: tuple) -> list[Scalar]:
-        at = _row(n)
-        change = x[at + 2 * n :]
-        half = len(change) // 2
-        return _products(
-            limb,
-            x[:at],
-            (x[at : at + n], x[at + n : at + 2 * n]),
-            (change[:half], change[half:]),
-        )
-
-    return in_one_kernel(products, (), [*second.inverse, *held, *by_q, *second.by_qd])
+    return in_one_kernel(
+        lambda _, x: _products(limb, *x), (), (solved.inverse, held, (by_q, solved.by_qd))
+    )
 
 
 _SPATIAL = (ZERO, ZERO)
 _NO_SUMS = Sums(0.0, ZERO, (0.0,) * 6, (ZERO, ZERO, ZERO), ZERO, _SPATIAL)
 
 
-def _stages(limb: Limb) -> Stage:
-    bodies = len(limb.parents)
-    zero = (0.0,) * limb.n
-    return Stage((_SPATIAL,) * bodies, (_SPATIAL,) * bodies, (_NO_SUMS,) * bodies, zero, zero)
-
-
-def _solutions(limb: Limb) -> Solved:
-    n = limb.n
-    zero = (0.0,) * n
-    response = (Response(_SPATIAL, _SPATIAL, ZERO),) * n
-    return Solved(zero, (0.0,) * _row(n), (0.0,) * len(_pairs(limb)), response)
-
-
-def _needed(stage: Stage) -> Stage:
-    """What derivatives by coordinates need of a stage."""
-    total = tuple(x._replace(flow=None, momentum=None) for x in stage.total)
-    return stage._replace(total=total, torque=(), armature=())
-
-
-def _unflat(x: Sequence, *examples: Any) -> Sequence:
-    """Structures like the examples from their leaves."""
-    return jax.tree.unflatten(jax.tree.structure(examples), x)
-
-
-def _stage(model: Model) -> list[Scalar]:
-    """Leaves of `Stage`; `third` of the model are torques."""
+def _stage(model: Model) -> Stage:
+    """`third` of the model are torques."""
     limb, body, joint = model.limb, model.body, model.joint
     pose = poses(limb, body, joint)
     start = Motion((ZERO, ZERO), (ZERO, upward(model.gravity)))
-    motion = outward(limb, _moved, start, pose, joint, _by_body(limb, model.rate))
+    motion = outward(limb, _moved, start, pose, joint, spread(limb, model.rate))
     own = each(limb, _sums, body, pose, motion)
-    stage = Stage(
+    return Stage(
         tuple(x.axis for x in motion),
         tuple(x.rate for x in motion),
         inward(limb, _collected, _NO_SUMS, own),
         model.third,
         model.armature,
     )
-    return jax.tree.leaves(stage)
-
-
-def _by_body(limb: Limb, values: tuple, still: Any = 0.0) -> tuple:
-    spread: list = [still] * len(limb.parents)
-    for i, value in zip(limb.moving, values, strict=True):
-        spread[i] = value
-    return tuple(spread)
 
 
 def _moved(parent: Motion, pose: Pose, joint: Joint, rate: Scalar) -> Motion:
@@ -233,8 +188,7 @@ def _collected(children: Sums, own: Sums) -> tuple[Sums, Sums]:
     return total, total
 
 
-def _solved(limb: Limb, stage: Stage) -> list[Scalar]:
-    """Leaves of `Solved`."""
+def _solved(limb: Limb, stage: Stage) -> Solved:
     n, ahead = limb.n, related(limb)
     total = stage.total
     response = each(limb, _response, total, stage.axis, stage.rate)
@@ -261,7 +215,7 @@ def _solved(limb: Limb, stage: Stage) -> list[Scalar]:
     ]
     by_qd += [_work(loads[i], joint[j][0]) for i, j in ahead if i != j]
     kept = tuple(x[3] for x in joint)
-    return jax.tree.leaves(Solved(tuple(qdd), tuple(inverse), tuple(by_qd), kept))
+    return Solved(tuple(qdd), tuple(inverse), tuple(by_qd), kept)
 
 
 def _response(total: Sums, axis: Spatial, rate: Spatial) -> Response:
@@ -278,10 +232,10 @@ def _response(total: Sums, axis: Spatial, rate: Spatial) -> Response:
 def _by_coordinates(
     limb: Limb, gravity: Vector, stage: Stage, qdd: tuple, response: tuple, rates: tuple
 ) -> list[Scalar]:
-    """Derivatives of the torques by coordinates; `stage` is that of `_needed`."""
+    """Derivatives of the torques by coordinates."""
     ahead = related(limb)
     start = Motion((ZERO, ZERO), (ZERO, upward(gravity))), (ZERO, ZERO)
-    qd, qdd = _by_body(limb, rates), _by_body(limb, qdd)
+    qd, qdd = spread(limb, rates), spread(limb, qdd)
 
     def move(parent: tuple, axis: Spatial, turned: Spatial, rate: Scalar, accel: Scalar) -> tuple:
         motion, extra = parent
@@ -295,7 +249,7 @@ def _by_coordinates(
 
     moved = outward(limb, move, start, stage.axis, stage.rate, qd, qdd)
 
-    unit = _by_body(limb, tuple(x.unit for x in response), _SPATIAL)
+    unit = spread(limb, tuple(x.unit for x in response), _SPATIAL)
 
     def load(beyond: Spatial, total: Sums, moved: tuple, unit: Spatial, accel: Scalar) -> tuple:
         # All that the joint carries accelerates as its body does, and beyond each joint by more.

@@ -1,6 +1,5 @@
 """Forward dynamics with its implicit derivative."""
 
-import functools
 import itertools
 from collections.abc import Callable, Sequence
 
@@ -11,8 +10,13 @@ from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array, Float
 
 from jaxgrip.checks import check_shape, real
-from jaxgrip.rigid._articulated import articulated, bias_load, bias_motion
-from jaxgrip.rigid._coordinates import given, precision, unturned, without_balls
+from jaxgrip.rigid._articulated import (
+    articulated,
+    articulated_by_piece,
+    bias_load,
+    bias_motion,
+)
+from jaxgrip.rigid._coordinates import chart, checked, given, precision, unturned, without_balls
 from jaxgrip.rigid._derivatives import jacobians
 from jaxgrip.rigid._kernels import (
     LIMIT,
@@ -41,6 +45,7 @@ from jaxgrip.rigid._recursion import (
     Limb,
     each,
     inward,
+    limbs,
     one_of,
     outward,
     unrolled,
@@ -112,12 +117,13 @@ def solve_mass(tree: Tree, q: Float[Array, " nq"], tau: Float[Array, " n"]) -> F
 
 @jax.custom_jvp
 def _ordinary(tree: Tree, q: Array, qd: Array, tau: Array) -> Array:
+    tree, q = chart(tree, q)
+    tau = left(tree, tau, q, qd)
     if not unrolled(tree):
         # Faster than the mass matrix in all scanned trees measured, and more accurate, for the
         # condition of the matrix grows with the length of a chain. Derivatives keep the matrix:
         # their many right-hand sides share its factors.
-        return articulated(tree, q, qd, left(tree, tau, q, qd))
-    tau = left(tree, tau, q, qd)
+        return articulated(tree, q, qd, tau)
     return stack(_solved(model_of(tree, q, qd, tau), one_of(q)), tau)
 
 
@@ -126,38 +132,49 @@ def _at_many(tree: Tree, q: Array, qd: Array, tau: Array) -> Float[Array, "batch
 
 
 def _all_left(tree: Tree, *states: Array) -> Float[Array, "batch n"]:
-    return jax.vmap(functools.partial(left, tree))(*states)
+    def of_one(tau: Array, q: Array, qd: Array) -> Array:
+        core, q = chart(tree, q)
+        return left(core, tau, q, qd)
+
+    return states[0] if tree.passive is None else jax.vmap(of_one)(*states)
 
 
-def _limb_accelerations(own: Kernels, columns: Sequence[Array]) -> Sequence[Array]:
+def _limb_accelerations(own: Kernels) -> Sequence[Array]:
     if len(own.limb.bodies) < LIMIT:
-        return own.of_model(_solved, columns)
-    return in_one_kernel(
-        lambda _, x: _solved_masses(own.limb, x), (), own.of_model(_masses_and_rest, columns)
-    )
+        return own.of_model(_solved)
+    if len(own.limb.bodies) > LIMIT:
+        return articulated_by_piece(own)
+    found = own.of_model(_masses_and_rest)
+    return in_one_kernel(lambda _, x: _solved_masses(own.limb, x), (), found)
 
 
-def _masses_and_rest(model: Model) -> list[Scalar]:
+def _masses_and_rest(model: Model) -> tuple[list[Scalar], list[Scalar]]:
     m, h = mass_and_bias(model, 1.0)
     rest = [sub(t, b) for t, b in zip(model.third, h, strict=True)]
-    return [m[i][j] for i, j in related(model.limb)] + rest
+    return [m[i][j] for i, j in related(model.limb)], rest
 
 
-def _solved_masses(limb: Limb, x: tuple) -> list[Scalar]:
-    return solve(factor(_matrix(limb, x), 1.0), list(x[len(x) - limb.n :]), 1.0)
+def _solved_masses(limb: Limb, found: tuple[list[Scalar], list[Scalar]]) -> list[Scalar]:
+    entries, rest = found
+    return solve(factor(_matrix(limb, entries), 1.0), rest, 1.0)
 
 
-def _matrix(limb: Limb, x: tuple) -> list[list[Scalar]]:
+def _matrix(limb: Limb, entries: list[Scalar]) -> list[list[Scalar]]:
     m: list[list[Scalar]] = [[0.0] * limb.n for _ in range(limb.n)]
-    for (i, j), entry in zip(related(limb), x, strict=False):
+    for (i, j), entry in zip(related(limb), entries, strict=True):
         m[i][j] = m[j][i] = entry
     return m
+
+
+def _torques(tree: Tree, q: Array, qd: Array, qdd: Array) -> Array:
+    tree, q = chart(tree, q)
+    return rnea(tree, q, qd, qdd)
 
 
 def _implicit(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
     tree, q, qd, _ = primals
     qdd = _ordinary(*primals)
-    _, change = jvp_of_moving(lambda t, x, v: rnea(t, x, v, qdd), (tree, q, qd), tangents[:3])
+    _, change = jvp_of_moving(lambda t, x, v: _torques(t, x, v, qdd), (tree, q, qd), tangents[:3])
     dtau = -change if isinstance(tangents[3], SymbolicZero) else tangents[3] - change
     return qdd, solve_mass(tree, q, dtau)
 
@@ -167,9 +184,9 @@ _in_kernels = over_states(_ordinary, _at_many, _implicit)
 
 
 def accelerations(
-    tree: Tree, q: Float[Array, " n"], qd: Float[Array, " n"], tau: Float[Array, " n"]
+    tree: Tree, q: Float[Array, " nq"], qd: Float[Array, " n"], tau: Float[Array, " n"]
 ) -> Float[Array, " n"]:
-    """Accelerations in the chart, with their implicit derivative."""
+    """Accelerations in the chart at `q`, with their implicit derivative."""
     return (_in_kernels if fits(tree) else _ordinary)(tree, q, qd, tau)
 
 
@@ -194,8 +211,8 @@ def forward_dynamics(
 
     Source: Schanzer 2007, section 2.8, pp. 23-24; Beiblatt 9, eq. 17.
     """
-    core, q, qd, tau = given(tree, q=q, qd=qd, tau=tau)
-    return unturned(tree, qd, accelerations(core, q, qd, tau))
+    _, _, qd, tau = given(tree, q=q, qd=qd, tau=tau)
+    return unturned(tree, qd, accelerations(tree, checked(tree, q=q)["q"], qd, tau))
 
 
 def _ordinary_jacobians(tree: Tree, *state: Array) -> Float[Array, "3 n n"]:
@@ -252,7 +269,8 @@ def forward_dynamics_derivatives(
     """
     without_balls(tree, "forward_dynamics_derivatives")
     q, qd, tau = _columns(tree, q=q, qd=qd, tau=tau)
-    if fits(tree) and q.shape[1] >= LEAST_STATES:
+    is_small = fits(tree) and all(len(limb.bodies) <= LIMIT for limb in limbs(tree))
+    if is_small and q.shape[1] >= LEAST_STATES:
         blocks = jax.vmap(_jacobians, in_axes=(None, -1, -1, -1), out_axes=-1)(tree, q, qd, tau)
         return blocks[0], blocks[1], blocks[2]
     branch, index = _branches(tree)

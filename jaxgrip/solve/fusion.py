@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.custom_derivatives import SymbolicZero
+from jax.extend.core import jaxpr_as_fun
 from jaxtyping import Array, Float
 
 
@@ -126,14 +127,13 @@ def _wide(size: int, batched: Any, arrays: tuple) -> list[Array]:
     ]
 
 
-def in_one_kernel(
-    step: Callable[[tuple, tuple], list], numbers: Sequence[Array], columns: Sequence[Array]
-) -> tuple[Array, ...]:
+def in_one_kernel(step: Callable[[Any, Any], Any], numbers: Any, columns: Any) -> Any:
     """Values of a function of scalars at many states, in one kernel on a CPU.
 
-    **Arguments:** `step(numbers, state)` maps tuples of scalars to a list of scalars, by at most
-    about `MOST_OPERATIONS` operations on scalars alone; `numbers`, scalars, are the same for all
-    states; `columns`, each (batch,), are their components.
+    **Arguments:** `step(numbers, state)` maps two pytrees of scalars to one, by at most about
+    `MOST_OPERATIONS` operations on scalars alone; `numbers`, a pytree of scalars, are the same for
+    all states; `columns`, a pytree of (batch,) arrays, are their components. Python floats among
+    them and among the values are known, and no operands.
 
     **Returns:** the values, each (batch,).
 
@@ -142,24 +142,81 @@ def in_one_kernel(
     is: with windows of one state, the body is called once per state as body(initial value, state),
     and the numbers are the initial values. Each number needs an output, which is not used.
     """
-    k, m, like = len(numbers), len(columns), columns[0]
+    shared, merge_numbers = parted(numbers)
+    rows, merge_columns = parted(columns)
+    k, m, like = len(shared), len(rows), rows[0]
     one = jnp.zeros((), like.dtype)
-    p = len(jax.eval_shape(lambda a, b: step(a, b), (one,) * k, (one,) * m))
+    merge_values = None
+
+    def scalars(initial: tuple, state: tuple) -> list:
+        nonlocal merge_values
+        values, merge_values = parted(step(merge_numbers(initial), merge_columns(state)))
+        return values
+
+    traced = jax.make_jaxpr(scalars)((one,) * k, (one,) * m)
+    used = {x for eqn in traced.jaxpr.eqns for x in eqn.invars if not hasattr(x, "val")}
+    used |= {x for x in traced.jaxpr.outvars if not hasattr(x, "val")}
+    is_used = [x in used for x in traced.jaxpr.invars]
+    shared = [x for x, keep in zip(shared, is_used[:k], strict=True) if keep]
+    rows = [x for x, keep in zip(rows, is_used[k:], strict=True) if keep]
+    k, m, p = len(shared), len(rows), len(traced.out_avals)
     width = max(k, m, p)
 
     def body(initial: tuple, state: tuple) -> tuple:
-        found = step(initial[:k], state[:m])
-        return *(_as(x, like) for x in found), *initial[p:]
+        operands = iter((*initial[:k], *state[:m]))
+        values = jaxpr_as_fun(traced)(*(next(operands) if u else one for u in is_used))
+        return *values, *initial[p:]
 
     out = lax.reduce_window(
-        (*columns, *[jnp.zeros_like(like)] * (width - m)),
-        (*(x.astype(like.dtype) for x in numbers), *[one] * (width - k)),
+        (*rows, *[jnp.zeros_like(like)] * (width - m)),
+        (*(x.astype(like.dtype) for x in shared), *[one] * (width - k)),
         body,
         (1,),
         (1,),
         "VALID",
     )
-    return tuple(out[:p])
+    return merge_values(out[:p])
+
+
+def parted(values: Any) -> tuple[list[Array], Callable[[Sequence], Any]]:
+    """Arrays of a pytree, and what makes it again of others; Python floats in it are kept."""
+    leaves, structure = jax.tree.flatten(values)
+
+    def merged(arrays: Sequence) -> Any:
+        rest = iter(arrays)
+        return structure.unflatten(x if type(x) is float else next(rest) for x in leaves)
+
+    return [x for x in leaves if type(x) is not float], merged
+
+
+def scalars_of(x: Float[Array, " k"]) -> tuple[Array, ...]:
+    """Scalars of an array, by two operations whose number does not grow with it.
+
+    The CPU compiler would make a kernel of every slice, and take a second for 130 of them.
+    """
+    side = math.isqrt(max(len(x) - 1, 0)) + 1
+    square = jnp.pad(x, (0, side * side - len(x))).reshape(side, side)
+    columns = _picked([square] * side, [*range(side)])
+    parts = _picked([c for c in columns for _ in range(side)], [*range(side)] * side)
+    return tuple(parts[side * column + row] for row in range(side) for column in range(side))[
+        : len(x)
+    ]
+
+
+def _picked(arrays: list[Array], index: list[int]) -> Sequence[Array]:
+    """An entry of each array along its last axis, all in one loop."""
+    like = arrays[0]
+    at = lax.broadcasted_iota(jnp.int32, like.shape, like.ndim - 1)
+
+    def pick(found: tuple, entry: tuple) -> tuple:
+        *found, last = found
+        *entry, here = entry
+        chosen = [lax.select(here == k, e, f) for k, e, f in zip(index, entry, found, strict=True)]
+        return *chosen, lax.max(last, here)
+
+    zero = jnp.zeros((), like.dtype)
+    start = (*[zero] * len(arrays), jnp.int32(-1))
+    return lax.reduce((*arrays, at), start, pick, (like.ndim - 1,))[:-1]
 
 
 def tiling(count: int) -> tuple[int, int]:
@@ -168,10 +225,6 @@ def tiling(count: int) -> tuple[int, int]:
     length = -(-count // tiles)
     # Arrays whose distance in memory is a multiple of 4096 bytes would displace each other.
     return tiles, length + (8 - length) % 64
-
-
-def _as(x: Any, like: Array) -> Any:
-    return lax.full((), x, like.dtype) if type(x) is float else x
 
 
 # pi/2 in three parts, the first two of 33 bits, and the polynomials of sine and cosine on
