@@ -1,19 +1,21 @@
 """Forward dynamics by articulated bodies, linear in the number of bodies (Featherstone)."""
 
 import functools
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
 from jaxtyping import Array, Float
 
 from jaxgrip.rigid._coordinates import given, unturned
-from jaxgrip.rigid._kernels import Kernels, Model, inward_by_piece, outward_by_piece
+from jaxgrip.rigid._kernels import Model, Pieces, Tile
 from jaxgrip.rigid._mass_matrix import Pose, along, masses, poses
 from jaxgrip.rigid._newton_euler import base_motion, upward
 from jaxgrip.rigid._passive import armature_of, left
 from jaxgrip.rigid._recursion import (
     Body,
     Joint,
+    Limb,
     PerBody,
     bodies,
     coordinates,
@@ -245,13 +247,11 @@ def _piece_rates(model: Model, carrier: tuple | None, own: tuple) -> tuple[PerBo
     return rates, [rates[i][2] for i in model.limb.moving]
 
 
-def articulated_by_piece(own: Kernels) -> list[Array]:
-    """As `articulated`, for columns of a limb in pieces."""
-    parts = own.pieces(_MOST)
-    carrier, _ = outward_by_piece(parts, _piece_seen)
-    drives = inward_by_piece(parts, _piece_drives, carrier)
-    _, rates = outward_by_piece(parts, _piece_rates, drives)
-    return own.in_order(parts, rates)
+def articulated_by_piece(tile: Tile, some: Sequence[Limb]) -> dict[int, Array]:
+    """As `articulated`, columns of some limbs by coordinate."""
+    parts = Pieces(tile, some, _MOST)
+    parts.outward(_piece_seen)
+    return parts.by_coordinate(parts.outward(_piece_rates, parts.inward(_piece_drives)))
 
 
 @jax.jit

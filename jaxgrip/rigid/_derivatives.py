@@ -14,7 +14,7 @@ from typing import NamedTuple
 import jax
 from jaxtyping import Array
 
-from jaxgrip.rigid._kernels import Kernels, Model
+from jaxgrip.rigid._kernels import Group, Model, Numbers, State
 from jaxgrip.rigid._mass_matrix import Pose, masses, poses, related
 from jaxgrip.rigid._newton_euler import upward
 from jaxgrip.rigid._recursion import Body, Joint, Limb, each, inward, outward, spread
@@ -107,24 +107,28 @@ class Solved(NamedTuple):
     response: tuple[Response, ...]
 
 
-def jacobians(own: Kernels) -> Sequence[Array]:
-    """Derivatives (3 n n) of the accelerations of a limb by q, qd and tau, row by row.
+def jacobians(group: Group) -> Sequence[Sequence[Array]]:
+    """Derivatives (3 n n) of the accelerations of limbs by q, qd and tau, row by row.
 
-    The rates of its states are qd, tau, and derivatives by q and qd of what springs, damping and
+    The rates of the states are qd, tau, and derivatives by q and qd of what springs, damping and
     friction take.
     """
-    limb = own.limb
-    rates, _, *held = own.state.rates
-    stage = own.of_model(_stage)
-    solved = in_one_kernel(lambda _, x: _solved(limb, x), (), stage)
-    by_q = in_one_kernel(
-        lambda gravity, x: _by_coordinates(limb, gravity, *x),
-        own.numbers.gravity,
-        (stage, solved.qdd, solved.response, rates),
-    )
-    return in_one_kernel(
-        lambda _, x: _products(limb, *x), (), (solved.inverse, held, (by_q, solved.by_qd))
-    )
+    limb = group.limb
+    stage = group.of_model(_stage)
+
+    def rest(numbers: Numbers, state: State, stage: Stage) -> list[Array]:
+        rates, _, *held = state.rates
+        solved = in_one_kernel(lambda _, x: _solved(limb, x), (), stage)
+        by_q = in_one_kernel(
+            lambda gravity, x: _by_coordinates(limb, gravity, *x),
+            numbers.gravity,
+            (stage, solved.qdd, solved.response, rates),
+        )
+        return in_one_kernel(
+            lambda _, x: _products(limb, *x), (), (solved.inverse, held, (by_q, solved.by_qd))
+        )
+
+    return group.each(rest, stage)
 
 
 _SPATIAL = (ZERO, ZERO)
@@ -270,7 +274,7 @@ def _by_coordinates(
     return by_q + [_work(turn[i], joint[j][0]) for i, j in ahead if i != j]
 
 
-def _products(limb: Limb, inverse: tuple, held: tuple, change: tuple) -> list[Scalar]:
+def _products(limb: Limb, inverse: tuple, held: Sequence, change: Sequence) -> list[Scalar]:
     """The Jacobians from those of the torques; `held` by coordinate and by rate."""
     n = limb.n
     whole = [[inverse[_row(max(i, k)) + min(i, k)] for k in range(n)] for i in range(n)]

@@ -20,12 +20,13 @@ from jaxgrip.rigid._coordinates import chart, checked, given, precision, unturne
 from jaxgrip.rigid._derivatives import jacobians
 from jaxgrip.rigid._kernels import (
     LIMIT,
-    Kernels,
+    Group,
     Model,
-    by_limb,
-    coordinates_by_limb,
+    Tile,
+    by_tile,
     fits,
     model_of,
+    same_kinds,
 )
 from jaxgrip.rigid._mass_matrix import (
     NO_MASS,
@@ -53,7 +54,7 @@ from jaxgrip.rigid._recursion import (
 from jaxgrip.rigid._sparse_factor import factor, solve
 from jaxgrip.rigid._tree import Tree
 from jaxgrip.solve import dense
-from jaxgrip.solve.fusion import LEAST_STATES, in_one_kernel, jvp_of_moving, over_states
+from jaxgrip.solve.fusion import LEAST_STATES, jvp_of_moving, over_states
 from jaxgrip.spatial.components import (
     ZERO,
     Scalar,
@@ -128,7 +129,7 @@ def _ordinary(tree: Tree, q: Array, qd: Array, tau: Array) -> Array:
 
 
 def _at_many(tree: Tree, q: Array, qd: Array, tau: Array) -> Float[Array, "batch n"]:
-    return coordinates_by_limb(tree, _limb_accelerations, q, qd, _all_left(tree, tau, q, qd))
+    return by_tile(tree, _tile_accelerations, q, qd, _all_left(tree, tau, q, qd)).T
 
 
 def _all_left(tree: Tree, *states: Array) -> Float[Array, "batch n"]:
@@ -139,13 +140,24 @@ def _all_left(tree: Tree, *states: Array) -> Float[Array, "batch n"]:
     return states[0] if tree.passive is None else jax.vmap(of_one)(*states)
 
 
-def _limb_accelerations(own: Kernels) -> Sequence[Array]:
-    if len(own.limb.bodies) < LIMIT:
-        return own.of_model(_solved)
-    if len(own.limb.bodies) > LIMIT:
-        return articulated_by_piece(own)
-    found = own.of_model(_masses_and_rest)
-    return in_one_kernel(lambda _, x: _solved_masses(own.limb, x), (), found)
+def _tile_accelerations(tile: Tile) -> Float[Array, "n states"]:
+    every = limbs(tile.tree)
+    large = [limb for limb in every if len(limb.bodies) > LIMIT]
+    rows = articulated_by_piece(tile, large)
+    for same in same_kinds([limb for limb in every if limb not in large]):
+        for limb, found in zip(same, _limb_accelerations(tile.group(same)), strict=True):
+            rows |= dict(zip(limb.coordinates, found, strict=True))
+    return jnp.stack([rows[k] for k in range(tile.tree.n)])
+
+
+def _limb_accelerations(group: Group) -> list[Sequence[Array]]:
+    limb = group.limb
+    if len(limb.bodies) < LIMIT:
+        found = group.of_model(_solved)
+    else:
+        masses = group.of_model(_masses_and_rest)
+        found = group.of_model(lambda _, x: _solved_masses(limb, x), masses)
+    return [found[k] for k in range(len(group.limbs))]
 
 
 def _masses_and_rest(model: Model) -> tuple[list[Scalar], list[Scalar]]:
@@ -227,14 +239,21 @@ def _many_jacobians(tree: Tree, q: Array, qd: Array, tau: Array) -> Float[Array,
             -jax.jvp(lambda x, v: _all_left(tree, zero, x, v), (q, qd), rates)[1]
             for rates in ((one, zero), (zero, one))
         ]
-    zero = jnp.zeros_like(q[:, 0])
-    entries = {}
-    for limb, x in by_limb(tree, jacobians, q, qd, _all_left(tree, tau, q, qd), *held):
-        at = itertools.product(range(3), limb.coordinates, limb.coordinates)
-        entries |= dict(zip(at, x, strict=True))
-    order = itertools.product(range(3), range(tree.n), range(tree.n))
-    rows = jnp.stack([entries.get(at, zero) for at in order])
+    rows = by_tile(tree, _tile_jacobians, q, qd, _all_left(tree, tau, q, qd), *held)
     return rows.reshape(3, tree.n, tree.n, -1).transpose(3, 0, 1, 2)
+
+
+def _tile_jacobians(tile: Tile) -> Float[Array, "rows states"]:
+    n, entries = tile.tree.n, {}
+    for same in same_kinds(limbs(tile.tree)):
+        found = jacobians(tile.group(same))
+        for k, limb in enumerate(same):
+            at = itertools.product(range(3), limb.coordinates, limb.coordinates)
+            entries |= dict(zip(at, found[k], strict=True))
+    zero = jnp.zeros_like(next(iter(entries.values())))
+    return jnp.stack(
+        [entries.get(at, zero) for at in itertools.product(range(3), range(n), range(n))]
+    )
 
 
 _jacobians = over_states(_ordinary_jacobians, _many_jacobians)

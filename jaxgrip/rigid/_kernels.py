@@ -1,6 +1,7 @@
 """Recursions of many states at once, the limbs of the tree in kernels, large ones in pieces."""
 
-from collections.abc import Callable, Iterator, Sequence
+import itertools
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -72,7 +73,7 @@ def fits(tree: Tree) -> bool:
 
 
 class Numbers(NamedTuple):
-    """Scalars of a limb: those of `body_table` and the pitch by body, armature by coordinate."""
+    """Scalars of bodies: those of `body_table` and the pitch by body, armature by coordinate."""
 
     body: tuple[tuple[Scalar, ...], ...]
     gravity: Vector
@@ -81,7 +82,7 @@ class Numbers(NamedTuple):
 
 
 class State(NamedTuple):
-    """A state of a limb: by coordinate cos q, sin q, q and rates, whose number varies.
+    """A state of some bodies: by coordinate cos q, sin q, q and rates, whose number varies.
 
     The coordinates of balls are zero; `quaternions` are those of the balls.
     """
@@ -93,84 +94,125 @@ class State(NamedTuple):
     rates: tuple[tuple[Scalar, ...], ...]
 
 
-Run = Callable[["Kernels"], Sequence[Array]]
+class Table(NamedTuple):
+    """Columns (limbs, columns, states) of limbs of one kind; `merge` makes of one's a pytree."""
+
+    columns: Float[Array, "limbs columns states"]
+    merge: Callable[[Sequence], Any]
+
+    def __getitem__(self, k: int) -> Any:
+        return self.merge([*self.columns[k]])
 
 
-def by_limb(
-    tree: Tree, run: Run, *states: Float[Array, "batch _"]
-) -> list[tuple[Limb, Sequence[Float[Array, " batch"]]]]:
-    """Columns of every limb, which `run` gets from kernels.
+class Tile:
+    """States of a tree: coordinates (nq, states) and rates (n, states) each."""
 
-    `states` are coordinates (batch, nq) and rates (batch, n). Limbs of the same kind run in a loop,
-    so that their kernels are compiled once.
-    """
-    groups: dict[tuple, list[Limb]] = {}
-    for limb in limbs(tree):
-        groups.setdefault(limb.kind, []).append(limb)
-    count, out = len(states[0]), []
-    tiles, length = tiling(count)
-    padded = [jnp.pad(x, ((0, tiles * length - count), (0, 0))) for x in states]
-    for group in groups.values():
+    def __init__(self, tree: Tree, q: Array, *rates: Array) -> None:
+        self.tree = tree
+        self._q = q
+        self._rates = rates
+        at = layout(tree)
+        moving = [tree.joint_types[i] for i in tree.moving]
+        self._row = dict(zip(at.rates.tolist(), at.coordinates.tolist(), strict=True))
+        self._quaternions = dict(zip(tree.balls, at.quaternions.tolist(), strict=True))
+        turning = [k for k in self._row if moving[k] != "prismatic"]
+        self._turning = {k: i for i, k in enumerate(turning)}
+        if turning:
+            self._cos_sin = cos_sin(_rows(q, [self._row[k] for k in turning]))
 
-        def values(numbers: Numbers, rows: Sequence, limb: Limb = group[0]) -> Sequence[Array]:
-            return run(Kernels(tree, limb, numbers, _state(tree, limb, rows)))
+    def group(self, same: Sequence[Limb]) -> "Group":
+        """Limbs of one kind."""
+        return Group(self.tree, tuple(same), self._states(same))
 
-        numbers = [_numbers(tree, limb) for limb in group]
-        # Slices, for the compiler makes slow copies of indexed arrays.
-        columns = [[x[:, k] for x, k in _rows(tree, limb, padded)] for limb in group]
-        if len(group) == tiles == 1:
-            found = [values(_scalars(tree, group[0], numbers[0]), columns[0])]
-        else:
-            shape = len(group), len(columns[0]), tiles, length
-            stacked = jnp.stack([jnp.stack(x) for x in columns]).reshape(shape)
+    def _states(self, same: Sequence[Limb]) -> Table | list[State]:
+        first = same[0]
+        single = [k in self._row for k in first.coordinates]
+        turns = [k in self._turning for k in first.coordinates]
 
-            def of_limb(
-                own: tuple[Array, Array], values: Callable = values, limb: Limb = group[0]
-            ) -> Array:
-                numbers = _scalars(tree, limb, own[0])
-                return lax.map(lambda rows: jnp.stack(values(numbers, [*rows])), own[1])
+        def parts(limb: Limb) -> list[tuple[Array, list[int]]]:
+            own = [k for k in limb.coordinates if k in self._row]
+            turning = [self._turning[k] for k in own if k in self._turning]
+            balls = [k for i in limb.balls for k in self._quaternions[limb.bodies[i]]]
+            found = [(x, turning) for x in self._cos_sin] if turning else []
+            found += [(self._q, [self._row[k] for k in own]), (self._q, balls)]
+            return found + [(x, [*limb.coordinates]) for x in self._rates]
 
-            found = lax.map(of_limb, (jnp.stack(numbers), jnp.moveaxis(stacked, 2, 1)))
-            found = jnp.moveaxis(found, 1, 2).reshape(len(group), -1, tiles * length)
-        out += [(limb, [x[:count] for x in own]) for limb, own in zip(group, found, strict=True)]
-    return out
+        def merge(columns: Sequence) -> State:
+            rest = iter(columns)
+            cos, sin = (tuple(next(rest) if t else x for t in turns) for x in (1.0, 0.0))
+            q = tuple(next(rest) if s else 0.0 for s in single)
+            balls = tuple(tuple(next(rest) for _ in range(4)) for _ in first.balls)
+            rates = tuple(tuple(next(rest) for _ in first.coordinates) for _ in self._rates)
+            return State(cos, sin, q, balls, rates)
 
-
-def _rows(tree: Tree, limb: Limb, states: Sequence) -> Iterator[tuple[Array, int]]:
-    """Arrays and indices of the columns of a limb: q, quaternions, and rates."""
-    at = layout(tree)
-    of_ball = {*at.turns.reshape(-1).tolist()}
-    single = dict(zip(at.rates.tolist(), at.coordinates.tolist(), strict=True))
-    for k in limb.coordinates:
-        if k not in of_ball:
-            yield states[0], single[k]
-    for i in limb.balls:
-        for k in at.quaternions[tree.balls.index(limb.bodies[i])]:
-            yield states[0], int(k)
-    for x in states[1:]:
-        for k in limb.coordinates:
-            yield x, k
+        if len(same) == 1:
+            return [merge([x[k] for x, index in parts(first) for k in index])]
+        blocks = [[_rows(x, index) for x, index in parts(limb) if index] for limb in same]
+        return Table(jnp.stack([jnp.concatenate(x) for x in blocks]), merge)
 
 
-def _state(tree: Tree, limb: Limb, rows: Sequence[Array]) -> State:
-    kinds = [tree.joint_types[i] for i in tree.moving]
-    of_ball = {*layout(tree).turns.reshape(-1).tolist()}
-    single = [k for k in limb.coordinates if k not in of_ball]
-    turning = [k for k in single if kinds[k] != "prismatic"]
-    m, n = len(single), limb.n
-    q = dict(zip(single, rows, strict=False))
-    cos = sin = {}
-    if turning:
-        turned = cos_sin(jnp.stack([q[k] for k in turning]))
-        cos, sin = (dict(zip(turning, x, strict=True)) for x in turned)
-    rest = m + 4 * len(limb.balls)
-    return State(
-        tuple(cos.get(k, 1.0) for k in limb.coordinates),
-        tuple(sin.get(k, 0.0) for k in limb.coordinates),
-        tuple(q.get(k, 0.0) for k in limb.coordinates),
-        tuple(tuple(rows[k : k + 4]) for k in range(m, rest, 4)),
-        tuple(tuple(rows[k : k + n]) for k in range(rest, len(rows), n)),
-    )
+def _rows(x: Array, index: list[int]) -> Array:
+    """Rows of an array, as slices, for the compiler makes slow copies of indexed arrays."""
+    cuts = [0, *(k for k in range(1, len(index)) if index[k] != index[k - 1] + 1), len(index)]
+    runs = [x[index[a] : index[b - 1] + 1] for a, b in itertools.pairwise(cuts)]
+    return runs[0] if len(runs) == 1 else jnp.concatenate(runs)
+
+
+class Group:
+    """Limbs of one kind at many states."""
+
+    def __init__(self, tree: Tree, limbs: tuple[Limb, ...], states: Table | list[State]) -> None:
+        self.limbs = limbs
+        self._states = states
+        self._has = armature_of(tree) is not None, tree.pitch is not None
+        self._numbers = [_numbers(tree, limb) for limb in limbs]
+
+    @property
+    def limb(self) -> Limb:
+        """The first, to which the others are equal but for numbers."""
+        return self.limbs[0]
+
+    def each(self, function: Callable[..., Any], *values: Any) -> Table | list:
+        """Columns of a function of the numbers and the state of each limb and of its values.
+
+        One program for all; `values` are by limb.
+        """
+        if len(self.limbs) == 1:
+            numbers = self._scalars(self._numbers[0])
+            return [function(numbers, self._states[0], *(x[0] for x in values))]
+        tables = [self._states, *(_table(x, len(self.limbs)) for x in values)]
+        merge: Callable[[Sequence], Any] = tuple
+
+        def visit(own: tuple[Array, list[Array]]) -> Array:
+            nonlocal merge
+            numbers, columns = own
+            mine = [t.merge([*x]) for t, x in zip(tables, columns, strict=True)]
+            leaves, merge = parted(function(self._scalars(numbers), *mine))
+            return jnp.stack(leaves)
+
+        columns = lax.map(visit, (jnp.stack(self._numbers), [t.columns for t in tables]))
+        return Table(columns, merge)
+
+    def of_model(self, core: Callable[..., Any], *values: Any) -> Table | list:
+        """Columns of `core(model, *values)` at each state, each limb in one kernel."""
+
+        def in_kernel(numbers: Numbers, state: State, *own: Any) -> Any:
+            return in_one_kernel(
+                lambda k, x: core(_model(self.limb, k, x[0]), *x[1:]), numbers, (state, *own)
+            )
+
+        return self.each(in_kernel, *values)
+
+    def _scalars(self, numbers: Array) -> Numbers:
+        k, nb, n = scalars_of(numbers), len(self.limb.bodies), self.limb.n
+        rest = k[22 * nb + 3 :]
+        has_armature, has_screws = self._has
+        return Numbers(
+            tuple(k[22 * i : 22 * i + 22] for i in range(nb)),
+            k[22 * nb : 22 * nb + 3],
+            rest[:n] if has_armature else (0.0,) * n,
+            rest[len(rest) - nb :] if has_screws else (0.0,) * nb,
+        )
 
 
 def _numbers(tree: Tree, limb: Limb) -> Array:
@@ -181,189 +223,124 @@ def _numbers(tree: Tree, limb: Limb) -> Array:
     return jnp.concatenate(parts)
 
 
-def _scalars(tree: Tree, limb: Limb, numbers: Array) -> Numbers:
-    k, nb, n = scalars_of(numbers), len(limb.bodies), limb.n
-    rest = k[22 * nb + 3 :]
-    has_armature, has_screws = armature_of(tree) is not None, tree.pitch is not None
-    return Numbers(
-        tuple(k[22 * i : 22 * i + 22] for i in range(nb)),
-        k[22 * nb : 22 * nb + 3],
-        rest[:n] if has_armature else (0.0,) * n,
-        rest[len(rest) - nb :] if has_screws else (0.0,) * nb,
-    )
+def _table(values: Any, count: int) -> Table:
+    if isinstance(values, Table):
+        return values
+    leaves, merge = parted(values[0])
+    if not leaves:
+        like = jnp.zeros((count, 0, 0))
+        return Table(like, merge)
+    rows = [jnp.stack(parted(values[k])[0]) for k in range(count)]
+    return Table(jnp.stack(rows), merge)
 
 
-class Piece(NamedTuple):
-    """A piece of a limb, what it has of that, and the pieces it carries by its own bodies."""
+class Pieces:
+    """Limbs in pieces of at most so many bodies, those of one kind in groups."""
 
-    limb: Limb
-    numbers: Numbers
-    state: State
-    carried: dict[int, list[int]]
-
-
-class Kernels:
-    """Kernels of one limb at many states: `state` has columns."""
-
-    def __init__(self, tree: Tree, limb: Limb, numbers: Numbers, state: State) -> None:
-        self.tree = tree
-        self.limb = limb
-        self.numbers = numbers
-        self.state = state
-
-    def of_model(self, core: Callable[[Model], Any]) -> Any:
-        """Columns of the values of `core` at the model of each state."""
-        return in_one_kernel(lambda k, x: core(_model(self.limb, k, x)), self.numbers, self.state)
-
-    def pieces(self, most: int) -> list[Piece]:
-        """The limb in pieces of at most so many bodies, after those that carry them."""
-        parts = pieces(self.tree, self.limb, most)
-        found = []
+    def __init__(self, tile: Tile, limbs: Sequence[Limb], most: int) -> None:
+        parts = [part for limb in limbs for part in pieces(tile.tree, limb, most)]
+        of_body = {i: part for part in parts for i in part.bodies}
+        level: dict[Limb, int] = {}
+        self._carried: dict[Limb, dict[int, list[Limb]]] = {part: {} for part in parts}
         for part in parts:
-            body = [self.limb.bodies.index(i) for i in part.bodies]
-            at = [self.limb.coordinates.index(k) for k in part.coordinates]
-            balls = [self.limb.balls.index(body[i]) for i in part.balls]
+            carrier = of_body.get(part.carrier)
+            level[part] = level[carrier] + 1 if carrier else 0
+            if carrier:
+                at = carrier.bodies.index(part.carrier)
+                self._carried[carrier].setdefault(at, []).append(part)
+        groups: dict[tuple, list[Limb]] = {}
+        for part in sorted(parts, key=lambda part: level[part]):
+            carried = tuple((i, len(others)) for i, others in self._carried[part].items())
+            groups.setdefault((level[part], part.kind, carried), []).append(part)
+        self.groups = [tile.group(same) for same in groups.values()]
+        self._given: dict[Limb, Any] = {}
 
-            def take(values: tuple, index: list[int]) -> tuple:
-                return tuple(values[k] for k in index)
+    def outward(self, core: Callable, own: Sequence | None = None) -> list:
+        """Sweep from the base to the leaves; what is returned by group, then by piece.
 
-            k, x = self.numbers, self.state
-            carried: dict[int, list[int]] = {}
-            for j, other in enumerate(parts):
-                if other.carrier in part.bodies:
-                    carried.setdefault(part.bodies.index(other.carrier), []).append(j)
-            found.append(
-                Piece(
-                    part,
-                    Numbers(
-                        take(k.body, body), k.gravity, take(k.armature, at), take(k.pitch, body)
-                    ),
-                    State(
-                        take(x.cos, at),
-                        take(x.sin, at),
-                        take(x.q, at),
-                        take(x.quaternions, balls),
-                        tuple(take(rate, at) for rate in x.rates),
-                    ),
-                    carried,
-                )
-            )
-        return found
+        `core(model, carrier, own)` maps scalars of the piece, of what its carrier's body has, None
+        for the base, and of the piece's own, to a value of every body and what is returned. Pieces
+        that carry none are left out without `own`.
+        """
+        out: list = [None] * len(self.groups)
+        self._given = {}
+        for k, group in enumerate(self.groups):
+            places = self._carried[group.limb]
+            if own is None and not places:
+                continue
 
-    def in_order(self, parts: list[Piece], values: Sequence[Sequence]) -> list:
-        """Values by coordinate of the limb from those of its pieces."""
-        found = dict(
-            pair
-            for part, mine in zip(parts, values, strict=True)
-            for pair in zip(part.limb.coordinates, mine, strict=True)
-        )
-        return [found[k] for k in self.limb.coordinates]
+            def step(model: Model, carrier: Any, own: Any, places: dict = places) -> tuple:
+                value, kept = core(model, carrier, own)
+                return [value[i] for i in places], kept
 
+            mine = [None] * len(group.limbs) if own is None else own[k]
+            out[k] = group.of_model(step, self._carriers(group), mine)
+            for i, part in enumerate(group.limbs) if places else ():
+                tips, _ = out[k][i]
+                for tip, others in zip(tips, self._carried[part].values(), strict=True):
+                    self._given |= dict.fromkeys(others, tip)
+        return [_second(x) for x in out]
 
-def outward_by_piece(parts: list[Piece], core: Callable, own: Sequence = ()) -> tuple[list, list]:
-    """Sweep from the base to the leaves, a kernel a piece.
+    def _carriers(self, group: Group) -> list:
+        return [self._given.get(part) for part in group.limbs]
 
-    `core(model, carrier, own)` maps scalars of the piece, of what its carrier's body has, None
-    for the base, and of the piece's own, to a value of every body and what is returned. Pieces
-    that carry none are left out without `own`.
+    def inward(self, core: Callable) -> list:
+        """Sweep from the leaves to the base; what is returned by group, then by piece.
 
-    **Returns:** by piece the carrier's value, and what is returned.
-    """
-    given: list = [None] * len(parts)
-    out: list = [None] * len(parts)
-    for group in _groups(parts):
-        if not own and not parts[group[0]].carried:
-            continue
+        `core(model, carrier, sent)` maps scalars of the piece, of what the carrier's body had in
+        the sweep before, and what the pieces that a body carries have sent, by body, to what goes
+        to the carrier and what is returned.
+        """
+        sent: dict[Limb, Any] = {}
+        out: list = [None] * len(self.groups)
+        for k in reversed(range(len(self.groups))):
+            group = self.groups[k]
+            received = [
+                {i: [sent[x] for x in others] for i, others in self._carried[part].items()}
+                for part in group.limbs
+            ]
+            out[k] = group.of_model(core, self._carriers(group), received)
+            for i, part in enumerate(group.limbs) if group.limb.carrier >= 0 else ():
+                sent[part], _ = out[k][i]
+        return [_second(x) for x in out]
 
-        def values(piece: Piece, carrier: Any, mine: Any) -> tuple:
-            def step(numbers: Any, columns: tuple) -> tuple:
-                state, carrier, mine = columns
-                value, kept = core(_model(piece.limb, numbers, state), carrier, mine)
-                return [value[i] for i in piece.carried], kept
-
-            return in_one_kernel(step, piece.numbers, (piece.state, carrier, mine))
-
-        found = _each(values, parts, group, given, own or out)
-        for k, (tips, kept) in zip(group, found, strict=True):
-            out[k] = kept
-            for tip, others in zip(tips, parts[k].carried.values(), strict=True):
-                for j in others:
-                    given[j] = tip
-    return given, out
-
-
-def inward_by_piece(parts: list[Piece], core: Callable, given: Sequence) -> list:
-    """Sweep from the leaves to the base, a kernel a piece; what is returned by piece.
-
-    `core(model, carrier, sent)` maps scalars of the piece, of `given`, and what the pieces that a
-    body carries have sent, by body, to what goes to the carrier and what is returned.
-    """
-    sent: list = [None] * len(parts)
-    out: list = [None] * len(parts)
-    for group in reversed(_groups(parts)):
-        received = {
-            k: {i: [sent[j] for j in others] for i, others in parts[k].carried.items()}
-            for k in group
+    def by_coordinate(self, values: Sequence) -> dict[int, Array]:
+        """Columns by coordinate from values by group, piece and coordinate."""
+        return {
+            k: column
+            for group, mine in zip(self.groups, values, strict=True)
+            for i, part in enumerate(group.limbs)
+            for k, column in zip(part.coordinates, mine[i], strict=True)
         }
 
-        def values(piece: Piece, carrier: Any, received: dict) -> tuple:
-            def step(numbers: Any, columns: tuple) -> tuple:
-                state, carrier, received = columns
-                return core(_model(piece.limb, numbers, state), carrier, received)
 
-            return in_one_kernel(step, piece.numbers, (piece.state, carrier, received))
-
-        for k, found in zip(group, _each(values, parts, group, given, received), strict=True):
-            sent[k], out[k] = found
-    return out
+def _second(values: Table | list | None) -> Table | list | None:
+    """The second of a pair of every piece."""
+    if isinstance(values, Table):
+        return Table(values.columns, lambda x: values.merge(x)[1])
+    return values and [x[1] for x in values]
 
 
-def _groups(parts: list[Piece]) -> list[list[int]]:
-    """Pieces of the same kind that do not carry each other, after those that carry them."""
-    level = [0] * len(parts)
-    for k, piece in enumerate(parts):
-        for others in piece.carried.values():
-            for j in others:
-                level[j] = level[k] + 1
-    groups: dict[tuple, list[int]] = {}
-    for k in sorted(range(len(parts)), key=lambda k: level[k]):
-        carried = tuple((i, len(others)) for i, others in parts[k].carried.items())
-        groups.setdefault((level[k], parts[k].limb.kind, carried), []).append(k)
-    return list(groups.values())
+def same_kinds(limbs: Sequence[Limb]) -> list[list[Limb]]:
+    """Limbs by kind."""
+    groups: dict[tuple, list[Limb]] = {}
+    for limb in limbs:
+        groups.setdefault(limb.kind, []).append(limb)
+    return [*groups.values()]
 
 
-def _each(function: Callable, parts: list[Piece], group: list[int], *values: Any) -> list:
-    """A function of each piece of a group and of its values; with several in a loop.
-
-    So its kernels are compiled once.
-    """
-    first = parts[group[0]]
-    if len(group) == 1:
-        return [function(first, *(x[group[0]] for x in values))]
-    packed = [parted((parts[k].numbers, parts[k].state, [x[k] for x in values])) for k in group]
-    arrays, merge = packed[0]
-    is_column = [x.ndim > 0 for x in arrays]
-    merge_found: Callable[[Sequence], Any] = tuple
-
-    def visit(piece: tuple[Array, Array]) -> Array:
-        nonlocal merge_found
-        scalars, columns = iter(scalars_of(piece[0])), iter(piece[1])
-        numbers, state, own = merge([next(columns if c else scalars) for c in is_column])
-        found = function(first._replace(numbers=numbers, state=state), *own)
-        leaves, merge_found = parted(found)
-        return jnp.stack(leaves)
-
-    scalars, columns = (
-        jnp.stack(
-            [
-                jnp.stack([x for x, c in zip(leaves, is_column, strict=True) if c == wanted])
-                for leaves, _ in packed
-            ]
-        )
-        for wanted in (False, True)
-    )
-    rows = lax.map(visit, (scalars, columns))
-    return [merge_found([*x]) for x in rows]
+def by_tile(
+    tree: Tree, run: Callable[[Tile], Array], *states: Float[Array, "batch _"]
+) -> Float[Array, "rows batch"]:
+    """Rows that `run` makes of each tile of states: coordinates (batch, nq), rates (batch, n)."""
+    count = len(states[0])
+    tiles, length = tiling(count)
+    rows = [jnp.pad(x.T, ((0, 0), (0, tiles * length - count))) for x in states]
+    if tiles == 1:
+        return run(Tile(tree, *rows))[:, :count]
+    parts = [jnp.moveaxis(x.reshape(-1, tiles, length), 1, 0) for x in rows]
+    found = lax.map(lambda x: run(Tile(tree, *x)), parts)
+    return jnp.moveaxis(found, 0, 1).reshape(-1, tiles * length)[:, :count]
 
 
 def _model(limb: Limb, numbers: Numbers, state: State) -> Model:
@@ -394,13 +371,3 @@ def _turned(quaternion: tuple[Scalar, ...]) -> Matrix:
         (xy + wz, 1.0 - (xx + zz), yz - wx),
         (xz - wy, yz + wx, 1.0 - (xx + yy)),
     )
-
-
-def coordinates_by_limb(
-    tree: Tree, run: Run, *states: Float[Array, "batch _"]
-) -> Float[Array, "batch n"]:
-    """As `by_limb` for a value of each coordinate."""
-    rows: dict[int, Array] = {}
-    for limb, values in by_limb(tree, run, *states):
-        rows |= dict(zip(limb.coordinates, values, strict=True))
-    return jnp.stack([rows[k] for k in range(tree.n)], axis=1)

@@ -9,12 +9,11 @@ from jaxtyping import Array, Float
 from jaxgrip.checks import real
 from jaxgrip.rigid._coordinates import chart, checked, given, precision, unturned
 from jaxgrip.rigid._kernels import (
-    Kernels,
     Model,
-    coordinates_by_limb,
+    Pieces,
+    Tile,
+    by_tile,
     fits,
-    inward_by_piece,
-    outward_by_piece,
 )
 from jaxgrip.rigid._passive import added
 from jaxgrip.rigid._recursion import (
@@ -28,6 +27,7 @@ from jaxgrip.rigid._recursion import (
     inward,
     inward_over,
     joints,
+    limbs,
     outward,
     unrolled,
 )
@@ -159,11 +159,11 @@ def _piece_torques(model: Model, carrier: tuple | None, sent: dict) -> tuple[tup
 _MOST = 12
 
 
-def _limb_torques(own: Kernels) -> list[Array]:
-    parts = own.pieces(_MOST)
-    carrier, _ = outward_by_piece(parts, _piece_motion)
-    torques = inward_by_piece(parts, _piece_torques, carrier)
-    return own.in_order(parts, torques)
+def _tile_torques(tile: Tile) -> Float[Array, "n states"]:
+    parts = Pieces(tile, limbs(tile.tree), _MOST)
+    parts.outward(_piece_motion)
+    torques = parts.by_coordinate(parts.inward(_piece_torques))
+    return jnp.stack([torques[k] for k in range(tile.tree.n)])
 
 
 def _ordinary(tree: Tree, q: Array, *rates: Array) -> Float[Array, " n"]:
@@ -172,7 +172,7 @@ def _ordinary(tree: Tree, q: Array, *rates: Array) -> Float[Array, " n"]:
 
 
 def _at_many(tree: Tree, *states: Array) -> Float[Array, "batch n"]:
-    return coordinates_by_limb(tree, _limb_torques, *states)
+    return by_tile(tree, _tile_torques, *states).T
 
 
 _in_kernels = over_states(_ordinary, _at_many)

@@ -7,6 +7,7 @@ program does not grow with the tree. `unrolled` alone decides which.
 """
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -118,7 +119,7 @@ def limbs(tree: Tree) -> tuple[Limb, ...]:
     for i, parent in enumerate(tree.parents):
         roots.append(i if parent < 0 else roots[parent])
     return tuple(
-        _limb(tree, tuple(i for i, r in enumerate(roots) if r == root))
+        limb_of(tree, tuple(i for i, r in enumerate(roots) if r == root))
         for root in sorted(set(roots))
     )
 
@@ -133,35 +134,35 @@ def pieces(tree: Tree, limb: Limb, most: int) -> tuple[Limb, ...]:
     children = {i: [j for j in limb.bodies if tree.parents[j] == i] for i in limb.bodies}
     found = []
     for head in limb.bodies:
-        before = tree.parents[head]
-        if head != limb.bodies[0] and len(children[before]) == 1:
+        if head != limb.bodies[0] and len(children[tree.parents[head]]) == 1:
             continue
         chain = [head]
         while len(children[chain[-1]]) == 1:
             chain += children[chain[-1]]
-        rest = _by_joint(tree, chain)
-        for parts in range(-(-len(chain) // most), 0, -1):
-            size = -(-sum(map(len, rest)) // parts)
-            own: list[int] = []
-            while rest and (not own or parts == 1 or len(own) + len(rest[0]) <= size):
-                own += rest.pop(0)
-            if own:
-                found.append(_limb(tree, tuple(own)))
+        found += [limb_of(tree, own) for own in _cut(_by_joint(tree, chain), most)]
     return tuple(sorted(found, key=lambda piece: piece.bodies))
 
 
-def _by_joint(tree: Tree, chain: list[int]) -> list[list[int]]:
-    names = tree.joint_names or tree.names
-    found: list[list[int]] = []
-    for i in chain:
-        if found and names[found[-1][0]] == names[i]:
-            found[-1].append(i)
-        else:
-            found.append([i])
+def _cut(groups: list[tuple[int, ...]], most: int) -> list[tuple[int, ...]]:
+    """Groups of bodies in a row, joined to as few of about equal size as have at most so many."""
+    found, rest = [], sum(map(len, groups))
+    while groups:
+        size = -(-rest // -(-rest // most))
+        own, *groups = groups
+        while groups and len(own) + len(groups[0]) <= size:
+            own += groups.pop(0)
+        rest -= len(own)
+        found.append(own)
     return found
 
 
-def _limb(tree: Tree, own: tuple[int, ...]) -> Limb:
+def _by_joint(tree: Tree, chain: list[int]) -> list[tuple[int, ...]]:
+    names = tree.joint_names or tree.names
+    return [tuple(own) for _, own in itertools.groupby(chain, key=lambda i: names[i])]
+
+
+def limb_of(tree: Tree, own: tuple[int, ...]) -> Limb:
+    """The limb of connected bodies."""
     row = {body: k for k, body in enumerate(tree.moving)}
     return Limb(
         own,
