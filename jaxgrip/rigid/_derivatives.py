@@ -14,7 +14,7 @@ from typing import NamedTuple
 import jax
 from jaxtyping import Array
 
-from jaxgrip.rigid._kernels import Group, Model, Numbers, State
+from jaxgrip.rigid._kernels import Group, Model, State
 from jaxgrip.rigid._mass_matrix import Pose, masses, poses, related
 from jaxgrip.rigid._newton_euler import upward
 from jaxgrip.rigid._recursion import Body, Joint, Limb, each, inward, outward, spread
@@ -116,16 +116,17 @@ def jacobians(group: Group) -> Sequence[Sequence[Array]]:
     limb = group.limb
     stage = group.of_model(_stage)
 
-    def rest(numbers: Numbers, state: State, stage: Stage) -> list[Array]:
+    def rest(numbers: Array, state: State, stage: Stage) -> list[Array]:
         rates, _, *held = state.rates
-        solved = in_one_kernel(lambda _, x: _solved(limb, x), (), stage)
+        none = numbers[:0]
+        solved = in_one_kernel(lambda _, x: _solved(limb, x), none, stage)
         by_q = in_one_kernel(
             lambda gravity, x: _by_coordinates(limb, gravity, *x),
-            numbers.gravity,
+            group.gravity(numbers),
             (stage, solved.qdd, solved.response, rates),
         )
         return in_one_kernel(
-            lambda _, x: _products(limb, *x), (), (solved.inverse, held, (by_q, solved.by_qd))
+            lambda _, x: _products(limb, *x), none, (solved.inverse, held, (by_q, solved.by_qd))
         )
 
     return group.each(rest, stage)

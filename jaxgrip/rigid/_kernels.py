@@ -24,7 +24,7 @@ from jaxgrip.rigid._recursion import (
     unrolled_joints,
 )
 from jaxgrip.rigid._tree import Tree
-from jaxgrip.solve.fusion import cos_sin, in_one_kernel, parted, scalars_of, tiling
+from jaxgrip.solve.fusion import cos_sin, in_one_kernel, parted, tiling
 from jaxgrip.spatial.components import Matrix, Scalar, Vector, add, matmul, mul, neg, unstack
 
 # With more bodies forward dynamics and their derivatives have too many operations for a kernel.
@@ -178,8 +178,7 @@ class Group:
         One program for all; `values` are by limb.
         """
         if len(self.limbs) == 1:
-            numbers = self._scalars(self._numbers[0])
-            return [function(numbers, self._states[0], *(x[0] for x in values))]
+            return [function(self._numbers[0], self._states[0], *(x[0] for x in values))]
         tables = [self._states, *(_table(x, len(self.limbs)) for x in values)]
         merge: Callable[[Sequence], Any] = tuple
 
@@ -187,7 +186,7 @@ class Group:
             nonlocal merge
             numbers, columns = own
             mine = [t.merge([*x]) for t, x in zip(tables, columns, strict=True)]
-            leaves, merge = parted(function(self._scalars(numbers), *mine))
+            leaves, merge = parted(function(numbers, *mine))
             return jnp.stack(leaves)
 
         columns = lax.map(visit, (jnp.stack(self._numbers), [t.columns for t in tables]))
@@ -196,15 +195,21 @@ class Group:
     def of_model(self, core: Callable[..., Any], *values: Any) -> Table | list:
         """Columns of `core(model, *values)` at each state, each limb in one kernel."""
 
-        def in_kernel(numbers: Numbers, state: State, *own: Any) -> Any:
-            return in_one_kernel(
-                lambda k, x: core(_model(self.limb, k, x[0]), *x[1:]), numbers, (state, *own)
-            )
+        def in_kernel(numbers: Array, *own: Any) -> Any:
+            def step(k: tuple, x: tuple) -> Any:
+                return core(_model(self.limb, self._parted(k), x[0]), *x[1:])
+
+            return in_one_kernel(step, numbers, own)
 
         return self.each(in_kernel, *values)
 
-    def _scalars(self, numbers: Array) -> Numbers:
-        k, nb, n = scalars_of(numbers), len(self.limb.bodies), self.limb.n
+    def gravity(self, numbers: Float[Array, " k"]) -> Float[Array, "3"]:
+        """Gravity of the numbers of a limb."""
+        at = 22 * len(self.limb.bodies)
+        return numbers[at : at + 3]
+
+    def _parted(self, k: tuple[Scalar, ...]) -> Numbers:
+        nb, n = len(self.limb.bodies), self.limb.n
         rest = k[22 * nb + 3 :]
         has_armature, has_screws = self._has
         return Numbers(

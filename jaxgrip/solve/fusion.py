@@ -8,9 +8,10 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jax.custom_derivatives import SymbolicZero
-from jax.extend.core import jaxpr_as_fun
+from jax.extend.core import Literal, jaxpr_as_fun
 from jaxtyping import Array, Float
 
 
@@ -127,13 +128,15 @@ def _wide(size: int, batched: Any, arrays: tuple) -> list[Array]:
     ]
 
 
-def in_one_kernel(step: Callable[[Any, Any], Any], numbers: Any, columns: Any) -> Any:
+def in_one_kernel(
+    step: Callable[[tuple, Any], Any], numbers: Float[Array, " k"], columns: Any
+) -> Any:
     """Values of a function of scalars at many states, in one kernel on a CPU.
 
-    **Arguments:** `step(numbers, state)` maps two pytrees of scalars to one, by at most about
-    `MOST_OPERATIONS` operations on scalars alone; `numbers`, a pytree of scalars, are the same for
-    all states; `columns`, a pytree of (batch,) arrays, are their components. Python floats among
-    them and among the values are known, and no operands.
+    **Arguments:** `step(numbers, state)` maps scalars to a pytree of them, by at most about
+    `MOST_OPERATIONS` operations on scalars alone; `numbers` are the same for all states; `columns`,
+    a pytree of (batch,) arrays, are the components of the states. Python floats in these pytrees
+    are known, and no operands.
 
     **Returns:** the values, each (batch,).
 
@@ -142,34 +145,34 @@ def in_one_kernel(step: Callable[[Any, Any], Any], numbers: Any, columns: Any) -
     is: with windows of one state, the body is called once per state as body(initial value, state),
     and the numbers are the initial values. Each number needs an output, which is not used.
     """
-    shared, merge_numbers = parted(numbers)
     rows, merge_columns = parted(columns)
-    k, m, like = len(shared), len(rows), rows[0]
+    like, k = rows[0], len(numbers)
     one = jnp.zeros((), like.dtype)
     merge_values = None
 
-    def scalars(initial: tuple, state: tuple) -> list:
+    def scalars(*operands: Array) -> list:
         nonlocal merge_values
-        values, merge_values = parted(step(merge_numbers(initial), merge_columns(state)))
+        values, merge_values = parted(step(operands[:k], merge_columns(operands[k:])))
         return values
 
-    traced = jax.make_jaxpr(scalars)((one,) * k, (one,) * m)
-    used = {x for eqn in traced.jaxpr.eqns for x in eqn.invars if not hasattr(x, "val")}
-    used |= {x for x in traced.jaxpr.outvars if not hasattr(x, "val")}
+    traced = jax.make_jaxpr(scalars)(*[one] * (k + len(rows)))
+    operands = [x for eqn in traced.jaxpr.eqns for x in eqn.invars] + traced.jaxpr.outvars
+    used = {x for x in operands if not isinstance(x, Literal)}
     is_used = [x in used for x in traced.jaxpr.invars]
-    shared = [x for x, keep in zip(shared, is_used[:k], strict=True) if keep]
     rows = [x for x, keep in zip(rows, is_used[k:], strict=True) if keep]
-    k, m, p = len(shared), len(rows), len(traced.out_avals)
-    width = max(k, m, p)
+    (index,) = np.nonzero(is_used[:k])
+    shared = scalars_of(numbers[index].astype(like.dtype))
+    n, m, p = len(shared), len(rows), len(traced.out_avals)
+    width = max(n, m, p)
 
     def body(initial: tuple, state: tuple) -> tuple:
-        operands = iter((*initial[:k], *state[:m]))
-        values = jaxpr_as_fun(traced)(*(next(operands) if u else one for u in is_used))
+        given = iter((*initial[:n], *state[:m]))
+        values = jaxpr_as_fun(traced)(*(next(given) if u else one for u in is_used))
         return *values, *initial[p:]
 
     out = lax.reduce_window(
         (*rows, *[jnp.zeros_like(like)] * (width - m)),
-        (*(x.astype(like.dtype) for x in shared), *[one] * (width - k)),
+        (*shared, *[one] * (width - n)),
         body,
         (1,),
         (1,),
@@ -194,7 +197,9 @@ def scalars_of(x: Float[Array, " k"]) -> tuple[Array, ...]:
 
     The CPU compiler would make a kernel of every slice, and take a second for 130 of them.
     """
-    side = math.isqrt(max(len(x) - 1, 0)) + 1
+    if not len(x):
+        return ()
+    side = math.isqrt(len(x) - 1) + 1
     square = jnp.pad(x, (0, side * side - len(x))).reshape(side, side)
     columns = _picked([square] * side, [*range(side)])
     parts = _picked([c for c in columns for _ in range(side)], [*range(side)] * side)

@@ -72,5 +72,5 @@ def test_kernel_of_more_outputs_and_inputs_than_numbers():
         return [a * x, x + y, 2.0, y]
 
     x, y = np.random.default_rng(2).normal(size=(2, 72))
-    found = in_one_kernel(step, (jnp.array(3.0),), [jnp.asarray(x), jnp.asarray(y)])
+    found = in_one_kernel(step, jnp.array([3.0]), [jnp.asarray(x), jnp.asarray(y)])
     np.testing.assert_allclose(jnp.stack(found), [3 * x, x + y, 2 + 0 * x, y], rtol=1e-15)
