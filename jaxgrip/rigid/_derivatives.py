@@ -133,7 +133,7 @@ def jacobians(group: Group) -> Sequence[Sequence[Array]]:
 
 
 _SPATIAL = (ZERO, ZERO)
-_NO_SUMS = Sums(0.0, ZERO, (0.0,) * 6, (ZERO, ZERO, ZERO), ZERO, _SPATIAL)
+NO_SUMS = Sums(0.0, ZERO, (0.0,) * 6, (ZERO, ZERO, ZERO), ZERO, _SPATIAL)
 
 
 def _stage(model: Model) -> Stage:
@@ -142,11 +142,11 @@ def _stage(model: Model) -> Stage:
     pose = poses(limb, body, joint)
     start = Motion((ZERO, ZERO), (ZERO, upward(model.gravity)))
     motion = outward(limb, _moved, start, pose, joint, spread(limb, model.rate))
-    own = each(limb, _sums, body, pose, motion)
+    own = each(limb, sums_of, body, pose, motion)
     return Stage(
         tuple(x.axis for x in motion),
         tuple(x.rate for x in motion),
-        inward(limb, _collected, _NO_SUMS, own),
+        inward(limb, _collected, NO_SUMS, own),
         model.third,
         model.armature,
     )
@@ -156,16 +156,16 @@ def _moved(parent: Motion, pose: Pose, joint: Joint, rate: Scalar) -> Motion:
     z = pose.axis
     arm = scale(joint.turns, cross(pose.position, z))
     axis = scale(joint.turns, z), vadd(arm, scale(joint.slides, z))
-    turned = _motion_cross(parent.velocity, axis)
+    turned = motion_cross(parent.velocity, axis)
     return Motion(
-        _plus(parent.velocity, _times(rate, axis)),
-        _plus(parent.acceleration, _times(rate, turned)),
+        plus(parent.velocity, times(rate, axis)),
+        plus(parent.acceleration, times(rate, turned)),
         axis,
         turned,
     )
 
 
-def _sums(body: Body, pose: Pose, motion: Motion) -> Sums:
+def sums_of(body: Body, pose: Pose, motion: Motion) -> Sums:
     arm, central = masses(body, pose)
     r = vadd(pose.position, arm)
     (w, v), (wd, vd) = motion.velocity, motion.acceleration
@@ -196,7 +196,7 @@ def _collected(children: Sums, own: Sums) -> tuple[Sums, Sums]:
 def _solved(limb: Limb, stage: Stage) -> Solved:
     n, ahead = limb.n, related(limb)
     total = stage.total
-    response = each(limb, _response, total, stage.axis, stage.rate)
+    response = each(limb, response_of, total, stage.axis, stage.rate)
     joint = [(stage.axis[i], stage.rate[i], total[i], response[i]) for i in limb.moving]
     m: list[list[Scalar]] = [[0.0] * n for _ in range(n)]
     for i, j in ahead:
@@ -215,7 +215,7 @@ def _solved(limb: Limb, stage: Stage) -> Solved:
         mine = joint[i][3]
         by_qd.append(add(dot(mine.drag, axis[0]), mul(2.0, _work(mine.unit, rate))))
     loads = [
-        _plus(_flow(whole, axis), _times(2.0, _inertia(whole, rate)))
+        plus(flow_load(whole, axis), times(2.0, inertia_load(whole, rate)))
         for axis, rate, whole, _ in joint
     ]
     by_qd += [_work(loads[i], joint[j][0]) for i, j in ahead if i != j]
@@ -223,13 +223,13 @@ def _solved(limb: Limb, stage: Stage) -> Solved:
     return Solved(tuple(qdd), tuple(inverse), tuple(by_qd), kept)
 
 
-def _response(total: Sums, axis: Spatial, rate: Spatial) -> Response:
+def response_of(total: Sums, axis: Spatial, rate: Spatial) -> Response:
     w, v = axis
     # The transpose of 2 B, whose columns of linear velocities are zero.
     drag = vsub(scale(_trace(total), w), matvec(transpose(total.flow), w))
     return Response(
-        _inertia(total, axis),
-        _flow(total, rate),
+        inertia_load(total, axis),
+        flow_load(total, rate),
         scale(2.0, vadd(drag, cross(total.momentum, v))),
     )
 
@@ -244,13 +244,11 @@ def _by_coordinates(
 
     def move(parent: tuple, axis: Spatial, turned: Spatial, rate: Scalar, accel: Scalar) -> tuple:
         motion, extra = parent
-        own = _times(accel, axis)
-        acceleration = _plus(motion.acceleration, _plus(own, _times(rate, turned)))
-        curve = _plus(
-            _motion_cross(motion.acceleration, axis), _motion_cross(motion.velocity, turned)
-        )
-        velocity = _plus(motion.velocity, _times(rate, axis))
-        return Motion(velocity, acceleration, axis, curve), _plus(extra, own)
+        own = times(accel, axis)
+        acceleration = plus(motion.acceleration, plus(own, times(rate, turned)))
+        curve = plus(motion_cross(motion.acceleration, axis), motion_cross(motion.velocity, turned))
+        velocity = plus(motion.velocity, times(rate, axis))
+        return Motion(velocity, acceleration, axis, curve), plus(extra, own)
 
     moved = outward(limb, move, start, stage.axis, stage.rate, qd, qdd)
 
@@ -258,15 +256,15 @@ def _by_coordinates(
 
     def load(beyond: Spatial, total: Sums, moved: tuple, unit: Spatial, accel: Scalar) -> tuple:
         # All that the joint carries accelerates as its body does, and beyond each joint by more.
-        extra = _plus(beyond, _inertia(total, moved[1]))
-        return _plus(beyond, _times(accel, unit)), _plus(total.load, extra)
+        extra = plus(beyond, inertia_load(total, moved[1]))
+        return plus(beyond, times(accel, unit)), plus(total.load, extra)
 
     loads = inward(limb, load, _SPATIAL, stage.total, moved, unit, qdd)
     joint = [(*moved[i][0][2:], stage.rate[i], loads[i], stage.total[i]) for i in limb.moving]
     turn = []
     for ((w, v), curve, _, (moment, force), whole), mine in zip(joint, response, strict=True):
         axial = vadd(cross(w, moment), cross(v, force)), cross(w, force)
-        turn.append(_plus(_plus(mine.flow, _inertia(whole, curve)), axial))
+        turn.append(plus(plus(mine.flow, inertia_load(whole, curve)), axial))
     by_q = []
     for i, j in ahead:
         _, curve, rate, _, _ = joint[j]
@@ -308,7 +306,7 @@ def _trace(total: Sums) -> Scalar:
     return add(add(total.flow[0][0], total.flow[1][1]), total.flow[2][2])
 
 
-def _inertia(total: Sums, x: Spatial) -> Spatial:
+def inertia_load(total: Sums, x: Spatial) -> Spatial:
     w, v = x
     return (
         vadd(symvec(total.inertia, w), cross(total.moment, v)),
@@ -316,13 +314,13 @@ def _inertia(total: Sums, x: Spatial) -> Spatial:
     )
 
 
-def _flow(total: Sums, x: Spatial) -> Spatial:
+def flow_load(total: Sums, x: Spatial) -> Spatial:
     w, _ = x
     moment = vsub(scale(_trace(total), w), matvec(total.flow, w))
     return scale(2.0, moment), scale(2.0, cross(w, total.momentum))
 
 
-def _motion_cross(a: Spatial, b: Spatial) -> Spatial:
+def motion_cross(a: Spatial, b: Spatial) -> Spatial:
     return cross(a[0], b[0]), vadd(cross(a[0], b[1]), cross(a[1], b[0]))
 
 
@@ -330,9 +328,9 @@ def _work(a: Spatial, b: Spatial) -> Scalar:
     return add(dot(a[0], b[0]), dot(a[1], b[1]))
 
 
-def _plus(a: Spatial, b: Spatial) -> Spatial:
+def plus(a: Spatial, b: Spatial) -> Spatial:
     return vadd(a[0], b[0]), vadd(a[1], b[1])
 
 
-def _times(k: Scalar, a: Spatial) -> Spatial:
+def times(k: Scalar, a: Spatial) -> Spatial:
     return scale(k, a[0]), scale(k, a[1])

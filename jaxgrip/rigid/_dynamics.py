@@ -16,7 +16,8 @@ from jaxgrip.rigid._articulated import (
     bias_load,
     bias_motion,
 )
-from jaxgrip.rigid._coordinates import chart, checked, given, precision, unturned, without_balls
+from jaxgrip.rigid._body_by_body import directions, jacobians_in_arrays
+from jaxgrip.rigid._coordinates import chart, checked, given, integrate, precision, unturned
 from jaxgrip.rigid._derivatives import jacobians
 from jaxgrip.rigid._kernels import (
     LIMIT,
@@ -129,7 +130,8 @@ def _ordinary(tree: Tree, q: Array, qd: Array, tau: Array) -> Array:
 
 
 def _at_many(tree: Tree, q: Array, qd: Array, tau: Array) -> Float[Array, "batch n"]:
-    return by_tile(tree, _tile_accelerations, q, qd, _all_left(tree, tau, q, qd)).T
+    left_over = _all_left(tree, tau, q, qd)
+    return by_tile(tree, _tile_accelerations, (tree.n,), q, qd, left_over)
 
 
 def _all_left(tree: Tree, *states: Array) -> Float[Array, "batch n"]:
@@ -227,23 +229,47 @@ def forward_dynamics(
     return unturned(tree, qd, accelerations(tree, checked(tree, q=q)["q"], qd, tau))
 
 
-def _ordinary_jacobians(tree: Tree, *state: Array) -> Float[Array, "3 n n"]:
-    return jnp.stack(jax.jacfwd(_ordinary, (1, 2, 3))(tree, *state))
+def _ordinary_jacobians(tree: Tree, q: Array, qd: Array, tau: Array) -> Float[Array, "3 n n"]:
+    def moved(step: Array, qd: Array, tau: Array) -> Array:
+        return forward_dynamics(tree, integrate(tree, q, step), qd, tau)
+
+    return jnp.stack(jax.jacfwd(moved, (0, 1, 2))(jnp.zeros_like(qd), qd, tau))
 
 
 def _many_jacobians(tree: Tree, q: Array, qd: Array, tau: Array) -> Float[Array, "batch 3 n n"]:
-    held = [jnp.zeros_like(q)] * 2
-    if tree.passive is not None:
-        one, zero = jnp.ones_like(q), jnp.zeros_like(q)
-        held = [
-            -jax.jvp(lambda x, v: _all_left(tree, zero, x, v), (q, qd), rates)[1]
-            for rates in ((one, zero), (zero, one))
-        ]
-    rows = by_tile(tree, _tile_jacobians, q, qd, _all_left(tree, tau, q, qd), *held)
-    return rows.reshape(3, tree.n, tree.n, -1).transpose(3, 0, 1, 2)
+    held = _holding_rates(tree, q, qd)
+    if _is_in_small_kernels(tree):
+        shape = 3, tree.n, tree.n
+        given = q, qd, _all_left(tree, tau, q, qd), held[0], held[-1]
+        return by_tile(tree, _tile_jacobians, shape, *given)
+    qdd = jax.vmap(accelerations, in_axes=(None, 0, 0, 0))(tree, q, qd, tau)
+    found = jacobians_in_arrays(tree, q.T, qd.T, qdd.T, [x.T for x in held])
+    return jnp.moveaxis(found, -1, 0)
 
 
-def _tile_jacobians(tile: Tile) -> Float[Array, "rows states"]:
+def _holding_rates(tree: Tree, q: Array, qd: Array) -> list[Float[Array, "batch n"]]:
+    """Derivatives of `holding` by q, in the directions of `directions`, and by qd."""
+    zero, seeds = jnp.zeros_like(qd), directions(tree)
+    if tree.passive is None:
+        return [zero] * (len(seeds) + 1)
+
+    def holding(step: Array, rate: Array) -> Array:
+        moved = jax.vmap(integrate, in_axes=(None, 0, 0))(tree, q, step)
+        return -_all_left(tree, zero, moved, rate)
+
+    def along(*rates: Array) -> Array:
+        return jax.jvp(holding, (zero, qd), rates)[1]
+
+    by_q = [along(jnp.broadcast_to(jnp.asarray(x, qd.dtype), qd.shape), zero) for x in seeds]
+    return [*by_q, along(zero, jnp.ones_like(qd))]
+
+
+def _is_in_small_kernels(tree: Tree) -> bool:
+    """Whether each limb is small enough for derivatives in kernels of scalars."""
+    return fits(tree) and not tree.balls and all(len(x.bodies) <= LIMIT for x in limbs(tree))
+
+
+def _tile_jacobians(tile: Tile) -> Float[Array, "3 n n states"]:
     n, entries = tile.tree.n, {}
     for same in same_kinds(limbs(tile.tree)):
         found = jacobians(tile.group(same))
@@ -251,9 +277,8 @@ def _tile_jacobians(tile: Tile) -> Float[Array, "rows states"]:
             at = itertools.product(range(3), limb.coordinates, limb.coordinates)
             entries |= dict(zip(at, found[k], strict=True))
     zero = jnp.zeros_like(next(iter(entries.values())))
-    return jnp.stack(
-        [entries.get(at, zero) for at in itertools.product(range(3), range(n), range(n))]
-    )
+    every = itertools.product(range(3), range(n), range(n))
+    return jnp.stack([entries.get(at, zero) for at in every]).reshape(3, n, n, -1)
 
 
 _jacobians = over_states(_ordinary_jacobians, _many_jacobians)
@@ -262,21 +287,21 @@ _jacobians = over_states(_ordinary_jacobians, _many_jacobians)
 @jax.jit
 def forward_dynamics_derivatives(
     tree: Tree,
-    q: Float[Array, "n batch"],
+    q: Float[Array, "nq batch"],
     qd: Float[Array, "n batch"],
     tau: Float[Array, "n batch"],
 ) -> tuple[Float[Array, "n n batch"], Float[Array, "n n batch"], Float[Array, "n n batch"]]:
     """Jacobians of forward dynamics at many states.
 
-    Equal to `jax.jacfwd(forward_dynamics, (1, 2, 3))`. At 256 states or more of a tree whose limbs
-    have at most seven bodies by recursions, on CPUs; otherwise by tangents, one direction for all
-    joints that do not influence each other.
+    Equal to `jax.jacfwd(forward_dynamics, (1, 2, 3))`; with balls those by q are by the steps of
+    `integrate`. At 256 states or more by recursions, on CPUs; otherwise by tangents, one direction
+    for all joints that do not influence each other.
 
     **Arguments:**
 
     - `tree`: the model.
-    - `q`, `qd`, `tau`: (n, batch) joint coordinates [rad or m], rates [per s] and torques or
-      forces [N m or N], one state a column.
+    - `q`: (nq, batch) joint coordinates [rad or m]; `qd`, `tau`: (n, batch) rates [per s] and
+      torques or forces [N m or N], one state a column.
 
     **Returns:** d qdd/d q, d qdd/d qd and d qdd/d tau = M^-1, each (n, n, batch), rows for
     accelerations, in units of acceleration per unit of the column.
@@ -286,42 +311,46 @@ def forward_dynamics_derivatives(
     Source: own derivation: implicit differentiation of Beiblatt 9, eq. 17; Singh 2022 for the
     recursions.
     """
-    without_balls(tree, "forward_dynamics_derivatives")
     q, qd, tau = _columns(tree, q=q, qd=qd, tau=tau)
-    is_small = fits(tree) and all(len(limb.bodies) <= LIMIT for limb in limbs(tree))
-    if is_small and q.shape[1] >= LEAST_STATES:
-        blocks = jax.vmap(_jacobians, in_axes=(None, -1, -1, -1), out_axes=-1)(tree, q, qd, tau)
+    many = {"in_axes": (None, -1, -1, -1), "out_axes": -1}
+    if tree.n and q.shape[1] >= LEAST_STATES:
+        blocks = jax.vmap(_jacobians, **many)(tree, q, qd, tau)
         return blocks[0], blocks[1], blocks[2]
     branch, index = _branches(tree)
     related = np.equal.outer(branch, branch)[:, :, None]
     seeds = jnp.asarray(np.arange(max(index, default=-1) + 1)[:, None] == index, q.dtype)
-    many = {"in_axes": (None, -1, -1, -1), "out_axes": -1}
     torques = jax.vmap(rnea, **many)
-    qdd = jax.vmap(accelerations, **many)(tree, q, qd, tau)
+    moved = jax.vmap(integrate, in_axes=(None, -1, -1), out_axes=-1)
+    qdd = jax.vmap(forward_dynamics, **many)(tree, q, qd, tau)
     solve_many = jax.vmap(solve_mass, in_axes=(None, -1, -1), out_axes=-1)
 
     def columns(rate: Callable[[Array], Array]) -> Array:
         packed = jax.vmap(
-            lambda seed: solve_many(tree, q, rate(jnp.broadcast_to(seed[:, None], q.shape)))
+            lambda seed: solve_many(tree, q, rate(jnp.broadcast_to(seed[:, None], qd.shape)))
         )(seeds)
         return jnp.where(related, jnp.swapaxes(packed[np.array(index, dtype=int)], 0, 1), 0.0)
 
-    by_q = columns(lambda d: -jax.jvp(lambda x: torques(tree, x, qd, qdd), (q,), (d,))[1])
+    def by_step(d: Array) -> Array:
+        still = jnp.zeros_like(qd)
+        return jax.jvp(lambda x: torques(tree, moved(tree, q, x), qd, qdd), (still,), (d,))[1]
+
+    by_q = columns(lambda d: -by_step(d))
     by_qd = columns(lambda d: -jax.jvp(lambda x: torques(tree, q, x, qdd), (qd,), (d,))[1])
     return by_q, by_qd, columns(lambda d: d)
 
 
 def _columns(tree: Tree, **values: Array) -> list[Array]:
-    """States (n, batch) in the tree's precision, all of one shape."""
+    """States (nq or n, batch) in the tree's precision, as many of all."""
     columns: list[Array] = []
     for name, value in values.items():
         x = real(name, value, precision(tree))
-        if x.ndim != 2 or x.shape[0] != tree.n:
+        size = tree.nq if name == "q" else tree.n
+        if x.ndim != 2 or x.shape[0] != size:
             raise ValueError(
-                f"{name} has the shape {x.shape}; it must be ({tree.n}, batch), one state a column."
+                f"{name} has the shape {x.shape}; it must be ({size}, batch), one state a column."
             )
         if columns:
-            check_shape(name, x, columns[0].shape)
+            check_shape(name, x, (size, columns[0].shape[1]))
         columns.append(x)
     return columns
 

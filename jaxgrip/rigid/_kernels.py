@@ -24,7 +24,7 @@ from jaxgrip.rigid._recursion import (
     unrolled_joints,
 )
 from jaxgrip.rigid._tree import Tree
-from jaxgrip.solve.fusion import cos_sin, in_one_kernel, parted, tiling
+from jaxgrip.solve.fusion import cos_sin, in_one_kernel, over_tiles, parted
 from jaxgrip.spatial.components import Matrix, Scalar, Vector, add, matmul, mul, neg, unstack
 
 # With more bodies forward dynamics and their derivatives have too many operations for a kernel.
@@ -335,17 +335,15 @@ def same_kinds(limbs: Sequence[Limb]) -> list[list[Limb]]:
 
 
 def by_tile(
-    tree: Tree, run: Callable[[Tile], Array], *states: Float[Array, "batch _"]
-) -> Float[Array, "rows batch"]:
-    """Rows that `run` makes of each tile of states: coordinates (batch, nq), rates (batch, n)."""
-    count = len(states[0])
-    tiles, length = tiling(count)
-    rows = [jnp.pad(x.T, ((0, 0), (0, tiles * length - count))) for x in states]
-    if tiles == 1:
-        return run(Tile(tree, *rows))[:, :count]
-    parts = [jnp.moveaxis(x.reshape(-1, tiles, length), 1, 0) for x in rows]
-    found = lax.map(lambda x: run(Tile(tree, *x)), parts)
-    return jnp.moveaxis(found, 0, 1).reshape(-1, tiles * length)[:, :count]
+    tree: Tree,
+    run: Callable[[Tile], Array],
+    shape: tuple[int, ...],
+    q: Float[Array, "batch nq"],
+    *rates: Float[Array, "batch n"],
+) -> Float[Array, "batch ..."]:
+    """What `run` makes of each tile of states, (*shape, states), with the batch first."""
+    found = over_tiles(lambda *x: run(Tile(tree, *x)), [x.T for x in (q, *rates)], shape)
+    return jnp.moveaxis(found, -1, 0)
 
 
 def _model(limb: Limb, numbers: Numbers, state: State) -> Model:
@@ -353,12 +351,12 @@ def _model(limb: Limb, numbers: Numbers, state: State) -> Model:
     rate, third = (*state.rates, zero, zero)[:2]
     body = list(unrolled_bodies(limb, sum(numbers.body, ())))
     for i, quaternion in zip(limb.balls, state.quaternions, strict=True):
-        body[i] = body[i]._replace(rotation=matmul(body[i].rotation, _turned(quaternion)))
+        body[i] = body[i]._replace(rotation=matmul(body[i].rotation, turned_by(quaternion)))
     joint = unrolled_joints(limb, numbers.pitch, state.cos, state.sin, state.q, rate, third)
     return Model(limb, tuple(body), joint, numbers.gravity, numbers.armature, rate, third)
 
 
-def _turned(quaternion: tuple[Scalar, ...]) -> Matrix:
+def turned_by(quaternion: tuple[Scalar, ...]) -> Matrix:
     """Rotation of a ball about its axes x, y, z in the frame with the axes -z, y, x."""
     w, x, y, z = (quaternion[k] for k in (0, 3, 2, 1))
     x = neg(x)

@@ -172,7 +172,7 @@ def _ordinary(tree: Tree, q: Array, *rates: Array) -> Float[Array, " n"]:
 
 
 def _at_many(tree: Tree, *states: Array) -> Float[Array, "batch n"]:
-    return by_tile(tree, _tile_torques, *states).T
+    return by_tile(tree, _tile_torques, (tree.n,), *states)
 
 
 _in_kernels = over_states(_ordinary, _at_many)

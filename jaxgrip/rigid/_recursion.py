@@ -191,7 +191,7 @@ def bodies(tree: Tree) -> PerBody:
     """`Body` numbers of all bodies."""
     table = body_table(tree)
     if not unrolled(tree):
-        return _body(unstack(table.T))
+        return body_of(unstack(table.T))
     return unrolled_bodies(tree, unstack(table.reshape(-1)))
 
 
@@ -205,10 +205,12 @@ def body_table(tree: Tree) -> Float[Array, "bodies 22"]:
 
 def unrolled_bodies(tree: Tree | Limb, k: tuple) -> tuple[Body, ...]:
     """`Body` of each body from the scalars of `body_table`, row by row."""
-    return tuple(_folded(tree, i, _body(k[22 * i : 22 * i + 22])) for i in range(len(tree.parents)))
+    return tuple(
+        _folded(tree, i, body_of(k[22 * i : 22 * i + 22])) for i in range(len(tree.parents))
+    )
 
 
-def _body(k: tuple) -> Body:
+def body_of(k: tuple) -> Body:
     return Body((k[0:3], k[3:6], k[6:9]), k[9:12], k[12], k[13:16], k[16:22])
 
 

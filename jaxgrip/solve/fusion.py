@@ -224,12 +224,37 @@ def _picked(arrays: list[Array], index: list[int]) -> Sequence[Array]:
     return lax.reduce((*arrays, at), start, pick, (like.ndim - 1,))[:-1]
 
 
-def tiling(count: int) -> tuple[int, int]:
-    """Number and length of tiles of states for `in_one_kernel`, at least `count` in all."""
-    tiles = -(-count // TILE)
-    length = -(-count // tiles)
+def over_tiles(
+    run: Callable[..., Array], states: Sequence[Array], shape: tuple[int, ...], most: int = TILE
+) -> Array:
+    """Rows (*shape, batch) that `run` makes of rows of the states, (rows, batch) each.
+
+    `run` gets tiles of at most about `most` states; the last ones overlap.
+    """
+    count = states[0].shape[-1]
+    tiles, length = tiling(count, most)
+    if tiles == 1:
+        return run(*states)
+
+    def visit(k: Array, found: Array) -> Array:
+        start = lax.min(k * length, count - length)
+        own = (lax.dynamic_slice_in_dim(x, start, length, axis=-1) for x in states)
+        return lax.dynamic_update_slice_in_dim(found, run(*own), start, axis=-1)
+
+    return lax.fori_loop(0, tiles, visit, jnp.zeros((*shape, count), states[0].dtype))
+
+
+def tiling(count: int, most: int = TILE) -> tuple[int, int]:
+    """Number and length of tiles that cover at least 64 states; they overlap by less than one."""
+    least = -(-count // most)
+    length = -(-count // least)
     # Arrays whose distance in memory is a multiple of 4096 bytes would displace each other.
-    return tiles, length + (8 - length) % 64
+    length += (8 - length) % 64
+    if length > count and least > 1:
+        length -= 64
+    if length > count:
+        return 1, count
+    return -(-count // length), length
 
 
 # pi/2 in three parts, the first two of 33 bits, and the polynomials of sine and cosine on
