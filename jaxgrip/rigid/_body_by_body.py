@@ -121,20 +121,22 @@ def jacobians_in_arrays(
     qd: Float[Array, "n batch"],
     qdd: Float[Array, "n batch"],
     held: list[Float[Array, "n batch"]],
-) -> Float[Array, "3 n n batch"]:
+) -> tuple[Float[Array, "n n batch"], ...]:
     """Derivatives of the accelerations by q, qd and tau; `qdd` are those in the chart at q.
 
     `held` are derivatives of what springs, damping and friction take, by q in `directions` and by
     qd in all.
     """
-    shape = 3, tree.n, tree.n
-    return over_tiles(functools.partial(_tile_jacobians, tree), [q, qd, qdd, *held], shape, _TILE)
+    run = functools.partial(_tile_jacobians, tree)
+    return over_tiles(run, [q, qd, qdd, *held], ((tree.n, tree.n),) * 3, _TILE)
 
 
-def _tile_jacobians(tree: Tree, q: Array, qd: Array, qdd: Array, *held: Array) -> Array:
+def _tile_jacobians(
+    tree: Tree, q: Array, qd: Array, qdd: Array, *held: Array
+) -> tuple[Float[Array, "n n states"], ...]:
     ends = _ends_of_bodies(tree, q, qd, qdd)
     armature, along = armature_of(tree), directions(tree) > 0
-    whole = jnp.zeros((3, tree.n, tree.n, q.shape[-1]), q.dtype)
+    whole = [jnp.zeros((tree.n, tree.n, q.shape[-1]), q.dtype)] * 3
     for limb in limbs(tree):
         at = np.array(limb.coordinates)
         matrix, by_q, by_qd = _by_pairs(limb, jnp.stack([ends[tree.moving[k]] for k in at]))
@@ -148,11 +150,11 @@ def _tile_jacobians(tree: Tree, q: Array, qd: Array, qdd: Array, *held: Array) -
                 by_q = by_q + jnp.where((same & seed[at])[:, :, None], change[at][:, None], 0.0)
             by_qd = by_qd + jnp.where(unit, held[-1][at][:, None], 0.0)
         minus = _minus_inverse(matrix)
-        found = jnp.stack([_product(minus, by_q), _product(minus, by_qd), -minus])
+        found = _product(minus, by_q), _product(minus, by_qd), -minus
         if limb.n == tree.n:
             return found
-        whole = whole.at[:, at[:, None], at].set(found)
-    return whole
+        whole = [x.at[at[:, None], at].set(y) for x, y in zip(whole, found, strict=True)]
+    return tuple(whole)
 
 
 def _ends_of_bodies(tree: Tree, q: Array, qd: Array, qdd: Array) -> Float[Array, "bodies 42 _"]:

@@ -229,22 +229,22 @@ def forward_dynamics(
     return unturned(tree, qd, accelerations(tree, checked(tree, q=q)["q"], qd, tau))
 
 
-def _ordinary_jacobians(tree: Tree, q: Array, qd: Array, tau: Array) -> Float[Array, "3 n n"]:
+def _ordinary_jacobians(tree: Tree, q: Array, qd: Array, tau: Array) -> tuple[Array, ...]:
     def moved(step: Array, qd: Array, tau: Array) -> Array:
         return forward_dynamics(tree, integrate(tree, q, step), qd, tau)
 
-    return jnp.stack(jax.jacfwd(moved, (0, 1, 2))(jnp.zeros_like(qd), qd, tau))
+    return jax.jacfwd(moved, (0, 1, 2))(jnp.zeros_like(qd), qd, tau)
 
 
-def _many_jacobians(tree: Tree, q: Array, qd: Array, tau: Array) -> Float[Array, "batch 3 n n"]:
+def _many_jacobians(tree: Tree, q: Array, qd: Array, tau: Array) -> tuple[Array, ...]:
     held = _holding_rates(tree, q, qd)
     if _is_in_small_kernels(tree):
-        shape = 3, tree.n, tree.n
-        given = q, qd, _all_left(tree, tau, q, qd), held[0], held[-1]
-        return by_tile(tree, _tile_jacobians, shape, *given)
+        shapes = ((tree.n, tree.n),) * 3
+        given = q, qd, _all_left(tree, tau, q, qd), *held
+        return by_tile(tree, _tile_jacobians, shapes, *given)
     qdd = jax.vmap(accelerations, in_axes=(None, 0, 0, 0))(tree, q, qd, tau)
     found = jacobians_in_arrays(tree, q.T, qd.T, qdd.T, [x.T for x in held])
-    return jnp.moveaxis(found, -1, 0)
+    return tuple(jnp.moveaxis(x, -1, 0) for x in found)
 
 
 def _holding_rates(tree: Tree, q: Array, qd: Array) -> list[Float[Array, "batch n"]]:
@@ -269,7 +269,7 @@ def _is_in_small_kernels(tree: Tree) -> bool:
     return fits(tree) and not tree.balls and all(len(x.bodies) <= LIMIT for x in limbs(tree))
 
 
-def _tile_jacobians(tile: Tile) -> Float[Array, "3 n n states"]:
+def _tile_jacobians(tile: Tile) -> tuple[Float[Array, "n n states"], ...]:
     n, entries = tile.tree.n, {}
     for same in same_kinds(limbs(tile.tree)):
         found = jacobians(tile.group(same))
@@ -277,8 +277,9 @@ def _tile_jacobians(tile: Tile) -> Float[Array, "3 n n states"]:
             at = itertools.product(range(3), limb.coordinates, limb.coordinates)
             entries |= dict(zip(at, found[k], strict=True))
     zero = jnp.zeros_like(next(iter(entries.values())))
-    every = itertools.product(range(3), range(n), range(n))
-    return jnp.stack([entries.get(at, zero) for at in every]).reshape(3, n, n, -1)
+    pairs = [*itertools.product(range(n), range(n))]
+    rows = ([entries.get((k, *pair), zero) for pair in pairs] for k in range(3))
+    return tuple(jnp.stack(x).reshape(n, n, -1) for x in rows)
 
 
 _jacobians = over_states(_ordinary_jacobians, _many_jacobians)
@@ -314,8 +315,7 @@ def forward_dynamics_derivatives(
     q, qd, tau = _columns(tree, q=q, qd=qd, tau=tau)
     many = {"in_axes": (None, -1, -1, -1), "out_axes": -1}
     if tree.n and q.shape[1] >= LEAST_STATES:
-        blocks = jax.vmap(_jacobians, **many)(tree, q, qd, tau)
-        return blocks[0], blocks[1], blocks[2]
+        return jax.vmap(_jacobians, **many)(tree, q, qd, tau)
     branch, index = _branches(tree)
     related = np.equal.outer(branch, branch)[:, :, None]
     seeds = jnp.asarray(np.arange(max(index, default=-1) + 1)[:, None] == index, q.dtype)

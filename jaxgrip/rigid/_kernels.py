@@ -4,6 +4,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -336,14 +337,14 @@ def same_kinds(limbs: Sequence[Limb]) -> list[list[Limb]]:
 
 def by_tile(
     tree: Tree,
-    run: Callable[[Tile], Array],
-    shape: tuple[int, ...],
+    run: Callable[[Tile], Any],
+    shapes: Any,
     q: Float[Array, "batch nq"],
     *rates: Float[Array, "batch n"],
-) -> Float[Array, "batch ..."]:
-    """What `run` makes of each tile of states, (*shape, states), with the batch first."""
-    found = over_tiles(lambda *x: run(Tile(tree, *x)), [x.T for x in (q, *rates)], shape)
-    return jnp.moveaxis(found, -1, 0)
+) -> Any:
+    """What `run` makes of each tile of states, as for `over_tiles`, with the batch first."""
+    found = over_tiles(lambda *x: run(Tile(tree, *x)), [x.T for x in (q, *rates)], shapes)
+    return jax.tree.map(lambda x: jnp.moveaxis(x, -1, 0), found)
 
 
 def _model(limb: Limb, numbers: Numbers, state: State) -> Model:

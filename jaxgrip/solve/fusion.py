@@ -35,81 +35,81 @@ def kept(values: Any, one: Float[Array, "*shape"] | float) -> Any:
 # Fewer states than this are not worth the kernel: its many scalar arguments cost microseconds.
 LEAST_STATES = 256
 
-# So many states at a time stay in the last cache with all columns of a kernel.
-TILE = 4096
+# About so many states at a time stay in the last cache with all columns of a kernel.
+TILE = 2048
 
 # The compiler splits longer bodies into functions, which compute again what they share.
 MOST_OPERATIONS = 3500
 
 
 def over_states(
-    ordinary: Callable[..., Array],
-    many: Callable[..., Array],
-    rule: Callable[[tuple, tuple], tuple[Array, Array]] | None = None,
-) -> Callable[..., Array]:
+    ordinary: Callable[..., Any],
+    many: Callable[..., Any],
+    rule: Callable[[tuple, tuple], tuple[Any, Any]] | None = None,
+) -> Callable[..., Any]:
     """A function of one state that is another one when mapped over many states.
 
     **Arguments:** `ordinary(shared, *state)` with any `shared` and arrays (m,) of one state, which
-    returns an array; `many(shared, *states)`, the same for arrays (batch, m); `rule`, a JVP rule
-    as for `jax.custom_jvp` with symbolic zeros, that of `ordinary` when None.
+    returns a pytree of arrays; `many(shared, *states)`, the same for arrays (batch, m); `rule`, a JVP
+    rule as for `jax.custom_jvp` with symbolic zeros, that of `ordinary` when None.
 
     **Returns:** a function that is `ordinary`, and `many` under `vmap` over at least
     `LEAST_STATES` states with the same `shared` for all, where CPUs are what JAX computes on.
     """
 
-    def each(shared: Any, *states: Array) -> Array:
+    def each(shared: Any, *states: Array) -> Any:
         return jax.vmap(functools.partial(ordinary, shared))(*states)
 
     @jax.custom_batching.custom_vmap
-    def mapped(shared: Any, *states: Array) -> Array:
+    def mapped(shared: Any, *states: Array) -> Any:
         # Not `lax.platform_dependent`, which traces both.
         suits = len(states[0]) >= LEAST_STATES and jax.default_backend() == "cpu"
         return (many if suits else each)(shared, *states)
 
-    def of_each(function: Callable[..., Array], size: int, batched: list, *args: Any) -> Array:
+    def of_each(function: Callable[..., Any], size: int, batched: list, *args: Any) -> Any:
         axes = jax.tree.map(lambda b: 0 if b else None, batched)
         return jax.vmap(function, in_axes=tuple(axes), axis_size=size)(*args)
 
+    def all_batched(found: Any) -> tuple[Any, Any]:
+        return found, jax.tree.map(lambda _: True, found)
+
     @mapped.def_vmap
-    def _(size: int, batched: list, shared: Any, *states: Array) -> tuple[Array, bool]:
+    def _(size: int, batched: list, shared: Any, *states: Array) -> tuple[Any, Any]:
         if any(jax.tree.leaves(batched[0])):
-            return of_each(each, size, batched, shared, *states), True
+            return all_batched(of_each(each, size, batched, shared, *states))
         wide = _wide(size, batched[1:], states)
-        rows = mapped(shared, *(x.reshape(-1, x.shape[-1]) for x in wide))
-        return rows.reshape(size, -1, *rows.shape[1:]), True
+        found = mapped(shared, *(x.reshape(-1, x.shape[-1]) for x in wide))
+        return all_batched(jax.tree.map(lambda x: x.reshape(size, -1, *x.shape[1:]), found))
 
     @jax.custom_batching.custom_vmap
-    def one(shared: Any, *state: Array) -> Array:
+    def one(shared: Any, *state: Array) -> Any:
         return ordinary(shared, *state)
 
     @one.def_vmap
-    def _(size: int, batched: list, shared: Any, *state: Array) -> tuple[Array, bool]:
+    def _(size: int, batched: list, shared: Any, *state: Array) -> tuple[Any, Any]:
         if any(jax.tree.leaves(batched[0])):
-            return of_each(ordinary, size, batched, shared, *state), True
-        return mapped(shared, *_wide(size, batched[1:], state)), True
+            return all_batched(of_each(ordinary, size, batched, shared, *state))
+        return all_batched(mapped(shared, *_wide(size, batched[1:], state)))
 
     whole = jax.custom_jvp(one)
 
-    def derivative(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
+    def derivative(primals: tuple, tangents: tuple) -> tuple[Any, Any]:
         pair = (rule or functools.partial(jvp_of_moving, ordinary))(primals, tangents)
         # JAX takes the axis of the batch from the function, where it is the first, for the rule
         # too; that of a concatenation is always the first.
-        value, rate = (lax.concatenate((x, x[:0]), 0) for x in pair)
-        return value, rate
+        return jax.tree.map(lambda x: lax.concatenate((x, x[:0]), 0), pair)
 
     whole.defjvp(derivative, symbolic_zeros=True)
     return whole
 
 
-def jvp_of_moving(
-    function: Callable[..., Array], primals: tuple, tangents: tuple
-) -> tuple[Array, Array]:
+def jvp_of_moving(function: Callable[..., Any], primals: tuple, tangents: tuple) -> tuple[Any, Any]:
     """As `jax.jvp`, with what `defjvp(..., symbolic_zeros=True)` gives a rule as tangents."""
     leaves, structure = jax.tree.flatten(primals)
     rates = jax.tree.leaves(tangents, is_leaf=lambda x: isinstance(x, SymbolicZero))
     moving = [k for k, t in enumerate(rates) if not isinstance(t, SymbolicZero)]
 
-    def of_moving(*values: Array) -> Array:
+    def of_moving(*values: Array) -> Any:
         whole = list(leaves)
         for k, value in zip(moving, values, strict=True):
             whole[k] = value
@@ -117,7 +117,7 @@ def jvp_of_moving(
 
     if not moving:
         value = function(*primals)
-        return value, jnp.zeros_like(value)
+        return value, jax.tree.map(jnp.zeros_like, value)
     return jax.jvp(of_moving, tuple(leaves[k] for k in moving), tuple(rates[k] for k in moving))
 
 
@@ -225,35 +225,39 @@ def _picked(arrays: list[Array], index: list[int]) -> Sequence[Array]:
 
 
 def over_tiles(
-    run: Callable[..., Array], states: Sequence[Array], shape: tuple[int, ...], most: int = TILE
-) -> Array:
+    run: Callable[..., Any], states: Sequence[Array], shapes: Any, most: int = TILE
+) -> Any:
     """Rows (*shape, batch) that `run` makes of rows of the states, (rows, batch) each.
 
-    `run` gets tiles of at most about `most` states; the last ones overlap.
+    `run` gets tiles of at most about `most` states, of which the last two overlap, and makes a
+    pytree like `shapes`, that of the shapes of its rows.
     """
-    count = states[0].shape[-1]
+    count, dtype = states[0].shape[-1], states[0].dtype
     tiles, length = tiling(count, most)
     if tiles == 1:
-        return run(*states)
+        padded = (jnp.pad(x, ((0, 0), (0, length - count))) for x in states)
+        return jax.tree.map(lambda x: x[..., :count], run(*padded))
 
-    def visit(k: Array, found: Array) -> Array:
+    def visit(k: Array, found: Any) -> Any:
         start = lax.min(k * length, count - length)
-        own = (lax.dynamic_slice_in_dim(x, start, length, axis=-1) for x in states)
-        return lax.dynamic_update_slice_in_dim(found, run(*own), start, axis=-1)
+        own = run(*(lax.dynamic_slice_in_dim(x, start, length, axis=-1) for x in states))
+        return jax.tree.map(
+            lambda x, part: lax.dynamic_update_slice_in_dim(x, part, start, axis=-1), found, own
+        )
 
-    return lax.fori_loop(0, tiles, visit, jnp.zeros((*shape, count), states[0].dtype))
+    is_shape = {"is_leaf": lambda x: isinstance(x, tuple) and all(type(k) is int for k in x)}
+    start = jax.tree.map(lambda shape: jnp.zeros((*shape, count), dtype), shapes, **is_shape)
+    return lax.fori_loop(0, tiles, visit, start)
 
 
 def tiling(count: int, most: int = TILE) -> tuple[int, int]:
-    """Number and length of tiles that cover at least 64 states; they overlap by less than one."""
-    least = -(-count // most)
-    length = -(-count // least)
+    """Number and length of tiles that cover `count` states; only a single one is longer."""
+    tiles = -(-count // most)
+    length = -(-count // tiles)
     # Arrays whose distance in memory is a multiple of 4096 bytes would displace each other.
     length += (8 - length) % 64
-    if length > count and least > 1:
+    if tiles > 1 and length > count:
         length -= 64
-    if length > count:
-        return 1, count
     return -(-count // length), length
 
 
