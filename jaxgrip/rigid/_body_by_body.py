@@ -28,7 +28,7 @@ from jaxgrip.rigid._derivatives import (
     sums_of,
     times,
 )
-from jaxgrip.rigid._kernels import turned_by
+from jaxgrip.rigid._kernels import rows_of, turned_by
 from jaxgrip.rigid._mass_matrix import Pose, ancestors
 from jaxgrip.rigid._newton_euler import placement, upward
 from jaxgrip.rigid._passive import armature_of
@@ -136,10 +136,10 @@ def _tile_jacobians(
 ) -> tuple[Float[Array, "n n states"], ...]:
     ends = _ends_of_bodies(tree, q, qd, qdd)
     armature, along = armature_of(tree), directions(tree) > 0
-    whole = [jnp.zeros((tree.n, tree.n, q.shape[-1]), q.dtype)] * 3
+    found = []
     for limb in limbs(tree):
         at = np.array(limb.coordinates)
-        matrix, by_q, by_qd = _by_pairs(limb, jnp.stack([ends[tree.moving[k]] for k in at]))
+        matrix, by_q, by_qd = _by_pairs(limb, rows_of(ends, [tree.moving[k] for k in at]))
         unit = np.eye(limb.n, dtype=bool)[:, :, None]
         if armature is not None:
             matrix = matrix + jnp.where(unit, armature[at][:, None, None], 0.0)
@@ -150,11 +150,22 @@ def _tile_jacobians(
                 by_q = by_q + jnp.where((same & seed[at])[:, :, None], change[at][:, None], 0.0)
             by_qd = by_qd + jnp.where(unit, held[-1][at][:, None], 0.0)
         minus = _minus_inverse(matrix)
-        found = _product(minus, by_q), _product(minus, by_qd), -minus
-        if limb.n == tree.n:
-            return found
-        whole = [x.at[at[:, None], at].set(y) for x, y in zip(whole, found, strict=True)]
-    return tuple(whole)
+        found.append((_product(minus, by_q), _product(minus, by_qd), -minus))
+    order = np.argsort([k for limb in limbs(tree) for k in limb.coordinates]).tolist()
+    return tuple(_joined(blocks, order) for blocks in zip(*found, strict=True))
+
+
+def _joined(blocks: tuple[Array, ...], order: list[int]) -> Float[Array, "n n _"]:
+    """The matrices with blocks on the diagonal, in another order of rows and columns."""
+    if len(blocks) == 1:
+        return blocks[0]
+    rows, before = [], 0
+    for block in blocks:
+        after = len(order) - before - len(block)
+        rows.append(jnp.pad(block, ((0, 0), (before, after), (0, 0))))
+        before += len(block)
+    whole = rows_of(jnp.concatenate(rows), order)
+    return jnp.swapaxes(rows_of(jnp.swapaxes(whole, 0, 1), order), 0, 1)
 
 
 def _ends_of_bodies(tree: Tree, q: Array, qd: Array, qdd: Array) -> Float[Array, "bodies 42 _"]:
@@ -184,7 +195,7 @@ def _ends_of_bodies(tree: Tree, q: Array, qd: Array, qdd: Array) -> Float[Array,
     last = np.arange(len(parents))
     for first in tree.balls:
         last[first : first + 3] = first + 2
-    after = seen[last + 1, 12 : 18 if tree.balls else 12]
+    after = rows_of(seen, (last + 1).tolist())[:, 12 : 18 if tree.balls else 12]
 
     def carry(received: Array, x: tuple) -> tuple[Array, Array]:
         i, parent, numbers, seen, axis, after = x
@@ -222,19 +233,23 @@ def _numbers(tree: Tree) -> Float[Array, "bodies 25"]:
 
 def _columns(tree: Tree, q: Array, qd: Array, qdd: Array) -> Float[Array, "bodies columns _"]:
     """Cosine and sine of the angle, q, rate, acceleration, and the quaternion of ball or a one."""
-    at, moving = layout(tree), np.array(tree.moving, dtype=int)
-    zero = jnp.zeros((len(tree.parents), q.shape[-1]), q.dtype)
-    position = zero.at[moving[at.rates]].set(q[at.coordinates])
+    at, bodies = layout(tree), range(len(tree.parents))
+    zero = jnp.zeros_like(q[:1])
+    row = {body: k for k, body in enumerate(tree.moving)}
+    single = dict(zip(at.rates.tolist(), at.coordinates.tolist(), strict=True))
+    of_rates = [row.get(i, tree.n) for i in bodies]
+    position = rows_of(jnp.concatenate([q, zero]), [single.get(k, tree.nq) for k in of_rates])
     turns, _ = axes_of(tree)
-    cos, sin = cos_sin(jnp.where(turns[:, None], position, zero))
-    found = [cos, sin, position, zero.at[moving].set(qd), zero.at[moving].set(qdd)]
-    if tree.balls:
-        first = np.array(tree.balls)
-        found += [
-            jnp.full_like(zero, float(k == 0)).at[first].set(q[at.quaternions[:, k]])
-            for k in range(4)
-        ]
-    return jnp.stack(found, axis=1)
+    cos, sin = cos_sin(jnp.where(turns[:, None], position, jnp.zeros_like(position)))
+    rates = (rows_of(jnp.concatenate([x, zero]), of_rates) for x in (qd, qdd))
+    quaternions = dict(zip(tree.balls, at.quaternions.tolist(), strict=True))
+    whole = jnp.concatenate([q, zero, zero + 1])
+    none = [tree.nq + 1, tree.nq, tree.nq, tree.nq]
+    turned = [
+        rows_of(whole, [quaternions.get(i, none)[k] for i in bodies])
+        for k in range(4 if tree.balls else 0)
+    ]
+    return jnp.stack([cos, sin, position, *rates, *turned], axis=1)
 
 
 def _seen(k: tuple, carrier: Seen, cos: Any, sin: Any, q: Any, rate: Any, accel: Any, *ball: Any):

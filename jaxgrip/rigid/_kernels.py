@@ -119,7 +119,7 @@ class Tile:
         turning = [k for k in self._row if moving[k] != "prismatic"]
         self._turning = {k: i for i, k in enumerate(turning)}
         if turning:
-            self._cos_sin = cos_sin(_rows(q, [self._row[k] for k in turning]))
+            self._cos_sin = cos_sin(rows_of(q, [self._row[k] for k in turning]))
 
     def group(self, same: Sequence[Limb]) -> "Group":
         """Limbs of one kind."""
@@ -148,11 +148,11 @@ class Tile:
 
         if len(same) == 1:
             return [merge([x[k] for x, index in parts(first) for k in index])]
-        blocks = [[_rows(x, index) for x, index in parts(limb) if index] for limb in same]
+        blocks = [[rows_of(x, index) for x, index in parts(limb) if index] for limb in same]
         return Table(jnp.stack([jnp.concatenate(x) for x in blocks]), merge)
 
 
-def _rows(x: Array, index: list[int]) -> Array:
+def rows_of(x: Array, index: list[int]) -> Array:
     """Rows of an array, as slices, for the compiler makes slow copies of indexed arrays."""
     cuts = [0, *(k for k in range(1, len(index)) if index[k] != index[k - 1] + 1), len(index)]
     runs = [x[index[a] : index[b - 1] + 1] for a, b in itertools.pairwise(cuts)]

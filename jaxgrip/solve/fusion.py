@@ -50,8 +50,8 @@ def over_states(
     """A function of one state that is another one when mapped over many states.
 
     **Arguments:** `ordinary(shared, *state)` with any `shared` and arrays (m,) of one state, which
-    returns a pytree of arrays; `many(shared, *states)`, the same for arrays (batch, m); `rule`, a JVP
-    rule as for `jax.custom_jvp` with symbolic zeros, that of `ordinary` when None.
+    returns a pytree of arrays; `many(shared, *states)`, the same for arrays (batch, m); `rule`, a
+    JVP rule as for `jax.custom_jvp` with symbolic zeros, that of `ordinary` when None.
 
     **Returns:** a function that is `ordinary`, and `many` under `vmap` over at least
     `LEAST_STATES` states with the same `shared` for all, where CPUs are what JAX computes on.
