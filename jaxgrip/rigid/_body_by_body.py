@@ -1,12 +1,12 @@
 """Derivatives of the dynamics of trees of any size at many states, in arrays.
 
-The recursions of `_derivatives` are scanned, one kernel for all bodies, and what they leave of
-each joint is multiplied in pairs. Derivatives by the orientation of a ball are those by a rotation
+As `_derivatives`, but one kernel is for all bodies, and what it leaves of each joint is multiplied
+in pairs. Derivatives by the orientation of a ball are those by a rotation
 vector in the axes of its body, for which the three axes of a ball have the same carrier.
 """
 
 import functools
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +16,6 @@ from jaxtyping import Array, Float
 
 from jaxgrip.rigid._coordinates import layout
 from jaxgrip.rigid._derivatives import (
-    NO_SUMS,
     Motion,
     Spatial,
     Sums,
@@ -28,23 +27,33 @@ from jaxgrip.rigid._derivatives import (
     sums_of,
     times,
 )
-from jaxgrip.rigid._kernels import rows_of, turned_by
+from jaxgrip.rigid._kernels import Model, Pieces, Tile, rows_of
 from jaxgrip.rigid._mass_matrix import Pose, ancestors
 from jaxgrip.rigid._newton_euler import placement, upward
 from jaxgrip.rigid._passive import armature_of
-from jaxgrip.rigid._recursion import Joint, Limb, axes_of, body_of, body_table, limbs
+from jaxgrip.rigid._recursion import (
+    Joint,
+    Limb,
+    PerBody,
+    axes_of,
+    body_of,
+    body_table,
+    each,
+    limbs,
+    outward,
+    spread,
+)
 from jaxgrip.rigid._tree import Tree
-from jaxgrip.solve.fusion import cos_sin, in_one_kernel, over_tiles
+from jaxgrip.solve.fusion import in_one_kernel, over_tiles
 from jaxgrip.spatial.components import (
     IDENTITY,
     ZERO,
     Matrix,
+    Scalar,
     Vector,
-    add,
     cross,
     matmul,
     matvec,
-    mul,
     scale,
     stack,
     unstack,
@@ -54,28 +63,31 @@ from jaxgrip.spatial.components import (
 # So many states at a time stay in the second cache with the matrices of a limb.
 _TILE = 256
 
+# More bodies have too many operations for a kernel.
+_MOST = 12
+
 _STILL: Spatial = (ZERO, ZERO)
 
 
 class Seen(NamedTuple):
-    """Pose and motion of a body.
-
-    `before` is velocity and acceleration of what carries the joint of a body, if trees have joints
-    of several bodies, else empty.
-    """
+    """Pose and motion of a body."""
 
     rotation: Matrix
     position: Vector
     velocity: Spatial
     acceleration: Spatial
-    before: tuple[Spatial, ...]
 
 
 class Axis(NamedTuple):
-    """Axis of a joint, and its first and second rate if it were fixed to what carries the joint."""
+    """Axis of a joint.
+
+    `rate` and `curve` are its first and second rate if it were fixed to what carries the joint,
+    `swing` the rate for derivatives by the rate of the joint.
+    """
 
     axis: Spatial
     rate: Spatial
+    swing: Spatial
     curve: Spatial
 
 
@@ -134,12 +146,13 @@ def jacobians_in_arrays(
 def _tile_jacobians(
     tree: Tree, q: Array, qd: Array, qdd: Array, *held: Array
 ) -> tuple[Float[Array, "n n states"], ...]:
-    ends = _ends_of_bodies(tree, q, qd, qdd)
+    ends, bodies = _ends_of_bodies(tree, q, qd, qdd)
+    ends, row = jnp.swapaxes(ends, 0, 1), {body: k for k, body in enumerate(bodies)}
     armature, along = armature_of(tree), directions(tree) > 0
     found = []
     for limb in limbs(tree):
         at = np.array(limb.coordinates)
-        matrix, by_q, by_qd = _by_pairs(limb, rows_of(ends, [tree.moving[k] for k in at]))
+        matrix, by_q, by_qd = _by_pairs(limb, rows_of(ends, [row[tree.moving[k]] for k in at]))
         unit = np.eye(limb.n, dtype=bool)[:, :, None]
         if armature is not None:
             matrix = matrix + jnp.where(unit, armature[at][:, None, None], 0.0)
@@ -168,131 +181,108 @@ def _joined(blocks: tuple[Array, ...], order: list[int]) -> Float[Array, "n n _"
     return jnp.swapaxes(rows_of(jnp.swapaxes(whole, 0, 1), order), 0, 1)
 
 
-def _ends_of_bodies(tree: Tree, q: Array, qd: Array, qdd: Array) -> Float[Array, "bodies 42 _"]:
-    numbers, columns = _numbers(tree), _columns(tree, q, qd, qdd)
-    parents = np.array(tree.parents) + 1
-    index = np.arange(1, len(parents) + 1)
-    still = (_STILL, _STILL) if tree.balls else ()
-    base = Seen(IDENTITY, ZERO, _STILL, (ZERO, upward(unstack(tree.gravity))), still)
-    leaves, of_seen = jax.tree.flatten(base)
-    _, of_axis = jax.tree.flatten(Axis(_STILL, _STILL, _STILL))
-    start = jnp.broadcast_to(stack(leaves, q)[:, None], (len(leaves), q.shape[-1]))
-    shape = len(parents) + 1, *start.shape
-
-    def move(seen: Array, x: tuple) -> tuple[Array, Array]:
-        i, parent, numbers, own = x
-        body, axis = in_one_kernel(
-            lambda k, x: _seen(k, of_seen.unflatten(x[0]), *x[1]),
-            numbers,
-            ([*seen[parent]], [*own]),
-        )
-        row = jnp.stack(jax.tree.leaves(body))
-        return lax.dynamic_update_index_in_dim(seen, row, i, 0), jnp.stack(jax.tree.leaves(axis))
-
-    start = jnp.zeros(shape, q.dtype).at[0].set(start)
-    seen, axes = lax.scan(move, start, (index, parents, numbers, columns))
-    # The velocity of a ball is that of the last of its bodies.
-    last = np.arange(len(parents))
+def _ends_of_bodies(
+    tree: Tree, q: Array, qd: Array, qdd: Array
+) -> tuple[Float[Array, "42 bodies _"], list[int]]:
+    """Rows of `Ends` of all bodies, and the bodies in their order."""
+    parts = Pieces(Tile(tree, q, qd, qdd), limbs(tree), _MOST)
+    bodies = [i for group in parts.groups for part in group.limbs for i in part.bodies]
+    row = {-1: len(bodies)} | {body: k for k, body in enumerate(bodies)}
+    seen = parts.by_component(parts.outward(_piece_seen, parts.nothing()), q)
+    # A ball has one carrier, and its velocity is that of the last of its bodies.
+    carrier, last = [*tree.parents], [*range(len(bodies))]
     for first in tree.balls:
-        last[first : first + 3] = first + 2
-    after = rows_of(seen, (last + 1).tolist())[:, 12 : 18 if tree.balls else 12]
-
-    def carry(received: Array, x: tuple) -> tuple[Array, Array]:
-        i, parent, numbers, seen, axis, after = x
-        total, ends = in_one_kernel(
-            lambda k, x: _ends(
-                k,
-                of_sums.unflatten(x[0]),
-                of_seen.unflatten(x[1]),
-                of_axis.unflatten(x[2]),
-                (tuple(x[3][:3]), tuple(x[3][3:])) if x[3] else None,
-            ),
-            numbers,
-            ([*received[i]], [*seen], [*axis], [*after]),
-        )
-        sent = jnp.stack(jax.tree.leaves(total))
-        return received.at[parent].add(sent), jnp.stack(jax.tree.leaves(ends))
-
-    empty, of_sums = jax.tree.flatten(NO_SUMS)
-    nothing = jnp.zeros((len(parents) + 1, len(empty), q.shape[-1]), q.dtype)
-    xs = index, parents, numbers, seen[1:], axes, after
-    _, ends = lax.scan(carry, nothing, xs, reverse=True)
-    return ends
+        carrier[first : first + 3] = [carrier[first]] * 3
+        last[first : first + 3] = [first + 2] * 3
+    base = stack([0.0] * 9 + [-g for g in unstack(tree.gravity)], q)
+    base = jnp.broadcast_to(base[:, None, None], (12, 1, q.shape[-1]))
+    motion = jnp.swapaxes(jnp.concatenate([seen[12:], base], axis=1), 0, 1)
+    before = rows_of(motion, [row[carrier[i]] for i in bodies])
+    after = rows_of(motion[:, :6], [row[last[i]] for i in bodies])
+    own = [x.reshape(len(x), -1) for x in (seen, *(jnp.swapaxes(x, 0, 1) for x in (before, after)))]
+    table = rows_of(jnp.concatenate([body_table(tree), _axes(tree)], axis=1), bodies)
+    table = jnp.broadcast_to(table.T[:, :, None], (24, *seen.shape[1:])).reshape(24, -1)
+    none = tree.gravity[:0]
+    sums, axis = in_one_kernel(lambda _, x: _sums_and_axis(*x), none, [[*x] for x in (table, *own)])
+    leaves, of_sums = jax.tree.flatten(sums)
+    total = jnp.stack(leaves).reshape(len(leaves), len(bodies), -1)
+    total = _carried(total, [row[tree.parents[i]] for i in bodies]).reshape(len(leaves), -1)
+    ends = in_one_kernel(lambda _, x: _ends(*x), none, (of_sums.unflatten([*total]), axis))
+    rows = jnp.stack(jax.tree.leaves(ends))
+    return rows.reshape(len(rows), len(bodies), -1), bodies
 
 
-def _numbers(tree: Tree) -> Float[Array, "bodies 25"]:
-    """Those of `body_table`, `axes_of`, and one if a body has the same ball as the one before."""
-    table = body_table(tree)
-    within = np.zeros(len(tree.parents))
-    for first in tree.balls:
-        within[first + 1 : first + 3] = 1.0
-    turns, slides = (jnp.asarray(x, table.dtype) for x in axes_of(tree))
-    joint = jnp.stack([turns, slides, jnp.asarray(within, table.dtype)], axis=1)
-    return jnp.concatenate([table, joint], axis=1)
+def _piece_seen(model: Model, carrier: Seen | None, _: None) -> tuple[PerBody, list]:
+    base = Seen(IDENTITY, ZERO, _STILL, (ZERO, upward(model.gravity)))
+    start = base if carrier is None else carrier
+    accel, rate = (spread(model.limb, x) for x in (model.third, model.rate))
+    place = each(model.limb, placement, model.body, model.joint)
+    seen = outward(model.limb, _seen, start, place, model.joint, rate, accel)
+    return seen, [list(x) for x in zip(*(jax.tree.leaves(x) for x in seen), strict=True)]
 
 
-def _columns(tree: Tree, q: Array, qd: Array, qdd: Array) -> Float[Array, "bodies columns _"]:
-    """Cosine and sine of the angle, q, rate, acceleration, and the quaternion of ball or a one."""
-    at, bodies = layout(tree), range(len(tree.parents))
-    zero = jnp.zeros_like(q[:1])
-    row = {body: k for k, body in enumerate(tree.moving)}
-    single = dict(zip(at.rates.tolist(), at.coordinates.tolist(), strict=True))
-    of_rates = [row.get(i, tree.n) for i in bodies]
-    position = rows_of(jnp.concatenate([q, zero]), [single.get(k, tree.nq) for k in of_rates])
-    turns, _ = axes_of(tree)
-    cos, sin = cos_sin(jnp.where(turns[:, None], position, jnp.zeros_like(position)))
-    rates = (rows_of(jnp.concatenate([x, zero]), of_rates) for x in (qd, qdd))
-    quaternions = dict(zip(tree.balls, at.quaternions.tolist(), strict=True))
-    whole = jnp.concatenate([q, zero, zero + 1])
-    none = [tree.nq + 1, tree.nq, tree.nq, tree.nq]
-    turned = [
-        rows_of(whole, [quaternions.get(i, none)[k] for i in bodies])
-        for k in range(4 if tree.balls else 0)
-    ]
-    return jnp.stack([cos, sin, position, *rates, *turned], axis=1)
-
-
-def _seen(k: tuple, carrier: Seen, cos: Any, sin: Any, q: Any, rate: Any, accel: Any, *ball: Any):
-    body, (turns, slides, within) = body_of(k[:22]), k[22:]
-    if ball:
-        body = body._replace(rotation=matmul(body.rotation, turned_by(ball)))
-    joint = Joint(cos, sin, mul(slides, q), turns, slides, 0.0, 0.0, 0.0, 0.0)
-    r, s = placement(body, joint)
+def _seen(carrier: Seen, place: tuple, joint: Joint, rate: Scalar, accel: Scalar) -> Seen:
+    r, s = place
     rotation = matmul(carrier.rotation, r)
     position = vadd(carrier.position, matvec(carrier.rotation, s))
-    z = tuple(row[2] for row in rotation)
-    arm = scale(turns, cross(position, z))
-    axis = scale(turns, z), vadd(arm, scale(slides, z))
+    axis = _axis(rotation, position, joint.turns, joint.slides)
     own = times(rate, motion_cross(carrier.velocity, axis))
-    before = carrier.velocity, carrier.acceleration
-    if ball:
-        before = jax.tree.map(lambda a, b: lax.select(within > 0, a, b), carrier.before, before)
-    swing = motion_cross(before[0], axis)
-    seen = Seen(
+    return Seen(
         rotation,
         position,
         plus(carrier.velocity, times(rate, axis)),
         plus(carrier.acceleration, plus(times(accel, axis), own)),
-        before if ball else (),
     )
-    curve = plus(motion_cross(before[1], axis), motion_cross(before[0], swing))
-    return seen, Axis(axis, swing, curve)
 
 
-def _ends(
-    k: tuple, received: Sums, seen: Seen, joint: Axis, after: Spatial | None
-) -> tuple[Sums, Ends]:
+def _axis(rotation: Matrix, position: Vector, turns: Scalar, slides: Scalar) -> Spatial:
+    z = tuple(row[2] for row in rotation)
+    return scale(turns, z), vadd(scale(turns, cross(position, z)), scale(slides, z))
+
+
+def _axes(tree: Tree) -> Float[Array, "bodies 2"]:
+    return jnp.stack([jnp.asarray(x, tree.mass.dtype) for x in axes_of(tree)], axis=1)
+
+
+def _sums_and_axis(table: list, seen: list, before: list, after: list) -> tuple[Sums, Axis]:
+    """Sums over a body's particles and the axis of its joint, from all that is known of both."""
+    body, (turns, slides) = body_of(tuple(table[:22])), table[22:]
+    seen, (velocity, acceleration) = _SEEN.unflatten(seen), _MOTION.unflatten(before)
     pose = Pose(seen.rotation, seen.position, ZERO)
-    own = sums_of(body_of(k[:22]), pose, Motion(seen.velocity, seen.acceleration))
-    total = jax.tree.map(add, received, own)
-    axis, rate, curve = joint
+    axis = _axis(seen.rotation, seen.position, turns, slides)
+    rate = motion_cross(velocity, axis)
+    swing = plus(rate, motion_cross((tuple(after[:3]), tuple(after[3:])), axis))
+    curve = plus(motion_cross(acceleration, axis), motion_cross(velocity, rate))
+    own = sums_of(body, pose, Motion(seen.velocity, seen.acceleration))
+    return own, Axis(axis, rate, swing, curve)
+
+
+_SEEN = jax.tree.structure(Seen(IDENTITY, ZERO, _STILL, _STILL))
+_MOTION = jax.tree.structure((_STILL, _STILL))
+
+
+def _carried(own: Float[Array, "k bodies _"], parents: list[int]) -> Float[Array, "k bodies _"]:
+    """Sums of the bodies' own and those of all that they carry, which come later."""
+    place = np.array(parents), np.arange(len(parents))
+
+    def add_up(total: Array, x: tuple) -> tuple[Array, None]:
+        parent, i = x
+        more = lax.dynamic_index_in_dim(total, parent, 1) + lax.dynamic_index_in_dim(total, i, 1)
+        return lax.dynamic_update_slice_in_dim(total, more, parent, 1), None
+
+    base = jnp.zeros_like(own[:, :1])
+    total, _ = lax.scan(add_up, jnp.concatenate([own, base], axis=1), place, reverse=True)
+    return total[:, :-1]
+
+
+def _ends(total: Sums, joint: Axis) -> Ends:
+    axis, rate, swing, curve = joint
     unit, flow, drag = response_of(total, axis, rate)
-    swing = times(2.0, rate) if after is None else plus(rate, motion_cross(after, axis))
     (w, v), (moment, force) = axis, total.load
     axial = vadd(cross(w, moment), cross(v, force)), cross(w, force)
     by_rate = plus(flow_load(total, axis), inertia_load(total, swing))
     by_turn = plus(plus(flow, inertia_load(total, curve)), axial)
-    return total, Ends(unit, drag, by_rate, by_turn, swing, axis, curve, rate[0])
+    return Ends(unit, drag, by_rate, by_turn, swing, axis, curve, rate[0])
 
 
 def _by_pairs(limb: Limb, ends: Float[Array, "n 42 _"]) -> tuple[Array, Array, Array]:

@@ -310,6 +310,21 @@ class Pieces:
                 sent[part], _ = out[k][i]
         return [_second(x) for x in out]
 
+    def nothing(self) -> list[list[None]]:
+        """For `outward`, of pieces that have nothing of their own."""
+        return [[None] * len(group.limbs) for group in self.groups]
+
+    def by_component(
+        self, values: Sequence, like: Float[Array, "_ states"]
+    ) -> Float[Array, "k bodies states"]:
+        """Components of all bodies, by group, piece and body, from lists by component and body."""
+        found = []
+        for group, mine in zip(self.groups, values, strict=True):
+            for i, _ in enumerate(group.limbs):
+                rows = [[jnp.broadcast_to(x, like.shape[1:]) for x in row] for row in mine[i]]
+                found.append(jnp.stack([jnp.stack(row) for row in rows]))
+        return jnp.concatenate(found, axis=1)
+
     def by_coordinate(self, values: Sequence) -> dict[int, Array]:
         """Columns by coordinate from values by group, piece and coordinate."""
         return {
