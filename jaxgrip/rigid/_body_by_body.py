@@ -163,7 +163,8 @@ def _tile_jacobians(
                 by_q = by_q + jnp.where((same & seed[at])[:, :, None], change[at][:, None], 0.0)
             by_qd = by_qd + jnp.where(unit, held[-1][at][:, None], 0.0)
         minus = _minus_inverse(matrix)
-        found.append((_product(minus, by_q), _product(minus, by_qd), -minus))
+        own = _product(minus, by_q), _product(minus, by_qd), -minus
+        found.append(lax.optimization_barrier(own))
     order = np.argsort([k for limb in limbs(tree) for k in limb.coordinates]).tolist()
     return tuple(_joined(blocks, order) for blocks in zip(*found, strict=True))
 
@@ -329,7 +330,7 @@ def _minus_inverse(matrix: Float[Array, "n n _"]) -> Float[Array, "n n _"]:
         rest = jnp.where((index == k)[:, None] | (index == k)[None], 0.0, a)
         return rest - row[:, None] * (row / pivot)[None]
 
-    return lax.fori_loop(0, n, sweep, matrix)
+    return lax.fori_loop(0, n, sweep, matrix, unroll=4)
 
 
 def _product(a: Float[Array, "n n _"], b: Float[Array, "n n _"]) -> Float[Array, "n n _"]:

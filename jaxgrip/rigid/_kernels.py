@@ -318,12 +318,7 @@ class Pieces:
         self, values: Sequence, like: Float[Array, "_ states"]
     ) -> Float[Array, "k bodies states"]:
         """Components of all bodies, by group, piece and body, from lists by component and body."""
-        found = []
-        for group, mine in zip(self.groups, values, strict=True):
-            for i, _ in enumerate(group.limbs):
-                rows = [[jnp.broadcast_to(x, like.shape[1:]) for x in row] for row in mine[i]]
-                found.append(jnp.stack([jnp.stack(row) for row in rows]))
-        return jnp.concatenate(found, axis=1)
+        return jnp.concatenate([_components(mine, like) for mine in values], axis=1)
 
     def by_coordinate(self, values: Sequence) -> dict[int, Array]:
         """Columns by coordinate from values by group, piece and coordinate."""
@@ -333,6 +328,26 @@ class Pieces:
             for i, part in enumerate(group.limbs)
             for k, column in zip(part.coordinates, mine[i], strict=True)
         }
+
+
+def _components(values: Table | list, like: Array) -> Float[Array, "k bodies states"]:
+    if not isinstance(values, Table):
+        rows = [jnp.broadcast_to(x, like.shape[1:]) for row in values[0] for x in row]
+        return jnp.stack(rows).reshape(len(values[0]), -1, like.shape[-1])
+    columns = values.columns
+    # Known numbers among them get columns of their own.
+    places = values.merge([*range(columns.shape[1])])
+    known = [x for row in places for x in row if type(x) is float]
+    if known:
+        more = jnp.broadcast_to(
+            jnp.asarray(known, like.dtype)[:, None], (len(known), like.shape[-1])
+        )
+        columns = jnp.concatenate([columns, jnp.broadcast_to(more, (len(columns), *more.shape))], 1)
+    rest = itertools.count(columns.shape[1] - len(known))
+    index = [next(rest) if type(x) is float else x for row in places for x in row]
+    rows = rows_of(jnp.swapaxes(columns, 0, 1), index)
+    rows = rows.reshape(len(places), -1, *rows.shape[1:])
+    return jnp.swapaxes(rows, 1, 2).reshape(len(places), -1, like.shape[-1])
 
 
 def _second(values: Table | list | None) -> Table | list | None:
