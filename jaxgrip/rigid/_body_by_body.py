@@ -61,7 +61,7 @@ from jaxgrip.spatial.components import (
 )
 
 # So many states at a time stay in the second cache with the matrices of a limb.
-_TILE = 256
+_TILE = 128
 
 # More bodies have too many operations for a kernel.
 _MOST = 12
@@ -320,15 +320,16 @@ def _rows(a: slice, b: slice) -> zip:
 def _minus_inverse(matrix: Float[Array, "n n _"]) -> Float[Array, "n n _"]:
     """The negative inverse of positive definite matrices by sweeps, from the leaves to the base."""
     n = len(matrix)
-    index = np.arange(n)[:, None]
 
     def sweep(step: Array, a: Array) -> Array:
         k = n - 1 - step
         row = lax.dynamic_index_in_dim(a, k, 0, keepdims=False)
         pivot = lax.dynamic_index_in_dim(row, k, 0)
-        row = jnp.where(index == k, -1.0, row)
-        rest = jnp.where((index == k)[:, None] | (index == k)[None], 0.0, a)
-        return rest - row[:, None] * (row / pivot)[None]
+        part = row / pivot
+        rest = a - row[:, None] * part[None]
+        part = lax.dynamic_update_index_in_dim(part, -1 / pivot, k, 0)
+        rest = lax.dynamic_update_index_in_dim(rest, part, k, 0)
+        return lax.dynamic_update_index_in_dim(rest, part, k, 1)
 
     return lax.fori_loop(0, n, sweep, matrix, unroll=4)
 
