@@ -61,7 +61,7 @@ from jaxgrip.spatial.components import (
 )
 
 # So many states at a time stay in the second cache with the matrices of a limb.
-_TILE = 128
+_TILE = 256
 
 # More bodies have too many operations for a kernel.
 _MOST = 12
@@ -186,7 +186,7 @@ def _ends_of_bodies(
     tree: Tree, q: Array, qd: Array, qdd: Array
 ) -> tuple[Float[Array, "42 bodies _"], list[int]]:
     """Rows of `Ends` of all bodies, and the bodies in their order."""
-    parts = Pieces(Tile(tree, q, qd, qdd), limbs(tree), _MOST)
+    parts = Pieces(Tile(tree, q, qd, qdd), limbs(tree), _MOST, alone=True)
     bodies = [i for group in parts.groups for part in group.limbs for i in part.bodies]
     row = {-1: len(bodies)} | {body: k for k, body in enumerate(bodies)}
     seen = parts.by_component(parts.outward(_piece_seen, parts.nothing()), q)

@@ -243,7 +243,7 @@ def _table(values: Any, count: int) -> Table:
 class Pieces:
     """Limbs in pieces of at most so many bodies, those of one kind in groups."""
 
-    def __init__(self, tile: Tile, limbs: Sequence[Limb], most: int) -> None:
+    def __init__(self, tile: Tile, limbs: Sequence[Limb], most: int, alone: bool = False) -> None:
         parts = [part for limb in limbs for part in pieces(tile.tree, limb, most)]
         of_body = {i: part for part in parts for i in part.bodies}
         level: dict[Limb, int] = {}
@@ -257,7 +257,9 @@ class Pieces:
         groups: dict[tuple, list[Limb]] = {}
         for part in sorted(parts, key=lambda part: level[part]):
             carried = tuple((i, len(others)) for i, others in self._carried[part].items())
-            groups.setdefault((level[part], part.kind, carried), []).append(part)
+            groups.setdefault(
+                (level[part], part.kind, carried, len(groups) if alone else 0), []
+            ).append(part)
         self.groups = [tile.group(same) for same in groups.values()]
         self._given: dict[Limb, Any] = {}
 
