@@ -17,7 +17,15 @@ from jaxgrip.rigid._articulated import (
     bias_motion,
 )
 from jaxgrip.rigid._body_by_body import directions, jacobians_in_arrays
-from jaxgrip.rigid._coordinates import chart, checked, given, integrate, precision, unturned
+from jaxgrip.rigid._coordinates import (
+    chart,
+    checked,
+    given,
+    integrate,
+    precision,
+    turning,
+    unturned,
+)
 from jaxgrip.rigid._derivatives import jacobians
 from jaxgrip.rigid._kernels import (
     LIMIT,
@@ -28,6 +36,7 @@ from jaxgrip.rigid._kernels import (
     fits,
     model_of,
     same_kinds,
+    stacked,
 )
 from jaxgrip.rigid._mass_matrix import (
     NO_MASS,
@@ -149,7 +158,7 @@ def _tile_accelerations(tile: Tile) -> Float[Array, "n states"]:
     for same in same_kinds([limb for limb in every if limb not in large]):
         for limb, found in zip(same, _limb_accelerations(tile.group(same)), strict=True):
             rows |= dict(zip(limb.coordinates, found, strict=True))
-    return jnp.stack([rows[k] for k in range(tile.tree.n)])
+    return stacked([rows[k] for k in range(tile.tree.n)], tile.q)
 
 
 def _limb_accelerations(group: Group) -> list[Sequence[Array]]:
@@ -242,7 +251,9 @@ def _many_jacobians(tree: Tree, q: Array, qd: Array, tau: Array) -> tuple[Array,
         shapes = ((tree.n, tree.n),) * 3
         given = q, qd, _all_left(tree, tau, q, qd), *held
         return by_tile(tree, _tile_jacobians, shapes, *given)
-    qdd = jax.vmap(accelerations, in_axes=(None, 0, 0, 0))(tree, q, qd, tau)
+    qdd = jax.vmap(forward_dynamics, in_axes=(None, 0, 0, 0))(tree, q, qd, tau)
+    if tree.balls:
+        qdd = qdd + jax.vmap(turning, in_axes=(None, 0))(tree, qd)
     found = jacobians_in_arrays(tree, q.T, qd.T, qdd.T, [x.T for x in held])
     return tuple(jnp.moveaxis(x, -1, 0) for x in found)
 
@@ -276,10 +287,9 @@ def _tile_jacobians(tile: Tile) -> tuple[Float[Array, "n n states"], ...]:
         for k, limb in enumerate(same):
             at = itertools.product(range(3), limb.coordinates, limb.coordinates)
             entries |= dict(zip(at, found[k], strict=True))
-    zero = jnp.zeros_like(next(iter(entries.values())))
     pairs = [*itertools.product(range(n), range(n))]
-    rows = ([entries.get((k, *pair), zero) for pair in pairs] for k in range(3))
-    return tuple(jnp.stack(x).reshape(n, n, -1) for x in rows)
+    rows = ([entries.get((k, *pair), 0.0) for pair in pairs] for k in range(3))
+    return tuple(stacked(x, tile.q).reshape(n, n, -1) for x in rows)
 
 
 _jacobians = over_states(_ordinary_jacobians, _many_jacobians)

@@ -110,7 +110,7 @@ class Tile:
 
     def __init__(self, tree: Tree, q: Array, *rates: Array) -> None:
         self.tree = tree
-        self._q = q
+        self.q = q
         self._rates = rates
         at = layout(tree)
         moving = [tree.joint_types[i] for i in tree.moving]
@@ -135,7 +135,7 @@ class Tile:
             turning = [self._turning[k] for k in own if k in self._turning]
             balls = [k for i in limb.balls for k in self._quaternions[limb.bodies[i]]]
             found = [(x, turning) for x in self._cos_sin] if turning else []
-            found += [(self._q, [self._row[k] for k in own]), (self._q, balls)]
+            found += [(self.q, [self._row[k] for k in own]), (self.q, balls)]
             return found + [(x, [*limb.coordinates]) for x in self._rates]
 
         def merge(columns: Sequence) -> State:
@@ -241,7 +241,7 @@ def _table(values: Any, count: int) -> Table:
 
 
 class Pieces:
-    """Limbs in pieces of at most so many bodies, those of one kind in groups."""
+    """Limbs in pieces of at most so many bodies, those of one kind in groups unless `alone`."""
 
     def __init__(self, tile: Tile, limbs: Sequence[Limb], most: int, alone: bool = False) -> None:
         parts = [part for limb in limbs for part in pieces(tile.tree, limb, most)]
@@ -334,8 +334,8 @@ class Pieces:
 
 def _components(values: Table | list, like: Array) -> Float[Array, "k bodies states"]:
     if not isinstance(values, Table):
-        rows = [jnp.broadcast_to(x, like.shape[1:]) for row in values[0] for x in row]
-        return jnp.stack(rows).reshape(len(values[0]), -1, like.shape[-1])
+        rows = stacked([x for row in values[0] for x in row], like)
+        return rows.reshape(len(values[0]), -1, like.shape[-1])
     columns = values.columns
     # Known numbers among them get columns of their own.
     places = values.merge([*range(columns.shape[1])])
@@ -357,6 +357,11 @@ def _second(values: Table | list | None) -> Table | list | None:
     if isinstance(values, Table):
         return Table(values.columns, lambda x: values.merge(x)[1])
     return values and [x[1] for x in values]
+
+
+def stacked(values: Sequence, like: Float[Array, "_ states"]) -> Float[Array, "k states"]:
+    """Rows of columns, some of which may be known numbers."""
+    return jnp.stack([jnp.broadcast_to(jnp.asarray(x, like.dtype), like.shape[1:]) for x in values])
 
 
 def same_kinds(limbs: Sequence[Limb]) -> list[list[Limb]]:

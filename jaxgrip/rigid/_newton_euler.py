@@ -14,6 +14,7 @@ from jaxgrip.rigid._kernels import (
     Tile,
     by_tile,
     fits,
+    stacked,
 )
 from jaxgrip.rigid._passive import added
 from jaxgrip.rigid._recursion import (
@@ -163,7 +164,7 @@ def _tile_torques(tile: Tile) -> Float[Array, "n states"]:
     parts = Pieces(tile, limbs(tile.tree), _MOST)
     parts.outward(_piece_motion)
     torques = parts.by_coordinate(parts.inward(_piece_torques))
-    return jnp.stack([torques[k] for k in range(tile.tree.n)])
+    return stacked([torques[k] for k in range(tile.tree.n)], tile.q)
 
 
 def _ordinary(tree: Tree, q: Array, *rates: Array) -> Float[Array, " n"]:

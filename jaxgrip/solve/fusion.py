@@ -138,7 +138,7 @@ def in_one_kernel(
     a pytree of (batch,) arrays, are the components of the states. Python floats in these pytrees
     are known, and no operands.
 
-    **Returns:** the values, each (batch,).
+    **Returns:** the values, each (batch,) unless known.
 
     The CPU compiler gives every kernel one output and computes what outputs share again for each.
     Its only loop with many outputs is that of `reduce_window`, whose scalar body it compiles as it
