@@ -33,6 +33,7 @@ from jaxgrip.rigid._kernels import (
     Model,
     Tile,
     by_tile,
+    can_be_cut,
     fits,
     model_of,
     same_kinds,
@@ -324,7 +325,11 @@ def forward_dynamics_derivatives(
     """
     q, qd, tau = _columns(tree, q=q, qd=qd, tau=tau)
     many = {"in_axes": (None, -1, -1, -1), "out_axes": -1}
-    if tree.n and q.shape[1] >= LEAST_STATES:
+    # Elsewhere the recursions of large trees would be tangents one by one.
+    is_recursive = _is_in_small_kernels(tree) or (
+        can_be_cut(tree) and jax.default_backend() == "cpu"
+    )
+    if is_recursive and q.shape[1] >= LEAST_STATES:
         return jax.vmap(_jacobians, **many)(tree, q, qd, tau)
     branch, index = _branches(tree)
     related = np.equal.outer(branch, branch)[:, :, None]

@@ -31,6 +31,9 @@ from jaxgrip.spatial.components import Matrix, Scalar, Vector, add, matmul, mul,
 # With more bodies forward dynamics and their derivatives have too many operations for a kernel.
 LIMIT = 7
 
+# The smallest pieces have up to so many bodies.
+_LEAST = 5
+
 # Compile time grows with the bodies of limbs and pieces of different kinds.
 MOST_BODIES = 32
 
@@ -67,10 +70,15 @@ def model_of(tree: Tree, *state: Float[Array, " n"]) -> Model:
 
 def fits(tree: Tree) -> bool:
     """Whether the recursions of many states run in kernels."""
-    if tree.scanned or not all(limb.n for limb in limbs(tree)):
+    if tree.scanned or not can_be_cut(tree):
         return False
     kinds = {part.kind: part for limb in limbs(tree) for part in pieces(tree, limb, LIMIT)}
     return sum(len(part.bodies) for part in kinds.values()) <= MOST_BODIES
+
+
+def can_be_cut(tree: Tree) -> bool:
+    """Whether every piece of a tree has a state, its own or that of what carries it."""
+    return all(pieces(tree, limb, _LEAST)[0].n for limb in limbs(tree))
 
 
 class Numbers(NamedTuple):
