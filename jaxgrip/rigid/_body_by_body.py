@@ -61,7 +61,7 @@ from jaxgrip.spatial.components import (
 )
 
 # So many states at a time stay in the second cache with the matrices of a limb.
-_TILE = 256
+_TILE = 128
 
 # More bodies have too many operations for a kernel.
 _MOST = 12
