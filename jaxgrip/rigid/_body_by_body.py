@@ -1,8 +1,8 @@
 """Derivatives of the dynamics of trees of any size at many states, in arrays.
 
 As `_derivatives`, but one kernel is for all bodies, and what it leaves of each joint is multiplied
-in pairs. Derivatives by the orientation of a ball are those by a rotation
-vector in the axes of its body, for which the three axes of a ball have the same carrier.
+in pairs. Derivatives by the orientation of a ball are those by a rotation vector in the axes of its
+body, for which the three axes of a ball have the same carrier.
 """
 
 import functools
@@ -66,6 +66,9 @@ _TILE = 128
 # More bodies have too many operations for a kernel.
 _MOST = 12
 
+# Programs for the products of matrices grow with the joints of a limb.
+MOST_JOINTS = 40
+
 _STILL: Spatial = (ZERO, ZERO)
 
 
@@ -115,9 +118,9 @@ _SWING_TURN, _AXIS, _CURVE_SPIN = slice(21, 30), slice(27, 33), slice(33, 42)
 
 
 def directions(tree: Tree) -> np.ndarray:
-    """Directions (1 or 3, n) of which one changes no joint in two ways, nor two joints that touch.
+    """Directions (1 or 3, n) along which a joint moves in one of its degrees of freedom at most.
 
-    Along each all joints with one degree of freedom move, or an axis of every ball.
+    All joints with one move along the first, and the axes of all balls along one each.
     """
     seeds = np.zeros((3 if tree.balls else 1, tree.n))
     at = layout(tree)

@@ -16,7 +16,7 @@ from jaxgrip.rigid._articulated import (
     bias_load,
     bias_motion,
 )
-from jaxgrip.rigid._body_by_body import directions, jacobians_in_arrays
+from jaxgrip.rigid._body_by_body import MOST_JOINTS, directions, jacobians_in_arrays
 from jaxgrip.rigid._coordinates import (
     chart,
     checked,
@@ -327,7 +327,9 @@ def forward_dynamics_derivatives(
     many = {"in_axes": (None, -1, -1, -1), "out_axes": -1}
     # Elsewhere the recursions of large trees would be tangents one by one.
     is_recursive = _is_in_small_kernels(tree) or (
-        can_be_cut(tree) and jax.default_backend() == "cpu"
+        jax.default_backend() == "cpu"
+        and can_be_cut(tree)
+        and all(limb.n <= MOST_JOINTS for limb in limbs(tree))
     )
     if is_recursive and q.shape[1] >= LEAST_STATES:
         return jax.vmap(_jacobians, **many)(tree, q, qd, tau)
