@@ -90,8 +90,7 @@ def robots() -> list[tuple[str, jg.rigid.Tree, int, dict[str, float]]]:
             # Without the damping and friction of the file, which the peer leaves out.
             tree = jg.rigid.with_passive(jg.rigid.read_urdf(places[0]).tree)
             tree = jg.rigid.lock(tree, dict.fromkeys(locked, 0.0))
-            # Derivatives of the G1 take seconds for 4096 states.
-            found.append((name, tree, 4096 if tree.n < 20 else 1024, targets))
+            found.append((name, tree, 4096, targets))
     return found
 
 

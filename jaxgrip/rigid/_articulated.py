@@ -1,29 +1,36 @@
 """Forward dynamics by articulated bodies, linear in the number of bodies (Featherstone)."""
 
 import functools
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
 from jaxtyping import Array, Float
 
 from jaxgrip.rigid._coordinates import given, unturned
+from jaxgrip.rigid._kernels import Model, Pieces, Tile
 from jaxgrip.rigid._mass_matrix import Pose, along, masses, poses
-from jaxgrip.rigid._newton_euler import base_motion
+from jaxgrip.rigid._newton_euler import base_motion, upward
 from jaxgrip.rigid._passive import armature_of, left
 from jaxgrip.rigid._recursion import (
     Body,
     Joint,
+    Limb,
+    PerBody,
     bodies,
     coordinates,
     each,
     inward,
+    inward_over,
     joints,
     one_of,
     outward,
     per_joint,
+    spread,
 )
 from jaxgrip.rigid._tree import Tree
 from jaxgrip.spatial.components import (
+    IDENTITY,
     ZERO,
     Matrix,
     Scalar,
@@ -162,12 +169,12 @@ def _is_fixed(joint: Joint) -> bool:
     return type(joint.turns) is float and joint.turns == 0.0 and joint.slides == 0.0
 
 
-def _accelerate(parent: tuple, drive: Drive, pose: Pose, joint: Joint) -> tuple:
+def _accelerate(parent: tuple, drive: Drive, place: tuple, joint: Joint) -> tuple:
     wd, vd, _ = parent
-    vd = vadd(vd, cross(wd, pose.offset))
+    z, offset = place
+    vd = vadd(vd, cross(wd, offset))
     pull = add(dot(drive.moment, wd), dot(drive.force, vd))
     qdd = mul(sub(drive.rest, pull), drive.reciprocal)
-    z = pose.axis
     return (
         vadd(wd, scale(mul(joint.turns, qdd), z)),
         vadd(vd, scale(mul(joint.slides, qdd), z)),
@@ -189,8 +196,62 @@ def articulated(
     added = () if armature is None else (per_joint(tree, armature),)
     absorb = functools.partial(_absorb, tree.pitch is not None)
     drive = inward(tree, absorb, EMPTY, rigid, pose, joint, per_joint(tree, tau), *added)
-    rates = outward(tree, _accelerate, (ZERO, ZERO, 0.0), drive, pose, joint)
+    place = each(tree, _axis_and_offset, pose)
+    rates = outward(tree, _accelerate, (ZERO, ZERO, 0.0), drive, place, joint)
     return coordinates(tree, each(tree, lambda m: m[2], rates))
+
+
+# More bodies have too many operations for a kernel.
+_MOST = 5
+
+
+class Seen(NamedTuple):
+    """Pose and motion of a body at zero joint acceleration."""
+
+    rotation: Matrix
+    motion: tuple[Vector, Vector, Vector]
+
+
+def _seen(model: Model, carrier: Seen | None) -> tuple[PerBody, PerBody]:
+    """Poses and motions of the bodies of a piece."""
+    start = Seen(IDENTITY, (ZERO, ZERO, upward(model.gravity))) if carrier is None else carrier
+    pose = poses(model.limb, model.body, model.joint, rotation=start.rotation)
+    return pose, outward(model.limb, bias_motion, start.motion, pose, model.joint)
+
+
+def _piece_seen(model: Model, carrier: Seen | None, _: None) -> tuple[PerBody, None]:
+    pose, motion = _seen(model, carrier)
+    return tuple(Seen(p.rotation, m) for p, m in zip(pose, motion, strict=True)), None
+
+
+def _piece_drives(
+    model: Model, carrier: Seen | None, sent: dict
+) -> tuple[Articulated, tuple[PerBody, PerBody]]:
+    limb, body, joint = model.limb, model.body, model.joint
+    pose, motion = _seen(model, carrier)
+    own = each(limb, masses, body, pose)
+    rigid = each(limb, _rigid, body, own, each(limb, bias_load, body, own, motion))
+    absorb = functools.partial(_absorb, "screw" in limb.joint_types)
+    extra = (spread(limb, x) for x in (model.third, model.armature))
+    passed, drive = inward_over(limb, absorb, EMPTY, sent, rigid, pose, joint, *extra)
+    return passed, (drive, each(limb, _axis_and_offset, pose))
+
+
+def _axis_and_offset(pose: Pose) -> tuple[Vector, Vector]:
+    return pose.axis, pose.offset
+
+
+def _piece_rates(model: Model, carrier: tuple | None, own: tuple) -> tuple[PerBody, list[Scalar]]:
+    start = (ZERO, ZERO, 0.0) if carrier is None else carrier
+    rates = outward(model.limb, _accelerate, start, *own, model.joint)
+    return rates, [rates[i][2] for i in model.limb.moving]
+
+
+def articulated_by_piece(tile: Tile, some: Sequence[Limb]) -> dict[int, Array]:
+    """As `articulated`, columns of some limbs by coordinate."""
+    parts = Pieces(tile, some, _MOST)
+    parts.outward(_piece_seen)
+    return parts.by_coordinate(parts.outward(_piece_rates, parts.inward(_piece_drives)))
 
 
 @jax.jit

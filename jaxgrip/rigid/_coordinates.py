@@ -80,11 +80,14 @@ def given(tree: Tree, **values: Any) -> tuple[Any, ...]:
     if armature is not None and {"tau", "qd"} <= arrays.keys():
         # The armature of a ball has the rate of its angular velocity, not the second rate.
         arrays["tau"] = arrays["tau"] + armature * turning(tree, arrays["qd"])
-    core, arrays["q"] = _chart(tree, arrays["q"])
+    core, arrays["q"] = chart(tree, arrays["q"])
     return core, *arrays.values()
 
 
-def _chart(tree: Tree, q: Array) -> tuple[Tree, Array]:
+def chart(tree: Tree, q: Float[Array, " nq"]) -> tuple[Tree, Float[Array, " n"]]:
+    """The tree without balls, and coordinates in the chart at `q`."""
+    if not tree.balls:
+        return tree, q
     at = layout(tree)
     unit = _unit(q[at.quaternions])
     # The first body of a ball has the x axis of the ball as its z axis, and -z as its x axis.

@@ -9,15 +9,15 @@ velocities u of a body's particles, so that only sums over m u r^T and m u are n
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 from jaxtyping import Array
 
-from jaxgrip.rigid._kernels import Kernels, Model
+from jaxgrip.rigid._kernels import Group, Model, State
 from jaxgrip.rigid._mass_matrix import Pose, masses, poses, related
 from jaxgrip.rigid._newton_euler import upward
-from jaxgrip.rigid._recursion import Body, Joint, Limb, each, inward, outward
+from jaxgrip.rigid._recursion import Body, Joint, Limb, each, inward, outward, spread
 from jaxgrip.rigid._sparse_factor import factor, solve
 from jaxgrip.solve.fusion import in_one_kernel
 from jaxgrip.spatial.components import (
@@ -107,105 +107,65 @@ class Solved(NamedTuple):
     response: tuple[Response, ...]
 
 
-def jacobians(own: Kernels, columns: list[Array]) -> Sequence[Array]:
-    """Derivatives (3 n n) of the accelerations of a limb by q, qd and tau, row by row.
+def jacobians(group: Group) -> Sequence[Sequence[Array]]:
+    """Derivatives (3 n n) of the accelerations of limbs by q, qd and tau, row by row.
 
-    `columns` are those of q, qd, tau, and of the derivatives by q and qd of what springs, damping
-    and friction take.
+    The rates of the states are qd, tau, and derivatives by q and qd of what springs, damping and
+    friction take.
     """
-    limb, n = own.limb, own.limb.n
-    rates, held = columns[3 * n : 4 * n], columns[5 * n :]
-    stage = own.of_model(_stage, columns[: 5 * n])
-    solved = in_one_kernel(lambda _, x: _solved(limb, *_unflat(x, _stages(limb))), (), stage)
-    (first,), (second,) = _unflat(stage, _stages(limb)), _unflat(solved, _solutions(limb))
-    needed = _needed(first), second.qdd, second.response, tuple(rates)
-    example = jax.tree.map(lambda _: 0.0, needed)
-    by_q = in_one_kernel(
-        lambda gravity, x: _by_coordinates(limb, gravity, *_unflat(x, *example)),
-        own.gravity,
-        jax.tree.leaves(needed),
-    )
+    limb = group.limb
+    stage = group.of_model(_stage)
 
-    def products(_: tuple, x: tuple) -> list[Scalar]:
-        at = _row(n)
-        change = x[at + 2 * n :]
-        half = len(change) // 2
-        return _products(
-            limb,
-            x[:at],
-            (x[at : at + n], x[at + n : at + 2 * n]),
-            (change[:half], change[half:]),
+    def rest(numbers: Array, state: State, stage: Stage) -> list[Array]:
+        rates, _, *held = state.rates
+        none = numbers[:0]
+        solved = in_one_kernel(lambda _, x: _solved(limb, x), none, stage)
+        by_q = in_one_kernel(
+            lambda gravity, x: _by_coordinates(limb, gravity, *x),
+            group.gravity(numbers),
+            (stage, solved.qdd, solved.response, rates),
+        )
+        return in_one_kernel(
+            lambda _, x: _products(limb, *x), none, (solved.inverse, held, (by_q, solved.by_qd))
         )
 
-    return in_one_kernel(products, (), [*second.inverse, *held, *by_q, *second.by_qd])
+    return group.each(rest, stage)
 
 
 _SPATIAL = (ZERO, ZERO)
-_NO_SUMS = Sums(0.0, ZERO, (0.0,) * 6, (ZERO, ZERO, ZERO), ZERO, _SPATIAL)
+NO_SUMS = Sums(0.0, ZERO, (0.0,) * 6, (ZERO, ZERO, ZERO), ZERO, _SPATIAL)
 
 
-def _stages(limb: Limb) -> Stage:
-    bodies = len(limb.parents)
-    zero = (0.0,) * limb.n
-    return Stage((_SPATIAL,) * bodies, (_SPATIAL,) * bodies, (_NO_SUMS,) * bodies, zero, zero)
-
-
-def _solutions(limb: Limb) -> Solved:
-    n = limb.n
-    zero = (0.0,) * n
-    response = (Response(_SPATIAL, _SPATIAL, ZERO),) * n
-    return Solved(zero, (0.0,) * _row(n), (0.0,) * len(_pairs(limb)), response)
-
-
-def _needed(stage: Stage) -> Stage:
-    """What derivatives by coordinates need of a stage."""
-    total = tuple(x._replace(flow=None, momentum=None) for x in stage.total)
-    return stage._replace(total=total, torque=(), armature=())
-
-
-def _unflat(x: Sequence, *examples: Any) -> Sequence:
-    """Structures like the examples from their leaves."""
-    return jax.tree.unflatten(jax.tree.structure(examples), x)
-
-
-def _stage(model: Model) -> list[Scalar]:
-    """Leaves of `Stage`; `third` of the model are torques."""
+def _stage(model: Model) -> Stage:
+    """`third` of the model are torques."""
     limb, body, joint = model.limb, model.body, model.joint
     pose = poses(limb, body, joint)
     start = Motion((ZERO, ZERO), (ZERO, upward(model.gravity)))
-    motion = outward(limb, _moved, start, pose, joint, _by_body(limb, model.rate))
-    own = each(limb, _sums, body, pose, motion)
-    stage = Stage(
+    motion = outward(limb, _moved, start, pose, joint, spread(limb, model.rate))
+    own = each(limb, sums_of, body, pose, motion)
+    return Stage(
         tuple(x.axis for x in motion),
         tuple(x.rate for x in motion),
-        inward(limb, _collected, _NO_SUMS, own),
+        inward(limb, _collected, NO_SUMS, own),
         model.third,
         model.armature,
     )
-    return jax.tree.leaves(stage)
-
-
-def _by_body(limb: Limb, values: tuple, still: Any = 0.0) -> tuple:
-    spread: list = [still] * len(limb.parents)
-    for i, value in zip(limb.moving, values, strict=True):
-        spread[i] = value
-    return tuple(spread)
 
 
 def _moved(parent: Motion, pose: Pose, joint: Joint, rate: Scalar) -> Motion:
     z = pose.axis
     arm = scale(joint.turns, cross(pose.position, z))
     axis = scale(joint.turns, z), vadd(arm, scale(joint.slides, z))
-    turned = _motion_cross(parent.velocity, axis)
+    turned = motion_cross(parent.velocity, axis)
     return Motion(
-        _plus(parent.velocity, _times(rate, axis)),
-        _plus(parent.acceleration, _times(rate, turned)),
+        plus(parent.velocity, times(rate, axis)),
+        plus(parent.acceleration, times(rate, turned)),
         axis,
         turned,
     )
 
 
-def _sums(body: Body, pose: Pose, motion: Motion) -> Sums:
+def sums_of(body: Body, pose: Pose, motion: Motion) -> Sums:
     arm, central = masses(body, pose)
     r = vadd(pose.position, arm)
     (w, v), (wd, vd) = motion.velocity, motion.acceleration
@@ -233,11 +193,10 @@ def _collected(children: Sums, own: Sums) -> tuple[Sums, Sums]:
     return total, total
 
 
-def _solved(limb: Limb, stage: Stage) -> list[Scalar]:
-    """Leaves of `Solved`."""
+def _solved(limb: Limb, stage: Stage) -> Solved:
     n, ahead = limb.n, related(limb)
     total = stage.total
-    response = each(limb, _response, total, stage.axis, stage.rate)
+    response = each(limb, response_of, total, stage.axis, stage.rate)
     joint = [(stage.axis[i], stage.rate[i], total[i], response[i]) for i in limb.moving]
     m: list[list[Scalar]] = [[0.0] * n for _ in range(n)]
     for i, j in ahead:
@@ -256,21 +215,21 @@ def _solved(limb: Limb, stage: Stage) -> list[Scalar]:
         mine = joint[i][3]
         by_qd.append(add(dot(mine.drag, axis[0]), mul(2.0, _work(mine.unit, rate))))
     loads = [
-        _plus(_flow(whole, axis), _times(2.0, _inertia(whole, rate)))
+        plus(flow_load(whole, axis), times(2.0, inertia_load(whole, rate)))
         for axis, rate, whole, _ in joint
     ]
     by_qd += [_work(loads[i], joint[j][0]) for i, j in ahead if i != j]
     kept = tuple(x[3] for x in joint)
-    return jax.tree.leaves(Solved(tuple(qdd), tuple(inverse), tuple(by_qd), kept))
+    return Solved(tuple(qdd), tuple(inverse), tuple(by_qd), kept)
 
 
-def _response(total: Sums, axis: Spatial, rate: Spatial) -> Response:
+def response_of(total: Sums, axis: Spatial, rate: Spatial) -> Response:
     w, v = axis
     # The transpose of 2 B, whose columns of linear velocities are zero.
     drag = vsub(scale(_trace(total), w), matvec(transpose(total.flow), w))
     return Response(
-        _inertia(total, axis),
-        _flow(total, rate),
+        inertia_load(total, axis),
+        flow_load(total, rate),
         scale(2.0, vadd(drag, cross(total.momentum, v))),
     )
 
@@ -278,36 +237,34 @@ def _response(total: Sums, axis: Spatial, rate: Spatial) -> Response:
 def _by_coordinates(
     limb: Limb, gravity: Vector, stage: Stage, qdd: tuple, response: tuple, rates: tuple
 ) -> list[Scalar]:
-    """Derivatives of the torques by coordinates; `stage` is that of `_needed`."""
+    """Derivatives of the torques by coordinates."""
     ahead = related(limb)
     start = Motion((ZERO, ZERO), (ZERO, upward(gravity))), (ZERO, ZERO)
-    qd, qdd = _by_body(limb, rates), _by_body(limb, qdd)
+    qd, qdd = spread(limb, rates), spread(limb, qdd)
 
     def move(parent: tuple, axis: Spatial, turned: Spatial, rate: Scalar, accel: Scalar) -> tuple:
         motion, extra = parent
-        own = _times(accel, axis)
-        acceleration = _plus(motion.acceleration, _plus(own, _times(rate, turned)))
-        curve = _plus(
-            _motion_cross(motion.acceleration, axis), _motion_cross(motion.velocity, turned)
-        )
-        velocity = _plus(motion.velocity, _times(rate, axis))
-        return Motion(velocity, acceleration, axis, curve), _plus(extra, own)
+        own = times(accel, axis)
+        acceleration = plus(motion.acceleration, plus(own, times(rate, turned)))
+        curve = plus(motion_cross(motion.acceleration, axis), motion_cross(motion.velocity, turned))
+        velocity = plus(motion.velocity, times(rate, axis))
+        return Motion(velocity, acceleration, axis, curve), plus(extra, own)
 
     moved = outward(limb, move, start, stage.axis, stage.rate, qd, qdd)
 
-    unit = _by_body(limb, tuple(x.unit for x in response), _SPATIAL)
+    unit = spread(limb, tuple(x.unit for x in response), _SPATIAL)
 
     def load(beyond: Spatial, total: Sums, moved: tuple, unit: Spatial, accel: Scalar) -> tuple:
         # All that the joint carries accelerates as its body does, and beyond each joint by more.
-        extra = _plus(beyond, _inertia(total, moved[1]))
-        return _plus(beyond, _times(accel, unit)), _plus(total.load, extra)
+        extra = plus(beyond, inertia_load(total, moved[1]))
+        return plus(beyond, times(accel, unit)), plus(total.load, extra)
 
     loads = inward(limb, load, _SPATIAL, stage.total, moved, unit, qdd)
     joint = [(*moved[i][0][2:], stage.rate[i], loads[i], stage.total[i]) for i in limb.moving]
     turn = []
     for ((w, v), curve, _, (moment, force), whole), mine in zip(joint, response, strict=True):
         axial = vadd(cross(w, moment), cross(v, force)), cross(w, force)
-        turn.append(_plus(_plus(mine.flow, _inertia(whole, curve)), axial))
+        turn.append(plus(plus(mine.flow, inertia_load(whole, curve)), axial))
     by_q = []
     for i, j in ahead:
         _, curve, rate, _, _ = joint[j]
@@ -316,7 +273,7 @@ def _by_coordinates(
     return by_q + [_work(turn[i], joint[j][0]) for i, j in ahead if i != j]
 
 
-def _products(limb: Limb, inverse: tuple, held: tuple, change: tuple) -> list[Scalar]:
+def _products(limb: Limb, inverse: tuple, held: Sequence, change: Sequence) -> list[Scalar]:
     """The Jacobians from those of the torques; `held` by coordinate and by rate."""
     n = limb.n
     whole = [[inverse[_row(max(i, k)) + min(i, k)] for k in range(n)] for i in range(n)]
@@ -349,7 +306,7 @@ def _trace(total: Sums) -> Scalar:
     return add(add(total.flow[0][0], total.flow[1][1]), total.flow[2][2])
 
 
-def _inertia(total: Sums, x: Spatial) -> Spatial:
+def inertia_load(total: Sums, x: Spatial) -> Spatial:
     w, v = x
     return (
         vadd(symvec(total.inertia, w), cross(total.moment, v)),
@@ -357,13 +314,13 @@ def _inertia(total: Sums, x: Spatial) -> Spatial:
     )
 
 
-def _flow(total: Sums, x: Spatial) -> Spatial:
+def flow_load(total: Sums, x: Spatial) -> Spatial:
     w, _ = x
     moment = vsub(scale(_trace(total), w), matvec(total.flow, w))
     return scale(2.0, moment), scale(2.0, cross(w, total.momentum))
 
 
-def _motion_cross(a: Spatial, b: Spatial) -> Spatial:
+def motion_cross(a: Spatial, b: Spatial) -> Spatial:
     return cross(a[0], b[0]), vadd(cross(a[0], b[1]), cross(a[1], b[0]))
 
 
@@ -371,9 +328,9 @@ def _work(a: Spatial, b: Spatial) -> Scalar:
     return add(dot(a[0], b[0]), dot(a[1], b[1]))
 
 
-def _plus(a: Spatial, b: Spatial) -> Spatial:
+def plus(a: Spatial, b: Spatial) -> Spatial:
     return vadd(a[0], b[0]), vadd(a[1], b[1])
 
 
-def _times(k: Scalar, a: Spatial) -> Spatial:
+def times(k: Scalar, a: Spatial) -> Spatial:
     return scale(k, a[0]), scale(k, a[1])

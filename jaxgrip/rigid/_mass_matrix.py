@@ -74,8 +74,17 @@ class Mass(NamedTuple):
 NO_MASS = Mass(0.0, ZERO, (0.0,) * 6)
 
 
-def poses(tree: Tree | Limb, body: PerBody, joint: PerBody, one: Scalar = 1.0) -> PerBody:
-    """`Pose` of every body; `one` from `one_of` has each computed once."""
+def poses(
+    tree: Tree | Limb,
+    body: PerBody,
+    joint: PerBody,
+    one: Scalar = 1.0,
+    rotation: Matrix = IDENTITY,
+) -> PerBody:
+    """`Pose` of every body, seen from a base with axes `rotation`.
+
+    `one` from `one_of` has each computed once.
+    """
 
     def step(parent: Pose, body: Body, joint: Joint) -> Pose:
         r, s = placement(body, joint)
@@ -83,7 +92,7 @@ def poses(tree: Tree | Limb, body: PerBody, joint: PerBody, one: Scalar = 1.0) -
         pose = Pose(matmul(parent.rotation, r), vadd(parent.position, offset), offset)
         return pose if type(one) is float else kept(pose, one)
 
-    return outward(tree, step, Pose(IDENTITY, ZERO, ZERO), body, joint)
+    return outward(tree, step, Pose(rotation, ZERO, ZERO), body, joint)
 
 
 def masses(body: Body, pose: Pose) -> tuple[Vector, Symmetric]:

@@ -7,8 +7,15 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxgrip.checks import real
-from jaxgrip.rigid._coordinates import given, precision, unturned
-from jaxgrip.rigid._kernels import Model, coordinates_by_limb, fits
+from jaxgrip.rigid._coordinates import chart, checked, given, precision, unturned
+from jaxgrip.rigid._kernels import (
+    Model,
+    Pieces,
+    Tile,
+    by_tile,
+    fits,
+    stacked,
+)
 from jaxgrip.rigid._passive import added
 from jaxgrip.rigid._recursion import (
     Body,
@@ -19,7 +26,9 @@ from jaxgrip.rigid._recursion import (
     each,
     gather,
     inward,
+    inward_over,
     joints,
+    limbs,
     outward,
     unrolled,
 )
@@ -130,30 +139,51 @@ def _torques(tree: Tree, joint: PerBody, external: Array | None = None) -> Float
     return coordinates(tree, each(tree, _axial, load, joint))
 
 
-def _scalar_torques(model: Model) -> list[Scalar]:
+def _piece_motion(model: Model, carrier: tuple | None, _: None) -> tuple[PerBody, None]:
     limb, body, joint = model.limb, model.body, model.joint
     place = each(limb, placement, body, joint)
-    motion = outward(limb, _motion, (ZERO, ZERO, upward(model.gravity)), place, joint)
+    start = (ZERO, ZERO, upward(model.gravity)) if carrier is None else carrier
+    return outward(limb, _motion, start, place, joint), None
+
+
+def _piece_torques(model: Model, carrier: tuple | None, sent: dict) -> tuple[tuple, list[Scalar]]:
+    limb, body, joint = model.limb, model.body, model.joint
+    place = each(limb, placement, body, joint)
+    motion, _ = _piece_motion(model, carrier, None)
     load = each(limb, lambda b, m: _inertial_load(b, m, (ZERO, ZERO)), body, motion)
-    load = inward(limb, _load, (ZERO, ZERO), place, load)
+    passed, load = inward_over(limb, _load, (ZERO, ZERO), sent, place, load)
     axial = each(limb, _axial, load, joint)
-    return [axial[i] for i in limb.moving]
+    return passed, [axial[i] for i in limb.moving]
 
 
-def _ordinary(tree: Tree, *state: Array) -> Float[Array, " n"]:
-    return _torques(tree, joints(tree, *state))
+# More bodies have too many operations for a kernel.
+_MOST = 12
+
+
+def _tile_torques(tile: Tile) -> Float[Array, "n states"]:
+    parts = Pieces(tile, limbs(tile.tree), _MOST)
+    parts.outward(_piece_motion)
+    torques = parts.by_coordinate(parts.inward(_piece_torques))
+    return stacked([torques[k] for k in range(tile.tree.n)], tile.q)
+
+
+def _ordinary(tree: Tree, q: Array, *rates: Array) -> Float[Array, " n"]:
+    tree, q = chart(tree, q)
+    return _torques(tree, joints(tree, q, *rates))
 
 
 def _at_many(tree: Tree, *states: Array) -> Float[Array, "batch n"]:
-    return coordinates_by_limb(tree, lambda own, x: own.of_model(_scalar_torques, x), *states)
+    return by_tile(tree, _tile_torques, (tree.n,), *states)
 
 
 _in_kernels = over_states(_ordinary, _at_many)
 
 
-def ideal_torques(tree: Tree, *state: Float[Array, " n"]) -> Float[Array, " n"]:
-    """Torques of joints without springs and losses, at q, rates and accelerations in the chart."""
-    return _in_kernels(tree, *state) if fits(tree) else _ordinary(tree, *state)
+def ideal_torques(
+    tree: Tree, q: Float[Array, " nq"], *rates: Float[Array, " n"]
+) -> Float[Array, " n"]:
+    """Torques of joints without springs and losses, at rates and accelerations in the chart."""
+    return (_in_kernels if fits(tree) else _ordinary)(tree, q, *rates)
 
 
 def _axial(load: tuple, joint: Joint) -> Scalar:
@@ -197,12 +227,12 @@ def rnea(
 
     Source: Schanzer 2007, section 2.6, pp. 18-20.
     """
-    core, q, qd, qdd = given(tree, q=q, qd=qd, qdd=qdd)
+    core, at, qd, qdd = given(tree, q=q, qd=qd, qdd=qdd)
     if external is None:
-        torque = ideal_torques(core, q, qd, qdd)
+        torque = ideal_torques(tree, checked(tree, q=q)["q"], qd, qdd)
     else:
-        torque = _torques(core, joints(core, q, qd, qdd), external)
-    return added(core, torque, q, qd, unturned(tree, qd, qdd))
+        torque = _torques(core, joints(core, at, qd, qdd), external)
+    return added(core, torque, at, qd, unturned(tree, qd, qdd))
 
 
 @jax.jit
@@ -245,8 +275,8 @@ def bias_forces(tree: Tree, q: Float[Array, " nq"], qd: Float[Array, " n"]) -> F
     """
     if tree.balls:
         return rnea(tree, q, qd, jnp.zeros(tree.n, precision(tree)))
-    tree, q, qd = given(tree, q=q, qd=qd)
-    return added(tree, ideal_torques(tree, q, qd), q, qd)
+    core, at, qd = given(tree, q=q, qd=qd)
+    return added(core, ideal_torques(core, at, qd), at, qd)
 
 
 @jax.jit
@@ -263,8 +293,7 @@ def gravity_forces(tree: Tree, q: Float[Array, " nq"]) -> Float[Array, " n"]:
 
     Source: Beiblatt 9, eq. 16.
     """
-    tree, q = given(tree, q=q)
-    return ideal_torques(tree, q)
+    return ideal_torques(tree, checked(tree, q=q)["q"])
 
 
 def point_load(

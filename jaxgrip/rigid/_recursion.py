@@ -7,7 +7,8 @@ program does not grow with the tree. `unrolled` alone decides which.
 """
 
 import dataclasses
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -24,6 +25,7 @@ from jaxgrip.spatial.components import (
     Scalar,
     Symmetric,
     Vector,
+    add,
     mul,
     stack,
     unstack,
@@ -78,16 +80,20 @@ def one_of(q: Array) -> Scalar:
 
 
 class Limb(NamedTuple):
-    """Bodies that move independently of all others of their tree, without the numbers.
+    """Bodies of a tree that are connected with each other, without the numbers.
 
-    `bodies` and `coordinates` are their indices in the tree; parents are indices in the limb.
+    `bodies` and `coordinates` are their indices in the tree, `carrier` is the index of the body
+    that carries them, -1 for the base; parents and balls, first bodies of these, are indices in the
+    limb.
     """
 
     bodies: tuple[int, ...]
     coordinates: tuple[int, ...]
+    carrier: int
     parents: tuple[int, ...]
     joint_types: tuple[str, ...]
     joint_names: tuple[str, ...]
+    balls: tuple[int, ...]
 
     @property
     def moving(self) -> tuple[int, ...]:
@@ -99,26 +105,74 @@ class Limb(NamedTuple):
         """Number of degrees of freedom."""
         return len(self.coordinates)
 
+    @property
+    def kind(self) -> tuple:
+        """Equal for limbs whose programs differ in numbers only."""
+        shared = [self.joint_names.index(name) for name in self.joint_names]
+        carried = self.carrier >= 0
+        return self.parents, self.joint_types, tuple(shared), self.balls, carried
+
 
 def limbs(tree: Tree) -> tuple[Limb, ...]:
     """The parts of a tree that are joined by nothing but the base."""
     roots: list[int] = []
     for i, parent in enumerate(tree.parents):
         roots.append(i if parent < 0 else roots[parent])
-    row = {body: k for k, body in enumerate(tree.moving)}
+    return tuple(
+        limb_of(tree, tuple(i for i, r in enumerate(roots) if r == root))
+        for root in sorted(set(roots))
+    )
+
+
+def pieces(tree: Tree, limb: Limb, most: int) -> tuple[Limb, ...]:
+    """A limb as one piece if it has at most `most` bodies, otherwise as chains of so many.
+
+    Pieces come after those that carry them; none ends within a joint of several axes.
+    """
+    if len(limb.bodies) <= most:
+        return (limb,)
+    children = {i: [j for j in limb.bodies if tree.parents[j] == i] for i in limb.bodies}
     found = []
-    for root in sorted(set(roots)):
-        own = tuple(i for i, r in enumerate(roots) if r == root)
-        found.append(
-            Limb(
-                own,
-                tuple(row[i] for i in own if i in row),
-                tuple(-1 if i == root else own.index(tree.parents[i]) for i in own),
-                tuple(tree.joint_types[i] for i in own),
-                tuple(tree.joint_names[i] for i in own) if tree.joint_names else (),
-            )
-        )
-    return tuple(found)
+    for head in limb.bodies:
+        if head != limb.bodies[0] and len(children[tree.parents[head]]) == 1:
+            continue
+        chain = [head]
+        while len(children[chain[-1]]) == 1:
+            chain += children[chain[-1]]
+        found += [limb_of(tree, own) for own in _cut(_by_joint(tree, chain), most)]
+    return tuple(sorted(found, key=lambda piece: piece.bodies))
+
+
+def _cut(groups: list[tuple[int, ...]], most: int) -> list[tuple[int, ...]]:
+    """Groups of bodies in a row, joined to as few of about equal size as have at most so many."""
+    found, rest = [], sum(map(len, groups))
+    while groups:
+        size = -(-rest // -(-rest // most))
+        own, *groups = groups
+        while groups and len(own) + len(groups[0]) <= size:
+            own += groups.pop(0)
+        rest -= len(own)
+        found.append(own)
+    return found
+
+
+def _by_joint(tree: Tree, chain: list[int]) -> list[tuple[int, ...]]:
+    names = tree.joint_names or tree.names
+    return [tuple(own) for _, own in itertools.groupby(chain, key=lambda i: names[i])]
+
+
+def limb_of(tree: Tree, own: tuple[int, ...]) -> Limb:
+    """The limb of connected bodies."""
+    row = {body: k for k, body in enumerate(tree.moving)}
+    return Limb(
+        own,
+        tuple(row[i] for i in own if i in row),
+        tree.parents[own[0]],
+        tuple(own.index(tree.parents[i]) if i != own[0] else -1 for i in own),
+        tuple(tree.joint_types[i] for i in own),
+        tuple(tree.joint_names[i] for i in own) if tree.joint_names else (),
+        tuple(own.index(i) for i in tree.balls if i in own),
+    )
 
 
 def unrolled(tree: Tree | Limb) -> bool:
@@ -137,7 +191,7 @@ def bodies(tree: Tree) -> PerBody:
     """`Body` numbers of all bodies."""
     table = body_table(tree)
     if not unrolled(tree):
-        return _body(unstack(table.T))
+        return body_of(unstack(table.T))
     return unrolled_bodies(tree, unstack(table.reshape(-1)))
 
 
@@ -151,10 +205,12 @@ def body_table(tree: Tree) -> Float[Array, "bodies 22"]:
 
 def unrolled_bodies(tree: Tree | Limb, k: tuple) -> tuple[Body, ...]:
     """`Body` of each body from the scalars of `body_table`, row by row."""
-    return tuple(_folded(tree, i, _body(k[22 * i : 22 * i + 22])) for i in range(len(tree.parents)))
+    return tuple(
+        _folded(tree, i, body_of(k[22 * i : 22 * i + 22])) for i in range(len(tree.parents))
+    )
 
 
-def _body(k: tuple) -> Body:
+def body_of(k: tuple) -> Body:
     return Body((k[0:3], k[3:6], k[6:9]), k[9:12], k[12], k[13:16], k[16:22])
 
 
@@ -246,10 +302,15 @@ def per_joint(tree: Tree, values: Float[Array, " n"]) -> PerBody:
     moving = np.array(tree.moving, dtype=int)
     if not unrolled(tree):
         return jnp.zeros(len(tree.parents), values.dtype).at[moving].set(values)
-    spread: list = [0.0] * len(tree.parents)
-    for i, x in zip(tree.moving, unstack(values), strict=True):
-        spread[i] = x
-    return tuple(spread)
+    return spread(tree, unstack(values))
+
+
+def spread(tree: Tree | Limb, values: Sequence, still: Any = 0.0) -> tuple:
+    """One value per body from one per coordinate; `still` for fixed joints."""
+    found: list = [still] * len(tree.parents)
+    for i, x in zip(tree.moving, values, strict=True):
+        found[i] = x
+    return tuple(found)
 
 
 def each(tree: Tree | Limb, step: Callable, *per_body: PerBody) -> PerBody:
@@ -292,14 +353,7 @@ def inward(tree: Tree | Limb, step: Callable, empty: Any, *per_body: PerBody) ->
     body's own value.
     """
     if unrolled(tree):
-        nb = len(tree.parents)
-        received: list = [empty] * (nb + 1)
-        out: list = [None] * nb
-        for i in reversed(range(nb)):
-            sent, out[i] = step(received[i + 1], *(x[i] for x in per_body))
-            old = received[tree.parents[i] + 1]
-            received[tree.parents[i] + 1] = sent if old is empty else jax.tree.map(_add, old, sent)
-        return tuple(out)
+        return inward_over(tree, step, empty, {}, *per_body)[1]
     per_body = _arrays(tree, per_body)
     start, pack, unpack = _packing(tree, empty)
     buffer = jnp.zeros((len(tree.parents) + 1, start.shape[0]), start.dtype)
@@ -314,8 +368,25 @@ def inward(tree: Tree | Limb, step: Callable, empty: Any, *per_body: PerBody) ->
     return out
 
 
-def _add(a: Scalar, b: Scalar) -> Scalar:
-    return lax.add(a, b) if isinstance(a, jax.Array) and isinstance(b, jax.Array) else a + b
+def inward_over(
+    tree: Tree | Limb, step: Callable, empty: Any, sent: dict[int, Sequence], *per_body: PerBody
+) -> tuple[Any, PerBody]:
+    """As `inward`, unrolled, for bodies to which others have `sent`; also what goes to the base."""
+    nb = len(tree.parents)
+    received: list = [empty] * (nb + 1)
+    out: list = [None] * nb
+
+    def receive(at: int, value: Any) -> None:
+        old = received[at + 1]
+        received[at + 1] = value if old is empty else jax.tree.map(add, old, value)
+
+    for i, values in sent.items():
+        for value in values:
+            receive(i, value)
+    for i in reversed(range(nb)):
+        value, out[i] = step(received[i + 1], *(x[i] for x in per_body))
+        receive(tree.parents[i], value)
+    return received[0], tuple(out)
 
 
 def _indices(tree: Tree) -> np.ndarray:

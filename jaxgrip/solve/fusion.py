@@ -8,8 +8,10 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jax.custom_derivatives import SymbolicZero
+from jax.extend.core import Literal, jaxpr_as_fun
 from jaxtyping import Array, Float
 
 
@@ -33,81 +35,81 @@ def kept(values: Any, one: Float[Array, "*shape"] | float) -> Any:
 # Fewer states than this are not worth the kernel: its many scalar arguments cost microseconds.
 LEAST_STATES = 256
 
-# So many states at a time stay in the last cache with all columns of a kernel.
-TILE = 4096
+# About so many states at a time stay in the last cache with all columns of a kernel.
+TILE = 2048
 
 # The compiler splits longer bodies into functions, which compute again what they share.
 MOST_OPERATIONS = 3500
 
 
 def over_states(
-    ordinary: Callable[..., Array],
-    many: Callable[..., Array],
-    rule: Callable[[tuple, tuple], tuple[Array, Array]] | None = None,
-) -> Callable[..., Array]:
+    ordinary: Callable[..., Any],
+    many: Callable[..., Any],
+    rule: Callable[[tuple, tuple], tuple[Any, Any]] | None = None,
+) -> Callable[..., Any]:
     """A function of one state that is another one when mapped over many states.
 
     **Arguments:** `ordinary(shared, *state)` with any `shared` and arrays (m,) of one state, which
-    returns an array; `many(shared, *states)`, the same for arrays (batch, m); `rule`, a JVP rule
-    as for `jax.custom_jvp` with symbolic zeros, that of `ordinary` when None.
+    returns a pytree of arrays; `many(shared, *states)`, the same for arrays (batch, m); `rule`, a
+    JVP rule as for `jax.custom_jvp` with symbolic zeros, that of `ordinary` when None.
 
     **Returns:** a function that is `ordinary`, and `many` under `vmap` over at least
     `LEAST_STATES` states with the same `shared` for all, where CPUs are what JAX computes on.
     """
 
-    def each(shared: Any, *states: Array) -> Array:
+    def each(shared: Any, *states: Array) -> Any:
         return jax.vmap(functools.partial(ordinary, shared))(*states)
 
     @jax.custom_batching.custom_vmap
-    def mapped(shared: Any, *states: Array) -> Array:
+    def mapped(shared: Any, *states: Array) -> Any:
         # Not `lax.platform_dependent`, which traces both.
         suits = len(states[0]) >= LEAST_STATES and jax.default_backend() == "cpu"
         return (many if suits else each)(shared, *states)
 
-    def of_each(function: Callable[..., Array], size: int, batched: list, *args: Any) -> Array:
+    def of_each(function: Callable[..., Any], size: int, batched: list, *args: Any) -> Any:
         axes = jax.tree.map(lambda b: 0 if b else None, batched)
         return jax.vmap(function, in_axes=tuple(axes), axis_size=size)(*args)
 
+    def all_batched(found: Any) -> tuple[Any, Any]:
+        return found, jax.tree.map(lambda _: True, found)
+
     @mapped.def_vmap
-    def _(size: int, batched: list, shared: Any, *states: Array) -> tuple[Array, bool]:
+    def _(size: int, batched: list, shared: Any, *states: Array) -> tuple[Any, Any]:
         if any(jax.tree.leaves(batched[0])):
-            return of_each(each, size, batched, shared, *states), True
+            return all_batched(of_each(each, size, batched, shared, *states))
         wide = _wide(size, batched[1:], states)
-        rows = mapped(shared, *(x.reshape(-1, x.shape[-1]) for x in wide))
-        return rows.reshape(size, -1, *rows.shape[1:]), True
+        found = mapped(shared, *(x.reshape(-1, x.shape[-1]) for x in wide))
+        return all_batched(jax.tree.map(lambda x: x.reshape(size, -1, *x.shape[1:]), found))
 
     @jax.custom_batching.custom_vmap
-    def one(shared: Any, *state: Array) -> Array:
+    def one(shared: Any, *state: Array) -> Any:
         return ordinary(shared, *state)
 
     @one.def_vmap
-    def _(size: int, batched: list, shared: Any, *state: Array) -> tuple[Array, bool]:
+    def _(size: int, batched: list, shared: Any, *state: Array) -> tuple[Any, Any]:
         if any(jax.tree.leaves(batched[0])):
-            return of_each(ordinary, size, batched, shared, *state), True
-        return mapped(shared, *_wide(size, batched[1:], state)), True
+            return all_batched(of_each(ordinary, size, batched, shared, *state))
+        return all_batched(mapped(shared, *_wide(size, batched[1:], state)))
 
     whole = jax.custom_jvp(one)
 
-    def derivative(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
+    def derivative(primals: tuple, tangents: tuple) -> tuple[Any, Any]:
         pair = (rule or functools.partial(jvp_of_moving, ordinary))(primals, tangents)
         # JAX takes the axis of the batch from the function, where it is the first, for the rule
         # too; that of a concatenation is always the first.
-        value, rate = (lax.concatenate((x, x[:0]), 0) for x in pair)
-        return value, rate
+        return jax.tree.map(lambda x: lax.concatenate((x, x[:0]), 0), pair)
 
     whole.defjvp(derivative, symbolic_zeros=True)
     return whole
 
 
-def jvp_of_moving(
-    function: Callable[..., Array], primals: tuple, tangents: tuple
-) -> tuple[Array, Array]:
+def jvp_of_moving(function: Callable[..., Any], primals: tuple, tangents: tuple) -> tuple[Any, Any]:
     """As `jax.jvp`, with what `defjvp(..., symbolic_zeros=True)` gives a rule as tangents."""
     leaves, structure = jax.tree.flatten(primals)
     rates = jax.tree.leaves(tangents, is_leaf=lambda x: isinstance(x, SymbolicZero))
     moving = [k for k, t in enumerate(rates) if not isinstance(t, SymbolicZero)]
 
-    def of_moving(*values: Array) -> Array:
+    def of_moving(*values: Array) -> Any:
         whole = list(leaves)
         for k, value in zip(moving, values, strict=True):
             whole[k] = value
@@ -115,7 +117,7 @@ def jvp_of_moving(
 
     if not moving:
         value = function(*primals)
-        return value, jnp.zeros_like(value)
+        return value, jax.tree.map(jnp.zeros_like, value)
     return jax.jvp(of_moving, tuple(leaves[k] for k in moving), tuple(rates[k] for k in moving))
 
 
@@ -127,51 +129,136 @@ def _wide(size: int, batched: Any, arrays: tuple) -> list[Array]:
 
 
 def in_one_kernel(
-    step: Callable[[tuple, tuple], list], numbers: Sequence[Array], columns: Sequence[Array]
-) -> tuple[Array, ...]:
+    step: Callable[[tuple, Any], Any], numbers: Float[Array, " k"], columns: Any
+) -> Any:
     """Values of a function of scalars at many states, in one kernel on a CPU.
 
-    **Arguments:** `step(numbers, state)` maps tuples of scalars to a list of scalars, by at most
-    about `MOST_OPERATIONS` operations on scalars alone; `numbers`, scalars, are the same for all
-    states; `columns`, each (batch,), are their components.
+    **Arguments:** `step(numbers, state)` maps scalars to a pytree of them, by at most about
+    `MOST_OPERATIONS` operations on scalars alone; `numbers` are the same for all states; `columns`,
+    a pytree of (batch,) arrays, are the components of the states. Python floats in these pytrees
+    are known, and no operands.
 
-    **Returns:** the values, each (batch,).
+    **Returns:** the values, each (batch,) unless known.
 
     The CPU compiler gives every kernel one output and computes what outputs share again for each.
     Its only loop with many outputs is that of `reduce_window`, whose scalar body it compiles as it
     is: with windows of one state, the body is called once per state as body(initial value, state),
     and the numbers are the initial values. Each number needs an output, which is not used.
     """
-    k, m, like = len(numbers), len(columns), columns[0]
+    rows, merge_columns = parted(columns)
+    like, k = rows[0], len(numbers)
     one = jnp.zeros((), like.dtype)
-    p = len(jax.eval_shape(lambda a, b: step(a, b), (one,) * k, (one,) * m))
-    width = max(k, m, p)
+    merge_values = None
+
+    def scalars(*operands: Array) -> list:
+        nonlocal merge_values
+        values, merge_values = parted(step(operands[:k], merge_columns(operands[k:])))
+        return values
+
+    traced = jax.make_jaxpr(scalars)(*[one] * (k + len(rows)))
+    operands = [x for eqn in traced.jaxpr.eqns for x in eqn.invars] + traced.jaxpr.outvars
+    used = {x for x in operands if not isinstance(x, Literal)}
+    is_used = [x in used for x in traced.jaxpr.invars]
+    rows = [x for x, keep in zip(rows, is_used[k:], strict=True) if keep]
+    (index,) = np.nonzero(is_used[:k])
+    shared = scalars_of(numbers[index].astype(like.dtype))
+    n, m, p = len(shared), len(rows), len(traced.out_avals)
+    width = max(n, m, p)
 
     def body(initial: tuple, state: tuple) -> tuple:
-        found = step(initial[:k], state[:m])
-        return *(_as(x, like) for x in found), *initial[p:]
+        given = iter((*initial[:n], *state[:m]))
+        values = jaxpr_as_fun(traced)(*(next(given) if u else one for u in is_used))
+        return *values, *initial[p:]
 
     out = lax.reduce_window(
-        (*columns, *[jnp.zeros_like(like)] * (width - m)),
-        (*(x.astype(like.dtype) for x in numbers), *[one] * (width - k)),
+        (*rows, *[jnp.zeros_like(like)] * (width - m)),
+        (*shared, *[one] * (width - n)),
         body,
         (1,),
         (1,),
         "VALID",
     )
-    return tuple(out[:p])
+    return merge_values(out[:p])
 
 
-def tiling(count: int) -> tuple[int, int]:
-    """Number and length of tiles of states for `in_one_kernel`, at least `count` in all."""
-    tiles = -(-count // TILE)
+def parted(values: Any) -> tuple[list[Array], Callable[[Sequence], Any]]:
+    """Arrays of a pytree, and what makes it again of others; Python floats in it are kept."""
+    leaves, structure = jax.tree.flatten(values)
+
+    def merged(arrays: Sequence) -> Any:
+        rest = iter(arrays)
+        return structure.unflatten(x if type(x) is float else next(rest) for x in leaves)
+
+    return [x for x in leaves if type(x) is not float], merged
+
+
+def scalars_of(x: Float[Array, " k"]) -> tuple[Array, ...]:
+    """Scalars of an array, by two operations whose number does not grow with it.
+
+    The CPU compiler would make a kernel of every slice, and take a second for 130 of them.
+    """
+    if not len(x):
+        return ()
+    side = math.isqrt(len(x) - 1) + 1
+    square = jnp.pad(x, (0, side * side - len(x))).reshape(side, side)
+    columns = _picked([square] * side, [*range(side)])
+    parts = _picked([c for c in columns for _ in range(side)], [*range(side)] * side)
+    return tuple(parts[side * column + row] for row in range(side) for column in range(side))[
+        : len(x)
+    ]
+
+
+def _picked(arrays: list[Array], index: list[int]) -> Sequence[Array]:
+    """An entry of each array along its last axis, all in one loop."""
+    like = arrays[0]
+    at = lax.broadcasted_iota(jnp.int32, like.shape, like.ndim - 1)
+
+    def pick(found: tuple, entry: tuple) -> tuple:
+        *found, last = found
+        *entry, here = entry
+        chosen = [lax.select(here == k, e, f) for k, e, f in zip(index, entry, found, strict=True)]
+        return *chosen, lax.max(last, here)
+
+    zero = jnp.zeros((), like.dtype)
+    start = (*[zero] * len(arrays), jnp.int32(-1))
+    return lax.reduce((*arrays, at), start, pick, (like.ndim - 1,))[:-1]
+
+
+def over_tiles(
+    run: Callable[..., Any], states: Sequence[Array], shapes: Any, most: int = TILE
+) -> Any:
+    """Rows (*shape, batch) that `run` makes of rows of the states, (rows, batch) each.
+
+    `run` gets tiles of at most about `most` states, of which the last two overlap, and makes a
+    pytree like `shapes`, that of the shapes of its rows.
+    """
+    count, dtype = states[0].shape[-1], states[0].dtype
+    tiles, length = tiling(count, most)
+    if tiles == 1:
+        padded = (jnp.pad(x, ((0, 0), (0, length - count))) for x in states)
+        return jax.tree.map(lambda x: x[..., :count], run(*padded))
+
+    def visit(k: Array, found: Any) -> Any:
+        start = lax.min(k * length, count - length)
+        own = run(*(lax.dynamic_slice_in_dim(x, start, length, axis=-1) for x in states))
+        return jax.tree.map(
+            lambda x, part: lax.dynamic_update_slice_in_dim(x, part, start, axis=-1), found, own
+        )
+
+    is_shape = {"is_leaf": lambda x: isinstance(x, tuple) and all(type(k) is int for k in x)}
+    start = jax.tree.map(lambda shape: jnp.zeros((*shape, count), dtype), shapes, **is_shape)
+    return lax.fori_loop(0, tiles, visit, start)
+
+
+def tiling(count: int, most: int = TILE) -> tuple[int, int]:
+    """Number and length of tiles that cover `count` states; only a single one is longer."""
+    tiles = -(-count // most)
     length = -(-count // tiles)
     # Arrays whose distance in memory is a multiple of 4096 bytes would displace each other.
-    return tiles, length + (8 - length) % 64
-
-
-def _as(x: Any, like: Array) -> Any:
-    return lax.full((), x, like.dtype) if type(x) is float else x
+    length += (8 - length) % 64
+    if tiles > 1 and length > count:
+        length -= 64
+    return -(-count // length), length
 
 
 # pi/2 in three parts, the first two of 33 bits, and the polynomials of sine and cosine on

@@ -265,7 +265,6 @@ def test_what_has_no_meaning_with_quaternions_says_so():
         lambda: jg.rigid.christoffel(tree, q),
         lambda: jg.rigid.coriolis_matrix(tree, q, qd),
         lambda: jg.rigid.StateSpace(tree),
-        lambda: jg.rigid.forward_dynamics_derivatives(tree, *[qd[:, None]] * 3),
         lambda: jg.flexible.FlexibleTree(tree, {}),
         lambda: jg.mechanism.loops.Mechanism(tree),
     ):

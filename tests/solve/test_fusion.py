@@ -3,8 +3,17 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
-from jaxgrip.solve.fusion import cos_sin, in_one_kernel, jit_plainly, plain_emitters, tiling
+from jaxgrip.solve.fusion import (
+    cos_sin,
+    in_one_kernel,
+    jit_plainly,
+    over_tiles,
+    plain_emitters,
+    scalars_of,
+    tiling,
+)
 
 
 def test_options_that_a_jaxlib_does_not_know_are_left_out(monkeypatch):
@@ -60,10 +69,29 @@ def test_cosine_and_sine():
 
 
 def test_tiles_hold_all_states_at_lengths_that_suit_the_cache():
-    for count in (1, 8, 256, 4096, 4097, 100_000):
+    for count in (1, 8, 256, 2048, 2049, 2056, 2057, 4096, 4097, 100_000):
         tiles, length = tiling(count)
-        assert 0 <= tiles * length - count < 64 * tiles
+        assert (tiles - 1) * length < count <= tiles * length
         assert length % 64 == 8
+        assert length < 2200
+        assert tiles == 1 or length <= count
+
+
+@pytest.mark.parametrize("count", [70, 71, 72, 73, 200, 1000])
+def test_tiles_are_written_where_they_belong(count):
+    x = jnp.arange(2.0 * count).reshape(2, count)
+    double, total = over_tiles(lambda x: (2 * x, x[0] + x[1]), [x], ((2,), ()), 72)
+    np.testing.assert_array_equal(double, 2 * x)
+    np.testing.assert_array_equal(total, x[0] + x[1])
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 17])
+def test_scalars_of_an_array(count):
+    x = np.random.default_rng(count).normal(size=count)
+    x[1:2], x[2:3] = -0.0, np.nan
+    found = np.array(scalars_of(jnp.asarray(x)))
+    np.testing.assert_array_equal(found, x)
+    np.testing.assert_array_equal(np.signbit(found), np.signbit(x))
 
 
 def test_kernel_of_more_outputs_and_inputs_than_numbers():
@@ -72,5 +100,6 @@ def test_kernel_of_more_outputs_and_inputs_than_numbers():
         return [a * x, x + y, 2.0, y]
 
     x, y = np.random.default_rng(2).normal(size=(2, 72))
-    found = in_one_kernel(step, (jnp.array(3.0),), [jnp.asarray(x), jnp.asarray(y)])
-    np.testing.assert_allclose(jnp.stack(found), [3 * x, x + y, 2 + 0 * x, y], rtol=1e-15)
+    found = in_one_kernel(step, jnp.array([3.0]), [jnp.asarray(x), jnp.asarray(y)])
+    assert found.pop(2) == 2.0
+    np.testing.assert_allclose(jnp.stack(found), [3 * x, x + y, y], rtol=1e-15)
