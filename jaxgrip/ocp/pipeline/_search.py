@@ -10,13 +10,13 @@ import numpy as np
 
 from jaxgrip.ocp.direct import DirectSolution, Guess, bent_line, solve_transcription, straight_line
 from jaxgrip.ocp.pipeline._outcome import Outcome, Search
-from jaxgrip.ocp.pipeline._refinement import find_extremal
+from jaxgrip.ocp.pipeline._refinement import begin_to_compile, find_extremal
 from jaxgrip.ocp.pipeline._results import RESULTS
 from jaxgrip.ocp.pipeline._solver import Solver
 from jaxgrip.ocp.statement import Free, Problem
-from jaxgrip.solve.fusion import jit_plainly
+from jaxgrip.solve.fusion import jit_soon
 
-_transcribe = jit_plainly(solve_transcription)
+_transcribe = jit_soon(solve_transcription)
 
 
 def _guess_rounds(
@@ -83,6 +83,9 @@ def _as_guess(problem: Problem, one: DirectSolution) -> Guess:
 def _transcribed(search: Search, problem: Problem, guess: Guess) -> DirectSolution:
     # As arrays, so that another tolerance does not recompile.
     numbers = jax.tree.map(jnp.asarray, search.solver.transcription)
+    is_new = _transcribe.begin(problem, numbers, guess)
+    if is_new and not problem.n_constraints and not problem.limited:
+        begin_to_compile(search, guess)
     one = search.timed(
         "transcription", lambda: jax.tree.map(np.asarray, _transcribe(problem, numbers, guess))
     )
