@@ -328,6 +328,6 @@ def _rates(extremal: Extremal) -> dict:
     kinds = bvp.plan.kinds[:, None, None]
     sign = np.where(kinds == Kind.RISING, 1.0, np.where(kinds == Kind.FALLING, -1.0, 0.0))
     return {
-        "control rates": excess / np.asarray(problem.rate_span),
+        "control rates": excess / problem.rate_span,
         "minimum principle on rate arcs": sign * costate,
     }

@@ -157,7 +157,7 @@ def boundary_sizes(
     **Returns:** `(b,)`, one for a condition that nothing changes.
     """
     if not problem.n_boundary:
-        return np.zeros(0)
+        return jnp.zeros(0)
     by_start, by_time, by_end = jax.jacfwd(problem.boundary, argnums=(0, 1, 2))(
         jnp.asarray(ends[0]), jnp.asarray(time), jnp.asarray(ends[1])
     )

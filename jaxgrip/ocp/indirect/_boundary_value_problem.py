@@ -6,7 +6,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, ArrayLike, Float, Int
 
 from jaxgrip.ocp.indirect._collocation import stage_times
 from jaxgrip.ocp.statement import Problem
@@ -98,16 +98,16 @@ class BoundaryValueProblem(eqx.Module):
             self.plan.kinds, self.problem.lower, self.problem.upper
         )
 
-    def multipliers(self, v: Float[Array, "... v"]) -> Float[Array, "... c"]:
+    def multipliers(self, v: Float[ArrayLike, "... v"]) -> Float[ArrayLike, "... c"]:
         """Multipliers of all the problem's constraints, zero for those that are active nowhere."""
         return _spread(v[..., self.m :], self.constraint_indices, self.problem.n_constraints)
 
-    def rate_costates(self, y: Float[Array, "... y"]) -> Float[Array, "... m"]:
+    def rate_costates(self, y: Float[ArrayLike, "... y"]) -> Float[ArrayLike, "... m"]:
         """Costates of all controls, zero for those whose rate is at a bound nowhere."""
         return _spread(y[..., 2 * self.n + len(self.limited) :], self.limited, self.m)
 
 
-def _spread(values: Array, at: np.ndarray, count: int) -> Array:
+def _spread(values: ArrayLike, at: np.ndarray, count: int) -> ArrayLike:
     """Values `(..., k)` at the places `at` `(k,)` among `count`, zero elsewhere; NumPy's of
     NumPy's arrays.
     """

@@ -80,7 +80,7 @@ def position_of(problem: Problem, u: np.ndarray, span: np.ndarray) -> np.ndarray
 def rate_position_of(problem: Problem, rate: np.ndarray) -> np.ndarray:
     """Rates of controls `(K, m)` mapped to [-1, 1] between their bounds."""
     lower, upper = np.asarray(problem.rate_lower), np.asarray(problem.rate_upper)
-    return _map_between(rate, lower, upper, np.asarray(problem.rate_span))
+    return _map_between(rate, lower, upper, problem.rate_span)
 
 
 def end_bounds(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
