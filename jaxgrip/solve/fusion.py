@@ -12,7 +12,6 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.core import Tracer
 from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array, Float
 
@@ -268,33 +267,37 @@ def jit_soon(function: Callable[..., Any]) -> Callable[..., Any]:
     calls: collections.Counter = collections.Counter()
     begun: list[Future] = []
 
-    def key_of(args: tuple) -> int | None:
-        leaves, structure = jax.tree.flatten(args)
-        arrays = [x for x in leaves if eqx.is_array(x)]
-        if sum(x.size for x in arrays) > _LARGE or any(isinstance(x, Tracer) for x in arrays):
-            return None
-        described = ((x.shape, x.dtype) if eqx.is_array(x) else x for x in leaves)
-        return hash((structure, *described))
+    def program(key: int, args: tuple) -> Callable[..., Any]:
+        size = sum(x.size for x in jax.tree.leaves(args) if eqx.is_array(x))
+        is_soon = size <= _LARGE and calls[key] <= _FEW_CALLS
+        return quick() if is_soon else optimised()
 
     def chosen(*args: Any) -> Callable[..., Any]:
-        key = key_of(args)
+        key = _shapes_of(args)
         calls[key] += 1
         while begun:
             begun.pop().result()
-        return optimised() if key is None or calls[key] > _FEW_CALLS else quick()
+        return program(key, args)
 
     def begin(*args: Any) -> bool:
-        key = key_of(args)
-        if key is not None and key in calls:
-            return False
-        calls[key] += 0
-        lowered = (optimised if key is None else quick)().lower(*args)
-        begun.append(_compilers().submit(lowered.compile))
-        return True
+        key = _shapes_of(args)
+        is_new = key not in calls
+        if is_new:
+            calls[key] = 0
+            lowered = program(key, args).lower(*args)
+            begun.append(_compilers().submit(lowered.compile))
+        return is_new
 
     call = _jit(function, chosen)
     call.begin = begin
     return call
+
+
+def _shapes_of(args: tuple) -> int:
+    """A hash of all that a program for these arguments depends on."""
+    leaves, structure = jax.tree.flatten(args)
+    described = ((x.shape, x.dtype) if eqx.is_array(x) else x for x in leaves)
+    return hash((structure, *described))
 
 
 def _compiled(function: Callable[..., Any], options: dict) -> Callable[..., Any]:
@@ -303,8 +306,8 @@ def _compiled(function: Callable[..., Any], options: dict) -> Callable[..., Any]
 
 @functools.cache
 def _unoptimised() -> dict:
-    plain = plain_emitters()
-    return plain and plain | {"xla_backend_optimization_level": 0}
+    is_known = plain_emitters() and jax.default_backend() == "cpu"
+    return plain_emitters() | ({"xla_backend_optimization_level": 0} if is_known else {})
 
 
 @functools.cache

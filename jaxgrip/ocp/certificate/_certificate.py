@@ -148,7 +148,7 @@ _CONDITIONS = {
 }
 
 _measure = jit_soon(measure)
-begin_to_compile = _measure.begin
+compile_ahead = _measure.begin
 
 
 def _worst(values) -> float:

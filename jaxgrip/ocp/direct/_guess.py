@@ -24,11 +24,12 @@ def straight_line(problem: Problem, intervals: int) -> Guess:
         np.asarray, (problem.initial_state, problem.final_state, problem.lower, problem.upper)
     )
     s = np.linspace(0.0, 1.0, intervals + 1)[:, None]
-    middle = np.where(
-        np.isfinite(lower) & np.isfinite(upper),
-        0.5 * (lower + upper),
-        np.clip(0.0, lower + 1.0, upper - 1.0),
-    )
+    with np.errstate(invalid="ignore"):
+        middle = np.where(
+            np.isfinite(lower) & np.isfinite(upper),
+            0.5 * (lower + upper),
+            np.clip(0.0, lower + 1.0, upper - 1.0),
+        )
     u = np.broadcast_to(middle, (intervals, problem.m))
     return jax.device_put(Guess(start * (1.0 - s) + end * s, u, problem.time_guess))
 

@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxgrip.ocp import certificate
 from jaxgrip.ocp.certificate import certify
+from jaxgrip.ocp.certificate import compile_ahead as compile_certificate_ahead
 from jaxgrip.ocp.direct import DirectSolution, Guess
 from jaxgrip.ocp.indirect import Extremal, end_gradients, pose, solve_shooting, start_arcs
 from jaxgrip.ocp.pipeline._outcome import Certified, Outcome, Search
@@ -39,7 +39,7 @@ _shoot = jit_soon(solve_shooting)
 _end_gradients = eqx.filter_jit(end_gradients)
 
 
-def begin_to_compile(search: Search, guess: Guess) -> None:
+def compile_ahead(search: Search, guess: Guess) -> None:
     """Begin to compile what an extremal without constraints and singular arcs needs."""
     problem, solver = search.problem, search.solver
     n, m, one = problem.n, problem.m, np.ones(())
@@ -65,7 +65,7 @@ def begin_to_compile(search: Search, guess: Guess) -> None:
     grid = solver.shooting.intervals, solver.shooting.stages
     arcs = start_arcs(bvp, trajectory, layout.times, *grid)
     _shoot.begin(bvp, jax.tree.map(jnp.asarray, solver.shooting), arcs)
-    certificate.begin_to_compile(bvp, arcs)
+    compile_certificate_ahead(bvp, arcs)
 
 
 def _mend_ends(extremal: Extremal) -> np.ndarray:

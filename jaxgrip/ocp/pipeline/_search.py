@@ -10,7 +10,7 @@ import numpy as np
 
 from jaxgrip.ocp.direct import DirectSolution, Guess, bent_line, solve_transcription, straight_line
 from jaxgrip.ocp.pipeline._outcome import Outcome, Search
-from jaxgrip.ocp.pipeline._refinement import begin_to_compile, find_extremal
+from jaxgrip.ocp.pipeline._refinement import compile_ahead, find_extremal
 from jaxgrip.ocp.pipeline._results import RESULTS
 from jaxgrip.ocp.pipeline._solver import Solver
 from jaxgrip.ocp.statement import Free, Problem
@@ -85,7 +85,7 @@ def _transcribed(search: Search, problem: Problem, guess: Guess) -> DirectSoluti
     numbers = jax.tree.map(jnp.asarray, search.solver.transcription)
     is_new = _transcribe.begin(problem, numbers, guess)
     if is_new and not problem.n_constraints and not problem.limited:
-        begin_to_compile(search, guess)
+        compile_ahead(search, guess)
     one = search.timed(
         "transcription", lambda: jax.tree.map(np.asarray, _transcribe(problem, numbers, guess))
     )
