@@ -40,7 +40,7 @@ TASKS = (
 GUESS = 0.13
 REPEATS = 3
 # So many solves are over before all programs are optimised.
-SETTLING = 9
+SETTLING = 17
 # From the straight line alone, like the peer; and the default, which keeps the best of several.
 SOLVERS = {"jaxgrip": jg.ocp.Solver(starts=1), "jaxgrip, as by default": jg.ocp.Solver()}
 # The first grid is that of jaxgrip's own transcription; the second shows what accuracy costs.

@@ -251,8 +251,8 @@ def jit_plainly(function: Callable[..., Any]) -> Callable[..., Any]:
 
 # With so many numbers in its arguments a program may run for longer than it is compiled.
 _LARGE = 10_000
-# So many calls without optimisation take as long as it.
-_FEW_CALLS = 8
+# More calls without optimisation take longer than it.
+_FEW_CALLS = 16
 
 
 def jit_soon(function: Callable[..., Any]) -> Callable[..., Any]:
