@@ -512,26 +512,30 @@ class _Clock:
         self._compiled = 0.0
         # Current state: nesting depth, start, and time compiled before.
         self._depth, self._since, self._before = 0, 0.0, 0.0
+        # Some programs are compiled in threads.
+        self._lock = threading.Lock()
         jax.monitoring.register_scalar_listener(self._begin)
         jax.monitoring.register_event_duration_secs_listener(self._listen)
 
     def _begin(self, event: str, value: float, **_: Any) -> None:
         if event.startswith("/jax/core/compile/"):
-            if self._depth == 0:
-                self._since, self._before = time.perf_counter(), self._compiled
-            self._depth += 1
+            with self._lock:
+                if self._depth == 0:
+                    self._since, self._before = time.perf_counter(), self._compiled
+                self._depth += 1
 
     def _listen(self, event: str, duration: float, **_: Any) -> None:
         if event.startswith("/jax/core/compile/"):
-            self._depth = max(0, self._depth - 1)
-            end = time.perf_counter()
-            begin = end - duration
-            while self._spans and self._spans[-1][1] >= begin:
-                first, last = self._spans.pop()
-                self._compiled -= last - first
-                begin = min(begin, first)
-            self._spans.append((begin, end))
-            self._compiled += end - begin
+            with self._lock:
+                self._depth = max(0, self._depth - 1)
+                end = time.perf_counter()
+                begin = end - duration
+                while self._spans and self._spans[-1][1] >= begin:
+                    first, last = self._spans.pop()
+                    self._compiled -= last - first
+                    begin = min(begin, first)
+                self._spans.append((begin, end))
+                self._compiled += end - begin
 
     def compiling(self) -> float:
         """Seconds for which JAX has been compiling, 0 while it is not."""

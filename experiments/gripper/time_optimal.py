@@ -226,8 +226,7 @@ def solve(settings: Config, name: str) -> jg.ocp.Solution:
 def dataset(settings: Config, name: str, solution: jg.ocp.Solution) -> xarray.Dataset:
     """All signals over time; switching times occur twice, with the values before and after."""
     finger = settings.finger(name)
-    rates = jax.vmap(jg.rigid.StateSpace(finger.tree))(solution.x, solution.u)
-    x, costate, terms = (np.asarray(a) for a in (solution.x, solution.costate, rates))
+    x, costate, terms = (np.asarray(a) for a in (solution.x, solution.costate, solution.x_rate))
     joints = {
         "angle": (x[:, :3], "angle", "rad"),
         "rate": (x[:, 3:], "rate", "rad/s"),

@@ -77,13 +77,16 @@ class StateSpace(eqx.Module):
         qdd = inverse_mass @ (self._torque(u) - bias_forces(tree, q, qd))
         mu = inverse_mass @ costate[n:]
 
-        def first_order(z):
-            torque, pullback = jax.vjp(lambda z: rnea(tree, z[:n], z[n : 2 * n], z[2 * n :]), z)
-            return torque, pullback(mu)[0]
+        def first_order(x):
+            torque, pullback = jax.vjp(lambda *z: rnea(tree, *z), x[:n], x[n:], qdd)
+            return torque, jnp.concatenate(pullback(mu))
 
-        by_z, hessian = jax.jacfwd(first_order)(jnp.concatenate([q, qd, qdd]))
+        # Torques are linear in the accelerations, whose columns are known by symmetry.
+        by_x, curved = jax.jacfwd(first_order)(x)
+        by_qdd = jnp.concatenate([curved[2 * n :].T, jnp.zeros((n, n), x.dtype)])
+        hessian = jnp.concatenate([curved, by_qdd], axis=1)
         by_u = inverse_mass if self.drives is None else inverse_mass @ self.drives
-        qdd_z = jnp.concatenate([-inverse_mass @ by_z[:, : 2 * n], by_u], axis=1)
+        qdd_z = jnp.concatenate([-inverse_mass @ by_x, by_u], axis=1)
         width = 2 * n + u.shape[0]
         pull = jnp.concatenate([jnp.eye(2 * n, width, dtype=x.dtype), qdd_z])
         jacobian = jnp.concatenate([jnp.eye(n, width, k=n, dtype=x.dtype), qdd_z])

@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 from jaxgrip.checks import real
 from jaxgrip.rigid._coordinates import given, precision
 from jaxgrip.rigid._mass_matrix import ancestors, poses
-from jaxgrip.rigid._recursion import axes_of, bodies, gather, joints
+from jaxgrip.rigid._recursion import axes_of, bodies, gather, joints, one_of
 from jaxgrip.rigid._tree import Tree
 
 
@@ -37,7 +37,7 @@ def forward_kinematics(tree: Tree, q: Float[Array, " nq"]) -> Poses:
     Source: Schanzer 2007, eq. 2.2, pp. 16-18.
     """
     tree, q = given(tree, q=q)
-    table = gather(tree, poses(tree, bodies(tree), joints(tree, q)))
+    table = gather(tree, poses(tree, bodies(tree), joints(tree, q), one_of(q)))
     return Poses(table[:, :9].reshape(-1, 3, 3), table[:, 9:12])
 
 

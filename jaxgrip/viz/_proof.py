@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from jaxgrip.ocp import Kind
 from jaxgrip.viz._sampling import refine
 from jaxgrip.viz._signals import controls, hamiltonian, multipliers
-from jaxgrip.viz.style import GREY, PALETTE, settle, styled
+from jaxgrip.viz.style import GREY, PALETTE, in_powers, settle, styled
 
 if TYPE_CHECKING:
     from jaxgrip.ocp import Certificate, Solution
@@ -138,6 +138,7 @@ def checks(proof: "Certificate", title: str) -> Figure:
     axes.axvline(1.0, color="black", linestyle="--", linewidth=1.2)
     axes.set_axisbelow(True)
     axes.set_xscale("log")
+    in_powers(axes.xaxis)
     axes.set_xlim(0.5 * least, most)
     axes.annotate(
         "allowed",

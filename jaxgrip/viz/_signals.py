@@ -13,7 +13,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from jaxgrip.ocp import Kind
-from jaxgrip.viz.style import DASHES, GREY, PALETTE, readable, settle, styled
+from jaxgrip.viz.style import DASHES, GREY, PALETTE, in_powers, readable, settle, styled
 
 _NEVER = np.empty(0)
 _ACTIVE = ("#FBE6BF", "")
@@ -223,6 +223,7 @@ def hamiltonian(
     if len(switching_times):
         _legend(figure, {"a control switches": line})
     axes.semilogy(t, ratio, color=PALETTE[0], linewidth=1.0)
+    in_powers(axes.yaxis)
     axes.axhline(tolerance, color=PALETTE[1], linestyle="--")
     axes.annotate(
         f"allowed: {tolerance:.0e}",

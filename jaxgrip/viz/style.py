@@ -6,6 +6,7 @@ from typing import Any
 
 import matplotlib
 import numpy as np
+from matplotlib.axis import Axis
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 
@@ -76,6 +77,12 @@ def styled(draw: Callable[..., Any]) -> Callable[..., Any]:
 
 def settle(figure: Figure) -> Figure:
     """Lay the figure out once, so that saving it in several formats does not do so again."""
-    figure.draw_without_rendering()
-    figure.set_layout_engine("none")
+    figure.get_layout_engine().execute(figure)
+    # With an engine, even one that does nothing, every format would be drawn twice.
+    figure.set_layout_engine(None)
     return figure
+
+
+def in_powers(axis: Axis) -> None:
+    """Label a logarithmic axis by powers of ten; matplotlib typesets each label as a formula."""
+    axis.set_major_formatter(lambda value, _: "10" + str(round(np.log10(value))).translate(_POWERS))

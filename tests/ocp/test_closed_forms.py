@@ -19,6 +19,26 @@ def times(solution):
     return np.asarray(solution.switching_times)
 
 
+def test_a_first_solve_compiles_few_programs(compilations):
+    problem = jg.ocp.Problem(
+        dynamics=lambda x, u: 2.0 * u,
+        initial_state=[0.0],
+        final_state=[1.0],
+        final_time=jg.ocp.Free(guess=1.0),
+        control_bounds=([-1.0], [1.0]),
+    )
+    solver = jg.ocp.Solver(starts=1)
+    with compilations() as found:
+        solution = jg.ocp.solve(problem, solver=solver)
+    np.testing.assert_allclose(solution.final_time, 0.5, rtol=1e-12)
+    assert len(found) <= 12
+    other = eqx.tree_at(lambda p: p.final_state, problem, jnp.array([-3.0]))
+    with compilations() as found:
+        solution = jg.ocp.solve(other, solver=solver)
+    np.testing.assert_allclose(solution.final_time, 1.5, rtol=1e-12)
+    assert not found
+
+
 def test_brake(brake):
     sol = brake.solution
     assert_certified(sol)

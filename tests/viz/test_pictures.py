@@ -1,17 +1,19 @@
 import io
 import itertools
+import re
 
 import equinox as eqx
 import matplotlib
 import numpy as np
 import pytest
 import xarray
+from matplotlib.figure import Figure
 from PIL import Image
 
 import jaxgrip as jg
 from jaxgrip import viz
 from jaxgrip.models import ocp_problems
-from jaxgrip.viz.style import GREY, pace, readable
+from jaxgrip.viz.style import GREY, in_powers, pace, readable
 
 # Double integrator from rest to rest over one metre with |u| <= 1: switch at 1 s, end at 2 s.
 T = np.concatenate([np.linspace(0.0, 1.0, 20), np.linspace(1.0, 2.0, 20)])
@@ -97,6 +99,30 @@ def test_hamiltonian_is_relative_and_never_off_the_scale():
     assert ratio.max() == pytest.approx(1e-12)
     low, high = axes.get_ylim()
     assert low <= ratio.min() < ratio.max() < 1e-10 < high
+
+
+def test_pictures_are_settled_where_drawing_them_would_put_them(torque):
+    figure = viz.lines([torque], "Torque")
+    settled = [axes.get_position().bounds for axes in figure.axes]
+    figure.set_layout_engine("constrained")
+    figure.draw_without_rendering()
+    drawn = [axes.get_position().bounds for axes in figure.axes]
+    np.testing.assert_allclose(settled, drawn, atol=1e-3)
+
+
+def test_powers_of_ten_are_told_as_matplotlib_tells_them():
+    figure = Figure()
+    axes = figure.subplots()
+    axes.semilogy([1e-12, 1e3])
+    figure.draw_without_rendering()
+    theirs = [label.get_text() for label in axes.get_yticklabels()]
+    in_powers(axes.yaxis)
+    figure.draw_without_rendering()
+    ours = [label.get_text() for label in axes.get_yticklabels()]
+    plain = str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789")
+    assert ours
+    for one, other in zip(ours, theirs, strict=True):
+        assert one.translate(plain) == re.sub(r"[^-0-9]", "", other)
 
 
 def test_a_switching_function_of_rounding_alone_is_drawn_as_zero(torque, switching):

@@ -4,13 +4,12 @@ from typing import NamedTuple
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from jaxgrip.ocp.certificate._measurements import Measurements, measure
 from jaxgrip.ocp.indirect import EndGradients, Extremal, control_rates, to_monomials
 from jaxgrip.ocp.structure import COINCIDENT, SHORTEST, Kind, Plan, at_bound, at_rate_bound
-from jaxgrip.solve.fusion import jit_plainly
+from jaxgrip.solve.fusion import jit_soon
 
 
 class Check(eqx.Module):
@@ -148,7 +147,8 @@ _CONDITIONS = {
     ),
 }
 
-_measure = jit_plainly(measure)
+_measure = jit_soon(measure)
+compile_ahead = _measure.begin
 
 
 def _worst(values) -> float:
@@ -322,12 +322,12 @@ def _multiplier_slopes(extremal: Extremal, row: int, first: int, last: int) -> n
 def _rates(extremal: Extremal) -> dict:
     """Conditions on the rates of controls."""
     (bvp, shot), problem = extremal, extremal.bvp.problem
-    rate = np.asarray(control_rates(shot.arcs, bvp.m))
+    rate = control_rates(shot.arcs, bvp.m)
     excess = np.maximum(problem.rate_lower - rate, rate - problem.rate_upper)
-    costate = np.asarray(bvp.rate_costates(jnp.asarray(shot.arcs.stage / bvp.scales.y)))
+    costate = bvp.rate_costates(shot.arcs.stage / bvp.scales.y)
     kinds = bvp.plan.kinds[:, None, None]
     sign = np.where(kinds == Kind.RISING, 1.0, np.where(kinds == Kind.FALLING, -1.0, 0.0))
     return {
-        "control rates": excess / np.asarray(problem.rate_span),
+        "control rates": excess / problem.rate_span,
         "minimum principle on rate arcs": sign * costate,
     }

@@ -4,7 +4,6 @@ from typing import NamedTuple
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
@@ -24,15 +23,19 @@ class Guess(NamedTuple):
 
 def straight_line(problem: Problem, intervals: int) -> Guess:
     """States on the straight line between the boundary states, controls mid-range."""
-    s = jnp.linspace(0.0, 1.0, intervals + 1)[:, None]
-    x = problem.initial_state[None] * (1.0 - s) + problem.final_state[None] * s
-    middle = jnp.where(
-        jnp.isfinite(problem.lower) & jnp.isfinite(problem.upper),
-        0.5 * (problem.lower + problem.upper),
-        jnp.clip(0.0, problem.lower + 1.0, problem.upper - 1.0),
+    start, end, lower, upper = map(
+        np.asarray, (problem.initial_state, problem.final_state, problem.lower, problem.upper)
     )
-    u = jnp.broadcast_to(middle, (intervals, problem.m))
-    return Guess(x, u, problem.time_guess, jnp.full(intervals, 1.0 / intervals))
+    s = np.linspace(0.0, 1.0, intervals + 1)[:, None]
+    with np.errstate(invalid="ignore"):
+        middle = np.where(
+            np.isfinite(lower) & np.isfinite(upper),
+            0.5 * (lower + upper),
+            np.clip(0.0, lower + 1.0, upper - 1.0),
+        )
+    u = np.broadcast_to(middle, (intervals, problem.m))
+    lengths = np.full(intervals, 1.0 / intervals)
+    return jax.device_put(Guess(start * (1.0 - s) + end * s, u, problem.time_guess, lengths))
 
 
 @eqx.filter_jit
@@ -54,11 +57,11 @@ def bent_line(problem: Problem, intervals: int, seed: int) -> Guess:
     that the controls of the guess lead to.
     """
     guess = straight_line(problem, intervals)
+    x = np.asarray(guess.x)
     if len(problem.fixed_final) < problem.n:
-        end = _end_state(problem, guess)
-        end = jnp.where(problem.is_fixed_final | ~jnp.isfinite(end), guess.x[-1], end)
-        share = jnp.linspace(0.0, 1.0, intervals + 1)[:, None]
-        guess = guess._replace(x=guess.x + share * (end - guess.x[-1])[None])
+        end = np.asarray(_end_state(problem, guess))
+        end = np.where(problem.is_fixed_final | ~np.isfinite(end), x[-1], end)
+        x = x + np.linspace(0.0, 1.0, intervals + 1)[:, None] * (end - x[-1])
     bow = np.sin(np.pi * np.linspace(0.0, 1.0, intervals + 1))[:, None]
     amount = np.random.default_rng(seed).normal(size=problem.n)
-    return guess._replace(x=guess.x + bow * (amount * np.abs(guess.x[-1] - guess.x[0])))
+    return guess._replace(x=jax.device_put(x + bow * (amount * np.abs(x[-1] - x[0]))))

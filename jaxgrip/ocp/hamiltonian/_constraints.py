@@ -46,11 +46,15 @@ class ActiveRows(eqx.Module):
         """The highest order; zero without constraints."""
         return max(self.orders, default=0)
 
-    def spread(self, values: Shaped[ArrayLike, "... c"], count: int) -> Shaped[Array, "... every"]:
-        """Values of the rows as values of all `count` constraints, zero where there is no row."""
-        values = jnp.asarray(values)
-        every = jnp.zeros((*values.shape[:-1], count), values.dtype)
-        return every.at[..., self.index].add(values)
+    def spread(
+        self, values: Shaped[ArrayLike, "... c"], count: int
+    ) -> Shaped[ArrayLike, "... every"]:
+        """Values of the rows as values of all `count` constraints, zero where there is no row;
+        NumPy's of NumPy's arrays.
+        """
+        array = np if isinstance(values, np.ndarray) else jnp
+        here = array.asarray(self.index)[:, None] == np.arange(count)[None]
+        return array.sum(array.where(here, values[..., None], 0), axis=-2)
 
     def by_order(self) -> Iterator[tuple[int, Int[ArrayLike, " k"]]]:
         """Each order with the indices of its constraints, in the order of the rows."""
@@ -206,6 +210,8 @@ def boundary_sizes(
 
     **Returns:** `(b,)`, one for a condition that nothing changes.
     """
+    if not problem.n_boundary:
+        return jnp.zeros(0)
     by_start, by_time, by_end = jax.jacfwd(problem.boundary, argnums=(0, 1, 2))(
         jnp.asarray(ends[0]), jnp.asarray(time), jnp.asarray(ends[1])
     )

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple, Protocol, TypeGuard
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -62,6 +63,8 @@ def with_hessian(
     return value, jacobian, hessian
 
 
+# Traced once for all programs.
+@eqx.filter_jit
 def expand(
     problem: Problem,
     x: Float[Array, " n"],

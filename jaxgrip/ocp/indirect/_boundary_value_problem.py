@@ -6,7 +6,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, ArrayLike, Float, Int
 
 from jaxgrip.ocp.indirect._collocation import stage_times
 from jaxgrip.ocp.statement import Problem
@@ -93,16 +93,24 @@ class BoundaryValueProblem(eqx.Module):
             self.plan.kinds, self.problem.lower, self.problem.upper
         )
 
-    def multipliers(self, v: Float[Array, "... v"]) -> Float[Array, "... c"]:
+    def multipliers(self, v: Float[ArrayLike, "... v"]) -> Float[ArrayLike, "... c"]:
         """Multipliers of all the problem's constraints, zero for those that are active nowhere."""
         return self.plan.constraints.spread(v[..., self.m :], self.problem.n_constraints)
 
-    def rate_costates(self, y: Float[Array, "... y"]) -> Float[Array, "... m"]:
+    def rate_costates(self, y: Float[ArrayLike, "... y"]) -> Float[ArrayLike, "... m"]:
         """Costates of all controls, zero for those whose rate is at a bound nowhere."""
-        every = jnp.zeros((*y.shape[:-1], self.m))
-        if not self.plan.limited:
-            return every
-        return every.at[..., self.limited].set(y[..., 2 * self.n + len(self.limited) :])
+        return _spread(y[..., 2 * self.n + len(self.limited) :], self.limited, self.m)
+
+
+def _spread(values: ArrayLike, at: np.ndarray, count: int) -> ArrayLike:
+    """Values `(..., k)` at the places `at` `(k,)` among `count`, zero elsewhere; NumPy's of
+    NumPy's arrays.
+    """
+    array = np if isinstance(values, np.ndarray) else jnp
+    zero = array.zeros((*values.shape[:-1], 1), values.dtype)
+    source = np.full(count, len(at))
+    source[at] = np.arange(len(at))
+    return array.concatenate([values, zero], axis=-1)[..., source]
 
 
 def select_bound(
@@ -133,7 +141,7 @@ def pose(problem: Problem, plan: Plan, sizes: Sizes) -> BoundaryValueProblem:
         lower=constraint[:, None] / time**k,
         jump=hamiltonian * time ** (k + 1.0) / constraint[:, None],
     )
-    return BoundaryValueProblem(problem, *jax.tree.map(jnp.asarray, (plan, scales)))
+    return BoundaryValueProblem(problem, *jax.device_put((plan, scales)))
 
 
 def start_arcs(
@@ -186,4 +194,4 @@ def start_arcs(
         jump[b, plan.jumps[b] - 1] = multiplier[b + 1, plan.jump_constraint[b]]
     stage_v = np.concatenate([u, stage_multiplier], axis=-1)
     arcs = Arcs(start, stage, stage_v, jump, times, trajectory.boundary_multiplier)
-    return jax.tree.map(jnp.asarray, arcs)
+    return jax.device_put(arcs)

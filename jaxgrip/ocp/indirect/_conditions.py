@@ -199,6 +199,8 @@ class _Point(eqx.Module):
         return value, jacobian, ex.cost, h_uu * spread[None], kelley * scales.time**2 * spread
 
 
+# Traced once for the outline of the values and for the values.
+@eqx.filter_jit
 def evaluate(bvp: BoundaryValueProblem, arcs: Arcs, with_jacobian: bool = True) -> Evaluation:
     """Evaluate all stages in one vectorised call, and the constraints at the ends of the arcs.
 

@@ -6,7 +6,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Float, PyTree
 
 from jaxgrip.ocp.indirect._boundary_value_problem import Arcs, BoundaryValueProblem
 from jaxgrip.ocp.indirect._collocation import radau, stage_times, to_monomials
@@ -79,7 +79,7 @@ class Extremal(NamedTuple):
 
     def output(self) -> Output:
         """The dense output."""
-        return dense_output(self.bvp, self.shot.arcs, self.shot.stages)
+        return _dense_output(self.bvp, self.shot.arcs, self.shot.stages)
 
     def trajectory(self, out: Output) -> Trajectory:
         """The dense output as a start for another shooting."""
@@ -92,16 +92,16 @@ class Extremal(NamedTuple):
             y[:, n : 2 * n],
             t[order],
             v[:, : self.bvp.m],
-            np.asarray(self.bvp.multipliers(jnp.asarray(v))),
-            np.asarray(self.bvp.rate_costates(jnp.asarray(y))),
+            self.bvp.multipliers(v),
+            self.bvp.rate_costates(y),
             np.asarray(out.boundary_multiplier),
         )
 
     def values(self) -> Values:
         """Values at the stages, for the mending of the structure."""
-        bvp, arcs, scales = self.bvp, self.shot.arcs, self.bvp.scales
-        n, m, plan = bvp.n, bvp.m, jax.tree.map(np.asarray, bvp.plan)
-        t = stage_times(np.asarray(arcs.times), *arcs.stage.shape[1:3]).ravel()
+        bvp, n, m = self.bvp, self.bvp.n, self.bvp.m
+        plan, scales, arcs = jax.tree.map(np.asarray, (bvp.plan, bvp.scales, self.shot.arcs))
+        t = stage_times(arcs.times, *arcs.stage.shape[1:3]).ravel()
         y, v, switching, rate = (
             np.asarray(each).reshape(len(t), -1)
             for each in (
@@ -109,7 +109,7 @@ class Extremal(NamedTuple):
                 arcs.stage_v,
                 self.shot.stages.value.switching,
                 # An arc without length, where two controls switch together, has no rates.
-                np.nan_to_num(np.asarray(control_rates(arcs, m)), posinf=0.0, neginf=0.0),
+                np.nan_to_num(control_rates(arcs, m), posinf=0.0, neginf=0.0),
             )
         )
         is_touch = plan.rule[: len(plan.jumps)] == Rule.TOUCH
@@ -121,10 +121,10 @@ class Extremal(NamedTuple):
             t,
             y[:, :n],
             v[:, :m],
-            switching / np.asarray(scales.switching),
-            np.asarray(bvp.rate_costates(jnp.asarray(y / np.asarray(scales.y)))),
+            switching / scales.switching,
+            bvp.rate_costates(y / scales.y),
             rate,
-            v[:, m:] / np.asarray(scales.v)[m:],
+            v[:, m:] / scales.v[m:],
             [{float(arcs.times[b]): float(arcs.jump[b, 0]) for b in row} for row in touches],
         )
 
@@ -134,15 +134,21 @@ class Extremal(NamedTuple):
 
 
 _evaluate = jit_plainly(evaluate)
+_dense_output = jit_plainly(dense_output)
 
 
-def control_rates(arcs: Arcs, m: int) -> Float[Array, "arcs intervals s m"]:
-    """Rates of change of the controls at the stages [1/s], from the collocation polynomials."""
+def control_rates(arcs: Arcs, m: int) -> Float[np.ndarray, "arcs intervals s m"]:
+    """Rates of change of the controls at the stages [1/s], from the collocation polynomials.
+
+    **Arguments:** `arcs` of NumPy's arrays; `m`, number of controls.
+    """
     s = arcs.stage.shape[2]
     nodes, _ = radau(s)
     slopes = np.arange(1.0, s) * nodes[:, None] ** np.arange(s - 1) @ to_monomials(s)[1:]
-    rate = jnp.einsum("ij,akjm->akim", jnp.asarray(slopes), arcs.stage_v[..., :m])
-    return rate / arcs.interval_lengths[:, None, None, None]
+    rate = np.einsum("ij,akjm->akim", slopes, arcs.stage_v[..., :m])
+    h = np.diff(arcs.times, prepend=0.0) / arcs.stage.shape[1]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return rate / h[:, None, None, None]
 
 
 @eqx.filter_jit

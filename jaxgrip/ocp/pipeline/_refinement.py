@@ -2,12 +2,14 @@
 
 from collections.abc import Sequence
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxgrip.ocp.certificate import certify
-from jaxgrip.ocp.direct import DirectSolution
+from jaxgrip.ocp.certificate import compile_ahead as compile_certificate_ahead
+from jaxgrip.ocp.direct import DirectSolution, Guess
 from jaxgrip.ocp.indirect import Extremal, end_gradients, pose, solve_shooting, start_arcs
 from jaxgrip.ocp.pipeline._outcome import Certified, Outcome, Search
 from jaxgrip.ocp.pipeline._results import RESULTS
@@ -16,6 +18,10 @@ from jaxgrip.ocp.structure import (
     TOLERANCE,
     Candidate,
     Kind,
+    Segment,
+    Sizes,
+    SwitchingStructure,
+    Trajectory,
     bracket_singular,
     chatters,
     count_arcs,
@@ -27,23 +33,55 @@ from jaxgrip.ocp.structure import (
     read_direct,
     with_times,
 )
-from jaxgrip.solve.fusion import jit_plainly
+from jaxgrip.solve.fusion import jit_soon
 
-_shoot = jit_plainly(solve_shooting)
+_shoot = jit_soon(solve_shooting)
+_end_gradients = eqx.filter_jit(end_gradients)
+
+
+def compile_ahead(search: Search, guess: Guess) -> None:
+    """Begin to compile what an extremal without constraints and singular arcs needs."""
+    problem, solver = search.problem, search.solver
+    n, m, one = problem.n, problem.m, np.ones(())
+    structure = SwitchingStructure(
+        [[Segment(Kind.UPPER, 1.0)]] * m, [], (), np.zeros(1 + n, dtype=int)
+    )
+    layout = lay_out(structure, solver.arcs)
+    sizes = Sizes(
+        np.ones(n),
+        np.ones(n),
+        np.ones(m),
+        np.ones(m),
+        one,
+        np.ones(m),
+        one,
+        np.ones(0),
+        np.ones(problem.n_boundary),
+    )
+    bvp = pose(problem, layout.plan, sizes)
+    t, x, u = np.linspace(0.0, 1.0, len(guess.x)), np.asarray(guess.x), np.asarray(guess.u)
+    nothing = np.zeros((len(u), 0)), np.zeros_like(u), np.zeros(problem.n_boundary)
+    trajectory = Trajectory(t, x, x, t[1:], u, *nothing)
+    grid = solver.shooting.intervals, solver.shooting.stages
+    arcs = start_arcs(bvp, trajectory, layout.times, *grid)
+    _shoot.begin(bvp, jax.tree.map(jnp.asarray, solver.shooting), arcs)
+    compile_certificate_ahead(bvp, arcs)
 
 
 def _mend_ends(extremal: Extremal) -> np.ndarray:
     """Kinds of the ends: at a bound where beyond it, released where its multiplier is negative."""
-    bvp, arcs = extremal.bvp, extremal.shot.arcs
-    n, problem, scales, old = bvp.n, bvp.problem, bvp.scales, np.asarray(bvp.plan.ends)
+    bvp, n, problem = extremal.bvp, extremal.bvp.n, extremal.bvp.problem
+    arcs, scales, old = jax.tree.map(np.asarray, (extremal.shot.arcs, bvp.scales, bvp.plan.ends))
     lower, upper = end_bounds(problem)
-    value = extremal.shot.stages.value.hamiltonian[-1, -1, -1]
-    gradients = end_gradients(problem, *arcs.ends, value)
-    slope = np.append(gradients.time / scales.hamiltonian, gradients.start / scales.y[n : 2 * n])
     values = np.append(arcs.times[-1], arcs.start[0, :n])
     beyond = np.where(
         values < lower, Kind.LOWER, np.where(values > upper, Kind.UPPER, Kind.INTERIOR)
     )
+    if np.all(old == Kind.INTERIOR):
+        return beyond
+    value = np.asarray(extremal.shot.stages.value.hamiltonian)[-1, -1, -1]
+    gradients = _end_gradients(problem, *arcs.ends, value)
+    slope = np.append(gradients.time / scales.hamiltonian, gradients.start / scales.y[n : 2 * n])
     kept = np.where(slope * old > TOLERANCE, Kind.INTERIOR, old)
     return np.where(old == Kind.INTERIOR, beyond, kept)
 

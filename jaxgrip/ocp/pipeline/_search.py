@@ -10,14 +10,14 @@ import numpy as np
 
 from jaxgrip.ocp.direct import DirectSolution, Guess, bent_line, solve_transcription, straight_line
 from jaxgrip.ocp.pipeline._outcome import Outcome, Search
-from jaxgrip.ocp.pipeline._refinement import find_extremal
+from jaxgrip.ocp.pipeline._refinement import compile_ahead, find_extremal
 from jaxgrip.ocp.pipeline._results import RESULTS
 from jaxgrip.ocp.pipeline._solver import Solver
 from jaxgrip.ocp.statement import Free, Problem
 from jaxgrip.ocp.structure import order_of_events, propose, read_direct, sizes_of
-from jaxgrip.solve.fusion import jit_plainly
+from jaxgrip.solve.fusion import jit_soon
 
-_transcribe = jit_plainly(solve_transcription)
+_transcribe = jit_soon(solve_transcription)
 
 
 def _guess_rounds(
@@ -129,6 +129,9 @@ def graded_lengths(problem: Problem, one: DirectSolution) -> np.ndarray:
 def _transcribed(search: Search, problem: Problem, guess: Guess) -> DirectSolution:
     # As arrays, so that another tolerance does not recompile.
     numbers = jax.tree.map(jnp.asarray, search.solver.transcription)
+    is_new = _transcribe.begin(problem, numbers, guess)
+    if is_new and not problem.n_constraints and not problem.limited:
+        compile_ahead(search, guess)
     one = search.timed(
         "transcription", lambda: jax.tree.map(np.asarray, _transcribe(problem, numbers, guess))
     )

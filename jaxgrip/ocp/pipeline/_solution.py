@@ -13,7 +13,7 @@ from jaxgrip.ocp.certificate import Certificate
 from jaxgrip.ocp.direct import DirectSolution
 from jaxgrip.ocp.indirect import Extremal, Output
 from jaxgrip.ocp.pipeline._results import RESULTS
-from jaxgrip.ocp.statement import Problem
+from jaxgrip.ocp.statement import Problem, is_concrete
 from jaxgrip.ocp.structure import Rule
 
 
@@ -161,6 +161,10 @@ def as_solution(
     """The solution object of an extremal, with its dense output on one time axis."""
     bvp, problem = extremal.bvp, extremal.bvp.problem
     n, n_all, d, is_switch = problem.n_states, problem.n, problem.n_design, bvp.plan.is_switch
+    known = is_concrete(out)
+    if known:
+        # JAX would compile every operation, again for another number of switches.
+        out = jax.tree.map(np.asarray, out)
     cuts = np.flatnonzero(is_switch)
     # The start of an arc repeats the point before, which only a switch needs twice.
     keep = np.ones(out.t.shape, dtype=bool)
@@ -171,23 +175,26 @@ def as_solution(
         return v.reshape(v.shape[0] * v.shape[1], *v.shape[2:])[keep]
 
     y, y_rate, v = rows(out.y), rows(out.y_rate), rows(out.v)
+    arrays = {
+        "final_time": out.times[-1],
+        "objective": out.objective,
+        "switching_times": out.times[cuts],
+        "t": rows(out.t),
+        "x": y[:, :n],
+        "x_rate": y_rate[:, :n],
+        "u": v[:, : problem.m],
+        "costate": y[:, n_all : n_all + n],
+        "switching_function": rows(out.switching),
+        "hamiltonian": rows(out.hamiltonian),
+        "multiplier": bvp.multipliers(v),
+        "jumps": out.jump[cuts],
+        "rate_costate": bvp.rate_costates(y),
+        "design_variables": y[0, n : n + d],
+        "boundary_multiplier": out.boundary_multiplier,
+    }
     return Solution(
-        final_time=out.times[-1],
-        objective=out.objective,
-        switching_times=out.times[cuts],
+        **(jax.device_put(arrays) if known else arrays),
         structure=_structure(extremal),
-        t=rows(out.t),
-        x=y[:, :n],
-        x_rate=y_rate[:, :n],
-        u=v[:, : problem.m],
-        costate=y[:, n_all : n_all + n],
-        switching_function=rows(out.switching),
-        hamiltonian=rows(out.hamiltonian),
-        multiplier=bvp.multipliers(v),
-        jumps=out.jump[cuts],
-        rate_costate=bvp.rate_costates(y),
-        design_variables=y[0, n : n + d],
-        boundary_multiplier=out.boundary_multiplier,
         certificate=certificate,
         result=result,
         stats=stats,

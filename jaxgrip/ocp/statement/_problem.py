@@ -294,10 +294,10 @@ class Problem(eqx.Module):
         return -jnp.array(jnp.inf), jnp.array(jnp.inf)
 
     @property
-    def rate_span(self) -> Float[Array, " m"]:
+    def rate_span(self) -> Float[np.ndarray, " m"]:
         """Width of the rate bounds `(m,)` [1/s], one where a side is open."""
-        span = self.rate_upper - self.rate_lower
-        return jnp.where(jnp.isfinite(span), span, 1.0)
+        span = np.asarray(self.rate_upper) - np.asarray(self.rate_lower)
+        return np.where(np.isfinite(span), span, 1.0)
 
     @property
     def is_fixed_initial(self) -> Bool[np.ndarray, " n"]:

@@ -174,7 +174,7 @@ def propose(
     costate, multiplier = direct.costate.copy(), np.zeros_like(direct.multiplier)
     x_mid = 0.5 * (direct.x[1:] + direct.x[:-1])
     active, constraints = [], []
-    at_start = np.asarray(problem.constraints(jnp.asarray(direct.x[0]), jnp.asarray(direct.u[0])))
+    at_start = np.asarray(_constraints(problem, direct.x[0], direct.u[0]))
     value = np.abs(direct.constraint) / sizes.constraint
     weight = direct.multiplier * sizes.constraint / sizes.hamiltonian
     size = np.max(weight, axis=0, initial=0.0)
@@ -315,6 +315,11 @@ def at_midpoints(direct: DirectSolution) -> tuple[np.ndarray, np.ndarray]:
     """States and costates `(N, 2n)` and controls `(N, m)` at the midpoints."""
     x = 0.5 * (direct.x[1:] + direct.x[:-1])
     return np.concatenate([x, direct.costate[1:]], axis=1), direct.u
+
+
+@eqx.filter_jit
+def _constraints(problem: Problem, x, u):
+    return problem.constraints(x, u)
 
 
 @jit_plainly

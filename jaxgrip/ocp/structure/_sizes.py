@@ -39,7 +39,7 @@ def sizes_of(problem: Problem, direct: DirectSolution) -> Sizes:
     state = np.max(np.abs(direct.x), axis=0)
     largest = np.max(state)
     state = np.where(state > 1e-9 * largest, state, largest if largest > 0.0 else 1.0)
-    span = np.asarray(problem.upper - problem.lower)
+    span = np.asarray(problem.upper) - np.asarray(problem.lower)
     span = np.where(np.isfinite(span), span, np.maximum(np.max(np.abs(direct.u), axis=0), 1e-3))
     costate = _largest(direct.costate, state)
     # If all costates vanish, the curvature of the cost is their measure.
@@ -80,7 +80,7 @@ def position_of(problem: Problem, u: np.ndarray, span: np.ndarray) -> np.ndarray
 def rate_position_of(problem: Problem, rate: np.ndarray) -> np.ndarray:
     """Rates of controls `(K, m)` mapped to [-1, 1] between their bounds."""
     lower, upper = np.asarray(problem.rate_lower), np.asarray(problem.rate_upper)
-    return _map_between(rate, lower, upper, np.asarray(problem.rate_span))
+    return _map_between(rate, lower, upper, problem.rate_span)
 
 
 def end_bounds(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
