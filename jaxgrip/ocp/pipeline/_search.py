@@ -103,20 +103,29 @@ def _interpolated(one: DirectSolution, lengths: np.ndarray) -> tuple[np.ndarray,
 _GRADED = 0.5
 
 
-def graded_lengths(problem: Problem, one: DirectSolution) -> np.ndarray:
+def graded_lengths(
+    problem: Problem, one: DirectSolution, is_even_handed: bool = True
+) -> np.ndarray:
     """Lengths of as many intervals, as shares, short where controls and multipliers change.
 
-    A control counts by its range and a multiplier by its largest value, unless these are
-    negligible: the short motion of a light link counts as much as the long one of a heavy link.
+    A multiplier counts by its largest value, unless that is negligible. Even-handed, a control
+    counts by its range, so that the short motion of a light link counts as much as the long one of
+    a heavy link, and means of two intervals count, since the midpoint rule lets values alternate;
+    otherwise a control counts by what its bounds allow, and every change counts.
     """
     sizes = sizes_of(problem, one)
-    control = one.u / np.maximum(np.ptp(one.u, axis=0), 1e-6 * sizes.control)
+    size = sizes.control
+    if is_even_handed:
+        size = np.maximum(np.ptp(one.u, axis=0), 1e-6 * size)
     least = 1e-4 * sizes.hamiltonian / sizes.constraint
     multiplier = one.multiplier / np.maximum(np.max(one.multiplier, axis=0, initial=0.0), least)
-    values = np.concatenate([control, multiplier], axis=1)
-    # The midpoint rule lets values alternate from interval to interval; means of two do not.
-    means = 0.5 * (values[1:] + values[:-1])
-    change = np.pad(np.sum(np.abs(np.diff(means, axis=0)), axis=1), 1, mode="edge")
+    values = np.concatenate([one.u / size, multiplier], axis=1)
+    if is_even_handed:
+        means = 0.5 * (values[1:] + values[:-1])
+        change = np.pad(np.sum(np.abs(np.diff(means, axis=0)), axis=1), 1, mode="edge")
+    else:
+        change = np.pad(np.sum(np.abs(np.diff(values, axis=0)), axis=1), 1)
+        change = change[1:] + change[:-1]
     change = np.convolve(change, [0.25, 0.5, 0.25], mode="same")
     total = np.sum(change)
     if total == 0.0:
@@ -176,30 +185,52 @@ def search_along(search: Search, way: Sequence[Problem]) -> Outcome | None:
     next one; None if one of them has none, or the budget has less transcriptions.
 
     The intervals are graded from one to the next, and those of the last problem until the order of
-    events stays the same.
+    events stays the same: first even-handedly, and if that leads to no extremal in the other way.
     """
     if search.stats["transcriptions"] + len(way) >= search.solver.max_transcriptions:
         return None
     guess = straight_line(way[0], search.solver.transcription.intervals)
-    before = None
-    for problem in (*way, *(search.problem,) * _GRADINGS):
+    for problem in way:
         direct = _transcribed(search, problem, guess)
         if not direct.converged:
             return None
         search.note(f"transcription on the way: objective {direct.objective:.6g}")
         guess = _as_guess(problem, direct, graded_lengths(problem, direct))
-        if problem is search.problem:
-            structure = propose(problem, read_direct(problem, direct), None, 2).structure
-            read = structure.kinds, structure.active, order_of_events(structure)
-            is_clear = all(len(together) == 1 for together in read[-1])
-            left = search.solver.max_transcriptions - search.stats["transcriptions"]
-            if (read == before and is_clear) or left <= 0:
-                break
-            before = read
-    found = search.timed("shooting", find_extremal, search, direct, None, [])
-    if found.certified is None or not found.certified.certificate.passed:
-        return None
-    return found._replace(result=RESULTS.successful, direct=direct)
+    known: list = []
+    for is_even_handed in (True, False):
+        direct = _grade(search, guess, is_even_handed)
+        if direct is None:
+            return None
+        found = search.timed("shooting", find_extremal, search, direct, None, known)
+        if found is None:
+            return None
+        if found.certified is not None and found.certified.certificate.passed:
+            return found._replace(result=RESULTS.successful, direct=direct)
+        guess = _as_guess(
+            search.problem, direct, graded_lengths(search.problem, direct, is_even_handed=False)
+        )
+    return None
+
+
+def _grade(search: Search, guess: Guess, is_even_handed: bool) -> DirectSolution | None:
+    """A direct solution whose order of events did not change with the intervals; None if there is
+    no direct solution.
+    """
+    problem, before = search.problem, None
+    for _ in range(_GRADINGS):
+        if search.stats["transcriptions"] >= search.solver.max_transcriptions:
+            return None
+        direct = _transcribed(search, problem, guess)
+        if not direct.converged:
+            return None
+        search.note(f"transcription on graded intervals: objective {direct.objective:.6g}")
+        structure = propose(problem, read_direct(problem, direct), None, 2).structure
+        read = structure.kinds, structure.active, order_of_events(structure)
+        if read == before and all(len(together) == 1 for together in read[-1]):
+            break
+        before = read
+        guess = _as_guess(problem, direct, graded_lengths(problem, direct, is_even_handed))
+    return direct
 
 
 def run_search(search: Search, structure: Sequence | None = None) -> Outcome:
