@@ -21,7 +21,7 @@ SOLVER = Solver(
     starts=1,
     arcs=48,
     max_rounds=8,
-    max_shootings=16,
+    max_shootings=40,
 )
 
 

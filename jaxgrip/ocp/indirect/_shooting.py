@@ -23,15 +23,13 @@ class Shooting(eqx.Module):
     """Configuration of the multiple-shooting solver.
 
     **Arguments:** `intervals`, collocation intervals per arc; `stages`, Radau stages per interval;
-    `max_steps`, limit of Newton steps; `tolerance`, on the scaled residual; `stride`, largest
-    change of a switching time in one step, as a share of the final time.
+    `max_steps`, limit of Newton steps; `tolerance`, on the scaled residual.
     """
 
     intervals: int = eqx.field(static=True, default=6)
     stages: int = eqx.field(static=True, default=5)
     max_steps: int = eqx.field(static=True, default=30)
     tolerance: float = 1e-12
-    stride: float = float("inf")
 
 
 class Shot(NamedTuple):
@@ -77,9 +75,7 @@ def solve_shooting(bvp: BoundaryValueProblem, solver: Shooting, arcs: Arcs) -> S
         norm = jnp.where(jnp.isfinite(norm), norm, jnp.inf)
         accept = (norm < state.norm) | (state.steps == 0)
         step = newton_step(bvp, at, jax.tree.map(jnp.negative, residual))
-        change = jnp.max(jnp.abs(step.times)) + 1e-300
-        longest = jnp.minimum(1.0, solver.stride * jnp.abs(arcs.times[-1]) / change)
-        size = jnp.where(accept, longest, 0.5 * state.size)
+        size = jnp.where(accept, 1.0, 0.5 * state.size)
         done = ~jnp.isfinite(norm) & (state.steps == 0)
         done |= ~accept & ((state.norm < solver.tolerance) | (size < 1e-3))
         new = (arcs, at.stages, norm, step)

@@ -10,17 +10,7 @@ import numpy as np
 from jaxgrip.ocp.certificate import certify
 from jaxgrip.ocp.certificate import compile_ahead as compile_certificate_ahead
 from jaxgrip.ocp.direct import DirectSolution, Guess
-from jaxgrip.ocp.indirect import (
-    Arcs,
-    BoundaryValueProblem,
-    Extremal,
-    Shooting,
-    Shot,
-    end_gradients,
-    pose,
-    solve_shooting,
-    start_arcs,
-)
+from jaxgrip.ocp.indirect import Extremal, end_gradients, pose, solve_shooting, start_arcs
 from jaxgrip.ocp.pipeline._outcome import Certified, Outcome, Search
 from jaxgrip.ocp.pipeline._results import RESULTS
 from jaxgrip.ocp.structure import (
@@ -78,17 +68,6 @@ def compile_ahead(search: Search, guess: Guess) -> None:
     compile_certificate_ahead(bvp, arcs)
 
 
-# Largest change of a switching time in one step, as a share of the final time, in a second trial.
-_STRIDE = 0.03
-
-
-def _counted_shot(stats: dict, bvp: BoundaryValueProblem, shooting: Shooting, start: Arcs) -> Shot:
-    shot = _shoot(bvp, shooting, start)
-    stats["rounds"] += 1
-    stats["shooting_steps"] += int(shot.steps)
-    return shot
-
-
 def _mend_ends(extremal: Extremal) -> np.ndarray:
     """Kinds of the ends: at a bound where beyond it, released where its multiplier is negative."""
     bvp, n, problem = extremal.bvp, extremal.bvp.n, extremal.bvp.problem
@@ -141,12 +120,9 @@ def _shoot_and_mend(
         layout = lay_out(structure, n_arcs)
         bvp = pose(problem, layout.plan, reading.sizes)
         grid = solver.shooting.intervals, solver.shooting.stages
-        start = start_arcs(bvp, trajectory, layout.times, *grid)
-        shot = _counted_shot(stats, bvp, shooting, start)
-        if not shot.converged and problem.n_constraints and stats["rounds"] < solver.max_shootings:
-            # Where one constraint is met just after another, times may leap over each other.
-            careful = eqx.tree_at(lambda s: s.stride, shooting, jnp.asarray(_STRIDE))
-            shot = _counted_shot(stats, bvp, careful, start)
+        shot = _shoot(bvp, shooting, start_arcs(bvp, trajectory, layout.times, *grid))
+        stats["rounds"] += 1
+        stats["shooting_steps"] += int(shot.steps)
         times = np.asarray(shot.arcs.times)
         if not bool(shot.converged) or times[-1] <= 0.0:
             search.note(f"shooting with {n_arcs} arcs does not converge")
