@@ -228,6 +228,7 @@ def uneven(intervals):
     return lengths / np.sum(lengths)
 
 
+@pytest.mark.long
 def test_bounded_rate_on_uneven_intervals():
     """The costate of the drive does not depend on the grid."""
     s = HALF
@@ -253,6 +254,7 @@ def test_bryson_denham_on_uneven_intervals():
     np.testing.assert_allclose(got.u[:, 0], exact, atol=0.2)
 
 
+@pytest.mark.long
 def test_grading_puts_intervals_where_controls_change():
     """The minimum time of the double integrator switches once, in the middle."""
     problem = speed_limited(limit=np.inf)

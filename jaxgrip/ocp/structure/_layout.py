@@ -4,9 +4,8 @@ from itertools import groupby, pairwise
 from typing import NamedTuple
 
 import equinox as eqx
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Bool, Int
+from jaxtyping import ArrayLike, Bool, Int
 
 from jaxgrip.ocp.hamiltonian import ActiveRows, arrange
 from jaxgrip.ocp.structure._kinds import ACTIVE, FREE, Kind, Rule
@@ -60,9 +59,9 @@ class Plan(eqx.Module):
         """Largest number of jump parameters at the end of an arc."""
         return self.constraints.highest
 
-    def active_among(self, count: int) -> Bool[Array, "arcs every"]:
+    def active_among(self, count: int) -> Bool[ArrayLike, "arcs every"]:
         """Whether each of all `count` constraints of the problem is active on each arc."""
-        return self.constraints.spread(jnp.asarray(self.active).astype(int), count) > 0
+        return self.constraints.spread(self.active.astype(int), count) > 0
 
     @property
     def is_switch(self) -> Bool[np.ndarray, " boundaries"]:
