@@ -166,6 +166,7 @@ def _moved(parent: Motion, pose: Pose, joint: Joint, rate: Scalar) -> Motion:
 
 
 def sums_of(body: Body, pose: Pose, motion: Motion) -> Sums:
+    """Sums over the particles of a moving body, in base axes."""
     arm, central = masses(body, pose)
     r = vadd(pose.position, arm)
     (w, v), (wd, vd) = motion.velocity, motion.acceleration
@@ -224,6 +225,7 @@ def _solved(limb: Limb, stage: Stage) -> Solved:
 
 
 def response_of(total: Sums, axis: Spatial, rate: Spatial) -> Response:
+    """Loads of all that a joint carries, for its axis and the rate of that."""
     w, v = axis
     # The transpose of 2 B, whose columns of linear velocities are zero.
     drag = vsub(scale(_trace(total), w), matvec(transpose(total.flow), w))
@@ -307,6 +309,7 @@ def _trace(total: Sums) -> Scalar:
 
 
 def inertia_load(total: Sums, x: Spatial) -> Spatial:
+    """Moment about the origin and force that give the acceleration `x`."""
     w, v = x
     return (
         vadd(symvec(total.inertia, w), cross(total.moment, v)),
@@ -315,12 +318,14 @@ def inertia_load(total: Sums, x: Spatial) -> Spatial:
 
 
 def flow_load(total: Sums, x: Spatial) -> Spatial:
+    """The load 2 B x, with the matrix B of the velocities (see `Response`)."""
     w, _ = x
     moment = vsub(scale(_trace(total), w), matvec(total.flow, w))
     return scale(2.0, moment), scale(2.0, cross(w, total.momentum))
 
 
 def motion_cross(a: Spatial, b: Spatial) -> Spatial:
+    """Rate of the motion `b` when it is fixed to what moves with `a`."""
     return cross(a[0], b[0]), vadd(cross(a[0], b[1]), cross(a[1], b[0]))
 
 
@@ -329,8 +334,10 @@ def _work(a: Spatial, b: Spatial) -> Scalar:
 
 
 def plus(a: Spatial, b: Spatial) -> Spatial:
+    """Sum of two motions or loads."""
     return vadd(a[0], b[0]), vadd(a[1], b[1])
 
 
 def times(k: Scalar, a: Spatial) -> Spatial:
+    """Multiple of a motion or load."""
     return scale(k, a[0]), scale(k, a[1])

@@ -211,6 +211,7 @@ def unrolled_bodies(tree: Tree | Limb, k: tuple) -> tuple[Body, ...]:
 
 
 def body_of(k: tuple) -> Body:
+    """`Body` from the scalars of a row of `body_table`."""
     return Body((k[0:3], k[3:6], k[6:9]), k[9:12], k[12], k[13:16], k[16:22])
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from jaxgrip.ocp.hamiltonian import ActiveConstraint, arrange
+from jaxgrip.ocp.hamiltonian import ActiveConstraint, arrange, spread
 from jaxgrip.ocp.structure import (
     ACTIVE,
     FREE,
@@ -454,7 +454,7 @@ def test_rows_of_active_constraints():
     np.testing.assert_array_equal(rows.index[place], [7, 0, 3, 5])
     values = np.arange(1.0, 6.0)
     values[3] = 0.0
-    every = np.asarray(rows.spread(values, 8))
+    every = np.asarray(spread(values, rows.index, 8))
     np.testing.assert_array_equal(every, [1.0, 0.0, 0.0, 2.0, 0.0, 3.0, 0.0, 5.0])
 
 

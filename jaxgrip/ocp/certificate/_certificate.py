@@ -289,7 +289,7 @@ def _constraints(extremal: Extremal, violation: np.ndarray) -> dict:
                     gap = slopes[::-1, 0] - lost
                     short += [gap[0], *np.abs(gap[1:-1])]
     size = scales.hamiltonian * scales.time / scales.constraint
-    first = jumps[:, 0] / size[rows] if jumps.shape[1] and len(plan.constraints) else np.zeros(1)
+    first = jumps[:, 0] / size[rows] if jumps.shape[1] else np.zeros(1)
     return {
         "constraints": violation,
         "sign of the multipliers": -multiplier,

@@ -10,6 +10,7 @@ from jaxgrip.ocp.hamiltonian._constraints import expand_constrained as expand_co
 from jaxgrip.ocp.hamiltonian._constraints import find_order as find_order
 from jaxgrip.ocp.hamiltonian._constraints import hamiltonian as hamiltonian
 from jaxgrip.ocp.hamiltonian._constraints import lower_derivatives as lower_derivatives
+from jaxgrip.ocp.hamiltonian._constraints import spread as spread
 from jaxgrip.ocp.hamiltonian._constraints import total_derivative as total_derivative
 from jaxgrip.ocp.hamiltonian._hamiltonian import Expansion as Expansion
 from jaxgrip.ocp.hamiltonian._hamiltonian import expand as expand

@@ -46,21 +46,22 @@ class ActiveRows(eqx.Module):
         """The highest order; zero without constraints."""
         return max(self.orders, default=0)
 
-    def spread(
-        self, values: Shaped[ArrayLike, "... c"], count: int
-    ) -> Shaped[ArrayLike, "... every"]:
-        """Values of the rows as values of all `count` constraints, zero where there is no row;
-        NumPy's of NumPy's arrays.
-        """
-        array = np if isinstance(values, np.ndarray) else jnp
-        here = array.asarray(self.index)[:, None] == np.arange(count)[None]
-        return array.sum(array.where(here, values[..., None], 0), axis=-2)
-
     def by_order(self) -> Iterator[tuple[int, Int[ArrayLike, " k"]]]:
         """Each order with the indices of its constraints, in the order of the rows."""
         for order in sorted(set(self.orders)):
             rows = np.flatnonzero(np.array(self.orders) == order)
             yield order, jnp.asarray(self.index)[rows]
+
+
+def spread(
+    values: Shaped[ArrayLike, "... k"], at: Int[ArrayLike, " k"], count: int
+) -> Shaped[ArrayLike, "... every"]:
+    """Values at the places `at` among `count`, their sum where a place occurs twice, zero
+    elsewhere; NumPy's of NumPy's arrays.
+    """
+    array = np if isinstance(values, np.ndarray) else jnp
+    here = array.asarray(at)[:, None] == np.arange(count)[None]
+    return array.sum(array.where(here, values[..., None], 0), axis=-2)
 
 
 def arrange(active: Sequence[ActiveConstraint]) -> tuple[ActiveRows, list[int]]:
@@ -149,7 +150,7 @@ def expand_constrained(
     **Returns:** the [`Expansion`][]; the constraints' highest derivatives `(c,)` and their
     gradients `(c, n+m)` in (x, u).
     """
-    if not len(active):
+    if not active:
         empty = jnp.zeros((0, x.shape[0] + u.shape[0]))
         return expand(problem, x, u, costate), jnp.zeros(0), empty
     n = problem.n

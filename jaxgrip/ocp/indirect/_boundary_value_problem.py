@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, Int
 
+from jaxgrip.ocp.hamiltonian import spread
 from jaxgrip.ocp.indirect._collocation import stage_times
 from jaxgrip.ocp.statement import Problem
 from jaxgrip.ocp.structure import Kind, Plan, Sizes, Trajectory, at_rate_bound
@@ -30,9 +31,10 @@ class Arcs(NamedTuple):
     boundary_multiplier: Float[Array, " b"]
 
     @property
-    def interval_lengths(self) -> Float[Array, " arcs"]:
-        """Length of the intervals of each arc [s]."""
-        return jnp.diff(self.times, prepend=0.0) / self.stage.shape[1]
+    def interval_lengths(self) -> Float[ArrayLike, " arcs"]:
+        """Length of the intervals of each arc [s]; NumPy's of NumPy's arrays."""
+        array = np if isinstance(self.times, np.ndarray) else jnp
+        return array.diff(self.times, prepend=0.0) / self.stage.shape[1]
 
     @property
     def interval_starts(self) -> Float[Array, "arcs intervals y"]:
@@ -95,22 +97,11 @@ class BoundaryValueProblem(eqx.Module):
 
     def multipliers(self, v: Float[ArrayLike, "... v"]) -> Float[ArrayLike, "... c"]:
         """Multipliers of all the problem's constraints, zero for those that are active nowhere."""
-        return self.plan.constraints.spread(v[..., self.m :], self.problem.n_constraints)
+        return spread(v[..., self.m :], self.plan.constraints.index, self.problem.n_constraints)
 
     def rate_costates(self, y: Float[ArrayLike, "... y"]) -> Float[ArrayLike, "... m"]:
         """Costates of all controls, zero for those whose rate is at a bound nowhere."""
-        return _spread(y[..., 2 * self.n + len(self.limited) :], self.limited, self.m)
-
-
-def _spread(values: ArrayLike, at: np.ndarray, count: int) -> ArrayLike:
-    """Values `(..., k)` at the places `at` `(k,)` among `count`, zero elsewhere; NumPy's of
-    NumPy's arrays.
-    """
-    array = np if isinstance(values, np.ndarray) else jnp
-    zero = array.zeros((*values.shape[:-1], 1), values.dtype)
-    source = np.full(count, len(at))
-    source[at] = np.arange(len(at))
-    return array.concatenate([values, zero], axis=-1)[..., source]
+        return spread(y[..., 2 * self.n + len(self.limited) :], self.limited, self.m)
 
 
 def select_bound(

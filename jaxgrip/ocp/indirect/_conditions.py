@@ -292,9 +292,7 @@ def apply_rules(
     )
     holds, chosen = [], []
     for rule in Rule:
-        exists = plan.limited or rule != Rule.RATE
-        if rule.is_of_constraint:
-            exists = len(plan.constraints) > 0
+        exists = plan.constraints if rule.is_of_constraint else plan.limited or rule != Rule.RATE
         if rule.field is None or not exists:
             continue
         index = plan.constraint if rule.is_of_constraint else plan.control

@@ -146,9 +146,8 @@ def control_rates(arcs: Arcs, m: int) -> Float[np.ndarray, "arcs intervals s m"]
     nodes, _ = radau(s)
     slopes = np.arange(1.0, s) * nodes[:, None] ** np.arange(s - 1) @ to_monomials(s)[1:]
     rate = np.einsum("ij,akjm->akim", slopes, arcs.stage_v[..., :m])
-    h = np.diff(arcs.times, prepend=0.0) / arcs.stage.shape[1]
     with np.errstate(divide="ignore", invalid="ignore"):
-        return rate / h[:, None, None, None]
+        return rate / arcs.interval_lengths[:, None, None, None]
 
 
 @eqx.filter_jit

@@ -66,24 +66,20 @@ def _transcribe_gradually(
         moves_on |= change > 0.9 * _STRIDE and upper < latest
         if not one.converged or not moves_on:
             return one
-        guess = _as_guess(problem, one)
+        guess = _as_guess(problem, one, one.lengths)
     return one._replace(converged=np.array(False))
 
 
-def _as_guess(problem: Problem, one: DirectSolution, lengths: np.ndarray | None = None) -> Guess:
-    """A direct solution as a guess, off the bounds, where the barrier leaves room to move.
-
-    On intervals of other `lengths`, if given.
+def _as_guess(problem: Problem, one: DirectSolution, lengths: np.ndarray) -> Guess:
+    """A direct solution as a guess on intervals of given `lengths`, off the bounds, where the
+    barrier leaves room to move.
     """
     lowest, highest = np.asarray(problem.lower), np.asarray(problem.upper)
     margin = np.where(np.isfinite(highest - lowest), 0.01 * (highest - lowest), 0.0)
-    x, u = one.x.copy(), one.u
-    if lengths is not None:
-        x, u = _interpolated(one, lengths)
+    x, u = _interpolated(one, lengths)
     u = np.clip(u, lowest + margin, highest - margin)
     # Exactly, since typical sizes are read off the ends of a guess.
     x[-1] = np.where(problem.is_fixed_final, problem.final_state, x[-1])
-    lengths = one.lengths if lengths is None else lengths
     return jax.tree.map(jnp.asarray, Guess(x, u, one.final_time, lengths))
 
 

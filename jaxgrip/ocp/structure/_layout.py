@@ -7,7 +7,7 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import ArrayLike, Bool, Int
 
-from jaxgrip.ocp.hamiltonian import ActiveRows, arrange
+from jaxgrip.ocp.hamiltonian import ActiveRows, arrange, spread
 from jaxgrip.ocp.structure._kinds import ACTIVE, FREE, Kind, Rule
 from jaxgrip.ocp.structure._segments import (
     Profile,
@@ -61,7 +61,7 @@ class Plan(eqx.Module):
 
     def active_among(self, count: int) -> Bool[ArrayLike, "arcs every"]:
         """Whether each of all `count` constraints of the problem is active on each arc."""
-        return self.constraints.spread(self.active.astype(int), count) > 0
+        return spread(self.active.astype(int), self.constraints.index, count) > 0
 
     @property
     def is_switch(self) -> Bool[np.ndarray, " boundaries"]:
