@@ -39,8 +39,6 @@ TASKS = (
 )
 GUESS = 0.13
 REPEATS = 3
-# So many solves are over before all programs are optimised.
-SETTLING = 17
 # From the straight line alone, like the peer; and the default, which keeps the best of several.
 SOLVERS = {"jaxgrip": jg.ocp.Solver(starts=1), "jaxgrip, as by default": jg.ocp.Solver()}
 # The first grid is that of jaxgrip's own transcription; the second shows what accuracy costs.
@@ -54,8 +52,7 @@ NOTE = (
     "controls, IPOPT with MUMPS to 1e-10 from the same guess, one thread; its final time is that "
     "of the grid, above the optimum, and it neither finds exact switches nor checks the minimum "
     "principle. Set-up: building the solver with its derivatives. All times: median of {repeats} "
-    "solves; ours after {settling}, since the first calls of a program are not optimised, and "
-    "compiled in the first."
+    "solves."
 )
 
 
@@ -71,7 +68,7 @@ def main(peer_python: str) -> list[Row]:
     if isinstance(reply, str):
         return [replace(row, note=reply) for ours in tasks.values() for row in ours]
     starts = SOLVERS["jaxgrip, as by default"].starts
-    note = NOTE.format(casadi=reply["casadi"], repeats=REPEATS, settling=SETTLING, starts=starts)
+    note = NOTE.format(casadi=reply["casadi"], repeats=REPEATS, starts=starts)
     rows = []
     for name, (like_peer, by_default) in tasks.items():
         for result in (result for result in reply["results"] if result["task"] == name):
@@ -103,11 +100,11 @@ def measure(who: str, solver: jg.ocp.Solver) -> list[Row]:
             control_bounds=(-finger.torque_limit, finger.torque_limit),
         )
         times = []
-        for _ in range(SETTLING + REPEATS):
+        for _ in range(1 + REPEATS):
             began = time.perf_counter()
             solution = jax.block_until_ready(jg.ocp.solve(problem, solver=solver))
             times.append(time.perf_counter() - began)
-        run_s = statistics.median(times[SETTLING:])
+        run_s = statistics.median(times[1:])
         answer = f"{float(solution.final_time):.11f} s"
         rows.append(Row(task["name"], run_s, max(times[0] - run_s, 0.0), who, answer=answer))
     return rows

@@ -1,6 +1,5 @@
 """How to have XLA's CPU compiler fuse neither too much nor too little."""
 
-import collections
 import functools
 import math
 import os
@@ -330,52 +329,35 @@ def plain_emitters() -> dict[str, bool]:
 def jit_plainly(function: Callable[..., Any]) -> Callable[..., Any]:
     """`equinox.filter_jit` with the options of `plain_emitters`, looked up at the first call.
 
-    Within another program it is compiled with the options of that one.
+    Within another program it is compiled with the options of that one. `begin(*args)` of the
+    result begins to compile the program that a call would need in another thread, and returns
+    whether there was something to do.
     """
-    compiled = functools.cache(lambda: _compiled(function, plain_emitters()))
-    return _jit(function, lambda *_: compiled())
-
-
-# With so many numbers in its arguments a program may run for longer than it is compiled.
-_LARGE = 5_000
-# More calls without optimisation take longer than it.
-_FEW_CALLS = 16
-
-
-def jit_soon(function: Callable[..., Any]) -> Callable[..., Any]:
-    """As `jit_plainly`, but the first few calls with arguments of the same shapes are those of a
-    program that is compiled in half of the time and runs at a third of the speed.
-
-    `begin(*args)` of the result begins to compile the program that a call would need in another
-    thread, and returns whether there was something to do.
-    """
-    optimised = functools.cache(lambda: _compiled(function, plain_emitters()))
-    quick = functools.cache(lambda: _compiled(function, _unoptimised()))
-    calls: collections.Counter = collections.Counter()
+    within = eqx.filter_jit(function)
+    compiled = functools.cache(lambda: eqx.filter_jit(function, compiler_options=plain_emitters()))
+    known: set[int] = set()
     begun: list[Future] = []
 
-    def program(key: int, args: tuple) -> Callable[..., Any]:
-        size = sum(x.size for x in jax.tree.leaves(args) if eqx.is_array(x))
-        is_soon = size <= _LARGE and calls[key] <= _FEW_CALLS
-        return quick() if is_soon else optimised()
-
-    def chosen(*args: Any) -> Callable[..., Any]:
-        key = _shapes_of(args)
-        calls[key] += 1
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
         while begun:
             begun.pop().result()
-        return program(key, args)
+        try:
+            return compiled()(*args, **kwargs)
+        except ValueError as error:
+            # JAX has no other public test of being traced.
+            if "top-level `jax.jit`" not in str(error):
+                raise
+            return within(*args, **kwargs)
 
     def begin(*args: Any) -> bool:
         key = _shapes_of(args)
-        is_new = key not in calls
-        if is_new:
-            calls[key] = 0
-            lowered = program(key, args).lower(*args)
-            begun.append(_compilers().submit(lowered.compile))
-        return is_new
+        if key in known:
+            return False
+        known.add(key)
+        begun.append(_compilers().submit(compiled().lower(*args).compile))
+        return True
 
-    call = _jit(function, chosen)
     call.begin = begin
     return call
 
@@ -387,35 +369,7 @@ def _shapes_of(args: tuple) -> int:
     return hash((structure, *described))
 
 
-def _compiled(function: Callable[..., Any], options: dict) -> Callable[..., Any]:
-    return eqx.filter_jit(function, compiler_options=options)
-
-
-@functools.cache
-def _unoptimised() -> dict:
-    is_known = plain_emitters() and jax.default_backend() == "cpu"
-    return plain_emitters() | ({"xla_backend_optimization_level": 0} if is_known else {})
-
-
 @functools.cache
 def _compilers() -> ThreadPoolExecutor:
     """Threads that compile: XLA does so without Python's lock."""
     return ThreadPoolExecutor(os.cpu_count(), "compiler")
-
-
-def _jit(
-    function: Callable[..., Any], chosen: Callable[..., Callable[..., Any]]
-) -> Callable[..., Any]:
-    within = eqx.filter_jit(function)
-
-    @functools.wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        try:
-            return chosen(*args)(*args, **kwargs)
-        except ValueError as error:
-            # JAX has no other public test of being traced.
-            if "top-level `jax.jit`" not in str(error):
-                raise
-            return within(*args, **kwargs)
-
-    return call

@@ -9,7 +9,6 @@ import pytest
 from scipy.integrate import solve_ivp
 
 import jaxgrip as jg
-from jaxgrip.solve import fusion
 
 FINAL_TIME = {"A": 0.11997468651, "B": 0.12115805331}
 SWITCHES = {
@@ -139,9 +138,7 @@ def test_switching_functions(solution):
     assert np.all((sign * s)[at_switch] < 1e-10)
 
 
-def test_other_numbers_do_not_compile_again(fingers, finger_problem, compiled, monkeypatch):
-    # What compiles again is the optimised program after many calls, whatever their numbers are.
-    monkeypatch.setattr(fusion, "_FEW_CALLS", 1_000_000)
+def test_other_numbers_do_not_compile_again(fingers, finger_problem, compiled):
     assert compiled(lambda: jax.jit(lambda x: x + 1.25)(jnp.ones(3)))
     jg.ocp.solve(fingers["A"].problem)
     others = [

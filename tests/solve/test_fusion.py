@@ -9,7 +9,6 @@ from jaxgrip.solve.fusion import (
     cos_sin,
     in_one_kernel,
     jit_plainly,
-    jit_soon,
     over_tiles,
     plain_emitters,
     scalars_of,
@@ -58,7 +57,7 @@ def test_within_other_programs_and_derivatives():
 
 
 def test_what_is_compiled_ahead_is_not_compiled_again(compilations):
-    triple = jit_soon(lambda x, by: by * x)
+    triple = jit_plainly(lambda x, by: by * x)
     x, y = jnp.array([1.0, 2.0]), jnp.array([0.0, 5.0])
     with compilations() as found:
         assert triple.begin(x, 3.0)
@@ -71,18 +70,6 @@ def test_what_is_compiled_ahead_is_not_compiled_again(compilations):
         assert len(found) == 1
     assert jax.vmap(lambda x: triple(x, 3.0))(jnp.ones(2)).tolist() == [3.0, 3.0]
     assert jax.grad(lambda x: triple(x, 3.0))(1.0) == 3.0
-
-
-@pytest.mark.parametrize(("size", "calls"), [(3, 16), (20_000, 0)])
-def test_programs_of_many_calls_or_numbers_are_optimised(compilations, size, calls):
-    function = jit_soon(lambda x: jnp.cumsum(x * x))
-    x = jnp.linspace(0.0, 1.0, size)
-    programs = []
-    for _ in range(18):
-        with compilations() as found:
-            np.testing.assert_allclose(function(x), np.cumsum(np.asarray(x) ** 2), rtol=1e-12)
-        programs.append(len(found))
-    assert np.flatnonzero(programs).tolist() == sorted({0, calls})
 
 
 def test_cosine_and_sine():

@@ -9,7 +9,7 @@ import numpy as np
 from jaxgrip.ocp.certificate._measurements import Measurements, measure
 from jaxgrip.ocp.indirect import EndGradients, Extremal, control_rates, to_monomials
 from jaxgrip.ocp.structure import COINCIDENT, SHORTEST, Kind, Plan, at_bound, at_rate_bound
-from jaxgrip.solve.fusion import jit_soon
+from jaxgrip.solve.fusion import jit_plainly
 
 
 class Check(eqx.Module):
@@ -147,7 +147,7 @@ _CONDITIONS = {
     ),
 }
 
-_measure = jit_soon(measure)
+_measure = jit_plainly(measure)
 compile_ahead = _measure.begin
 
 

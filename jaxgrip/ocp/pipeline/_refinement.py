@@ -33,9 +33,9 @@ from jaxgrip.ocp.structure import (
     read_direct,
     with_times,
 )
-from jaxgrip.solve.fusion import jit_soon
+from jaxgrip.solve.fusion import jit_plainly
 
-_shoot = jit_soon(solve_shooting)
+_shoot = jit_plainly(solve_shooting)
 _end_gradients = eqx.filter_jit(end_gradients)
 
 

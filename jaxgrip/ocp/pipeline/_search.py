@@ -15,9 +15,9 @@ from jaxgrip.ocp.pipeline._results import RESULTS
 from jaxgrip.ocp.pipeline._solver import Solver
 from jaxgrip.ocp.statement import Free, Problem
 from jaxgrip.ocp.structure import order_of_events, propose, read_direct, sizes_of
-from jaxgrip.solve.fusion import jit_soon
+from jaxgrip.solve.fusion import jit_plainly
 
-_transcribe = jit_soon(solve_transcription)
+_transcribe = jit_plainly(solve_transcription)
 
 
 def _guess_rounds(
