@@ -152,27 +152,39 @@ def start_arcs(
         return np.stack(out, axis=-1) if out else np.zeros((*np.shape(t), 0))
 
     begins = np.concatenate([[0.0], times[:-1]])
-    t_u = trajectory.t_u
-    first = np.minimum(np.searchsorted(t_u, begins), len(t_u) - 1)
-    last = np.maximum(np.searchsorted(t_u, times, side="right") - 1, 0)
-    has_own = first <= last
-    earliest = np.where(has_own, t_u[first], -np.inf)
-    latest = np.where(has_own, t_u[last], np.inf)
+    has_jump = np.concatenate([[False], plan.jumps > 0, [False]])
+    inf = np.full(len(times), np.inf)
+
+    def within(grid, at_begin, at_end):
+        """First and last time of a grid inside each arc, where asked for and there are any."""
+        first = np.minimum(np.searchsorted(grid, begins), len(grid) - 1)
+        last = np.maximum(np.searchsorted(grid, times, side="right") - 1, 0)
+        # Where a time stands twice, between the values before and after it, only those of the arc.
+        earliest, latest = np.nextafter(begins, inf), np.nextafter(times, -inf)
+        earliest = np.where(at_begin, np.maximum(grid[first], earliest), earliest)
+        latest = np.where(at_end, np.minimum(grid[last], latest), latest)
+        is_empty = earliest > latest
+        return np.where(is_empty, -inf, earliest), np.where(is_empty, inf, latest)
+
+    limits = {
+        # A costate jumps at some ends of arcs; controls and multipliers bend sharply or jump.
+        "costate": within(trajectory.t, has_jump[:-1], has_jump[1:]),
+        "u": within(trajectory.t_u, True, True),
+    }
 
     def at(t, kinds):
         arcs = (-1, *(1,) * (t.ndim - 1))
-        # Controls and multipliers may bend sharply or jump at the ends of an arc.
-        own = np.clip(t, earliest.reshape(arcs), latest.reshape(arcs))
-        inside = interpolate(own, trajectory.t_u, trajectory.u)
+        own = {key: np.clip(t, *(v.reshape(arcs) for v in ends)) for key, ends in limits.items()}
+        inside = interpolate(own["u"], trajectory.t_u, trajectory.u)
         u = np.where(kinds == Kind.UPPER, upper, np.where(kinds == Kind.LOWER, lower, inside))
-        costate = interpolate(own, trajectory.t_u, trajectory.rate_costate)
+        rate_costate = interpolate(own["u"], trajectory.t_u, trajectory.rate_costate)
         y = [
             interpolate(t, trajectory.t, trajectory.x),
-            interpolate(t, trajectory.t, trajectory.costate),
+            interpolate(own["costate"], trajectory.t, trajectory.costate),
             u[..., limited],
-            np.where(at_rate_bound(kinds), costate, 0.0)[..., limited],
+            np.where(at_rate_bound(kinds), rate_costate, 0.0)[..., limited],
         ]
-        multiplier = interpolate(own, trajectory.t_u, trajectory.multiplier[:, rows])
+        multiplier = interpolate(own["u"], trajectory.t_u, trajectory.multiplier[:, rows])
         return np.concatenate(y, axis=-1), u, multiplier
 
     start, _, multiplier = at(begins, plan.kinds)

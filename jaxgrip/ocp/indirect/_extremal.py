@@ -81,21 +81,9 @@ class Extremal(NamedTuple):
         """The dense output."""
         return _dense_output(self.bvp, self.shot.arcs, self.shot.stages)
 
-    def trajectory(self, out: Output) -> Trajectory:
-        """The dense output as a start for another shooting."""
-        n, t = self.bvp.n, np.asarray(out.t).ravel()
-        order = np.argsort(t, kind="stable")
-        y, v = (np.asarray(each).reshape(len(t), -1)[order] for each in (out.y, out.v))
-        return Trajectory(
-            t[order],
-            y[:, :n],
-            y[:, n : 2 * n],
-            t[order],
-            v[:, : self.bvp.m],
-            self.bvp.multipliers(v),
-            self.bvp.rate_costates(y),
-            np.asarray(out.boundary_multiplier),
-        )
+    def trajectory(self) -> Trajectory:
+        """Values along the arcs, as a start for another shooting."""
+        return as_trajectory(self.bvp, self.shot.arcs)
 
     def values(self) -> Values:
         """Values at the stages, for the mending of the structure."""
@@ -131,6 +119,41 @@ class Extremal(NamedTuple):
     def evaluate(self) -> Evaluation:
         """The conditions with their Jacobian."""
         return _evaluate(self.bvp, self.shot.arcs)
+
+
+# Points in an interval, so many that linear interpolation between them is no worse a start.
+_DENSE = 16
+
+
+def as_trajectory(bvp: BoundaryValueProblem, arcs: Arcs) -> Trajectory:
+    """Values along arcs, converged or not, from the collocation polynomials."""
+    n, arcs = bvp.n, jax.tree.map(np.asarray, arcs)
+    k, s = arcs.stage.shape[1:3]
+    share = np.linspace(0.0, 1.0, _DENSE + 1)
+    nodes, _ = radau(s)
+    powers = share[:, None] ** np.arange(s)
+    v = np.einsum("is,aksm->akim", powers @ to_monomials(s), arcs.stage_v)
+    # The polynomial of y has its value at the start of the interval too.
+    start = np.concatenate([arcs.start[:, None], arcs.stage[:, :-1, -1]], axis=1)[:, :, None]
+    rise = (arcs.stage - start) / nodes[:, None]
+    y = start + np.einsum("is,aksm->akim", share[:, None] * powers @ to_monomials(s), rise)
+    h = np.diff(arcs.times, prepend=0.0) / k
+    begins = np.concatenate([[0.0], arcs.times[:-1]])
+    t = begins[:, None, None] + h[:, None, None] * (np.arange(k)[:, None] + share)
+    t[:, -1, -1] = arcs.times
+    t = t.ravel()
+    order = np.argsort(t, kind="stable")
+    y, v = (each.reshape(len(t), -1)[order] for each in (y, v))
+    return Trajectory(
+        t[order],
+        y[:, :n],
+        y[:, n : 2 * n],
+        t[order],
+        v[:, : bvp.m],
+        bvp.multipliers(v),
+        bvp.rate_costates(y),
+        arcs.boundary_multiplier,
+    )
 
 
 _evaluate = jit_plainly(evaluate)

@@ -21,10 +21,34 @@ from jaxgrip.ocp.structure import Rule
 from jaxgrip.solve import dense
 
 
+def _times(matrix, vector):
+    """Matrix times vector, with leading axes."""
+    return (matrix @ vector[..., None])[..., 0]
+
+
+def _free_directions(bvp: BoundaryValueProblem, law, rhs):
+    """Directions of w = (y, v) in which the linear law holds at a stage, and one w that obeys it.
+
+    Where the law determines controls and multipliers, its directions are those of y. On a singular
+    arc it does so only together with the differential equations: then all directions are free, and
+    the law remains an equation.
+    """
+    *axes, nv, nw = law.shape
+    ny = nw - nv
+    if bvp.plan.has_singular:
+        return jnp.broadcast_to(jnp.eye(nw), (*axes, nw, nw)), jnp.zeros((*axes, nw))
+    columns = jnp.concatenate([-law[..., :ny], rhs[..., None]], axis=-1)
+    solved = dense.solve(law[..., ny:], columns)
+    eye = jnp.broadcast_to(jnp.eye(ny), (*axes, ny, ny))
+    fixed = jnp.concatenate([jnp.zeros((*axes, ny)), solved[..., ny]], axis=-1)
+    return jnp.concatenate([eye, solved[..., :ny]], axis=-2), fixed
+
+
 def newton_step(bvp: BoundaryValueProblem, at: Evaluation, rhs: Residual) -> Arcs:
     """Solve J step = rhs for the Jacobian J of the residuals; linear in `rhs`.
 
-    Stages are eliminated in each interval, intervals in each arc. What remains couples the arcs'
+    Controls and multipliers are eliminated at each stage, stages in each interval, intervals in
+    each arc. What remains couples the arcs'
     starts, the jumps and the switching times; it is small and solved with pivoting, so that
     unstable arcs do no harm.
     """
@@ -46,28 +70,34 @@ def newton_step(bvp: BoundaryValueProblem, at: Evaluation, rhs: Residual) -> Arc
         jnp.zeros((ny, nw)).at[state_u, ny + limited].set(scales.v[limited] / scales.y[state_u])
     )
     resting = (1.0 - moving)[:, :, None] * resting[None]
-    coupling = h[:, None, None, None, None, None] * jnp.einsum("ij,akjyw->akiyjw", a, rate_w)
-    coupling *= moving[:, None, None, :, None, None]
-    top = (
-        jnp.einsum("ij,yw->iyjw", jnp.eye(s), jnp.eye(ny, nw))[None, None]
-        - coupling
-        - jnp.einsum("ij,ayw->aiyjw", jnp.eye(s), resting)[:, None]
-    )
-    bottom = jnp.einsum("ij,akimw->akimjw", jnp.eye(s), jacobian.law)
-    local = jnp.concatenate([top, bottom], axis=3).reshape(n_arcs, k, s * nw, s * nw)
     # Everything that depends on `rhs` is kept apart, so that the step is linear in it for JAX too.
-    factors = dense.lu_factor(local)
+    basis, fixed = _free_directions(bvp, jacobian.law, rhs.law)
+    nx = basis.shape[-1]
+    # The differential and resting equations over w at the same stage and at all of an interval.
+    rate_x, rate_own = rate_w @ basis, _times(rate_w, fixed)
+    lift_y = (moving * h[:, None])[:, None, None, :]
+    coupling = -jnp.einsum("ij,akjyx->akiyjx", a, rate_x) * lift_y[..., None, None]
+    own_rows = (jnp.eye(ny, nw)[None] - resting)[:, None, None]
+    here = own_rows @ basis
+    top = coupling + jnp.einsum("ij,akiyx->akiyjx", jnp.eye(s), here)
+    own = rhs.stage + lift_y * jnp.einsum("ij,akjy->akiy", a, rate_own)
+    own -= _times(own_rows, fixed)
     d_start = jnp.broadcast_to(
         (moving[:, :, None] * jnp.eye(ny)[None])[:, None, None], (n_arcs, k, s, ny, ny)
     )
     d_length = jnp.einsum("ij,akjy->akiy", a, rate) * moving[:, None, None]
     columns = jnp.concatenate([d_start, d_length[..., None]], axis=4)
-    columns = jnp.pad(columns, ((0, 0), (0, 0), (0, 0), (0, nw - ny), (0, 0)))
+    if nx == nw:
+        bottom = jnp.einsum("ij,akimw->akimjw", jnp.eye(s), jacobian.law)
+        top = jnp.concatenate([top, bottom], axis=3)
+        own = jnp.concatenate([own, rhs.law], axis=3)
+        columns = jnp.pad(columns, ((0, 0), (0, 0), (0, 0), (0, nw - ny), (0, 0)))
+    factors = dense.lu_factor(top.reshape(n_arcs, k, s * nx, s * nx))
     # Stages over (state at the interval's start, its length), and their own share of `rhs`.
-    response = dense.lu_solve(factors, columns.reshape(n_arcs, k, s * nw, ny + 1))
-    response = response.reshape(n_arcs, k, s, nw, ny + 1)
-    own = jnp.concatenate([rhs.stage, rhs.law], axis=3).reshape(n_arcs, k, s * nw, 1)
-    own = dense.lu_solve(factors, own).reshape(n_arcs, k, s, nw)
+    response = dense.lu_solve(factors, columns.reshape(n_arcs, k, s * nx, ny + 1))
+    response = basis @ response.reshape(n_arcs, k, s, nx, ny + 1)
+    own = dense.lu_solve(factors, own.reshape(n_arcs, k, s * nx)).reshape(n_arcs, k, s, nx)
+    own = fixed + _times(basis, own)
 
     def chain(interval, before):
         """A map over (interval's start, length) as one over (arc's start, length)."""

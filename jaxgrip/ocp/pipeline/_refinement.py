@@ -4,15 +4,21 @@ from collections.abc import Sequence
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from jaxgrip.ocp.certificate import certify
 from jaxgrip.ocp.certificate import compile_ahead as compile_certificate_ahead
 from jaxgrip.ocp.direct import DirectSolution, Guess
-from jaxgrip.ocp.indirect import Extremal, end_gradients, pose, solve_shooting, start_arcs
+from jaxgrip.ocp.indirect import (
+    Extremal,
+    end_gradients,
+    iterate,
+    pose,
+    start_arcs,
+)
 from jaxgrip.ocp.pipeline._outcome import Certified, Outcome, Search
 from jaxgrip.ocp.pipeline._results import RESULTS
+from jaxgrip.ocp.pipeline._shooting import aim, shoot
 from jaxgrip.ocp.structure import (
     COINCIDENT,
     TOLERANCE,
@@ -33,9 +39,7 @@ from jaxgrip.ocp.structure import (
     read_direct,
     with_times,
 )
-from jaxgrip.solve.fusion import jit_plainly
 
-_shoot = jit_plainly(solve_shooting)
 _end_gradients = eqx.filter_jit(end_gradients)
 
 
@@ -64,7 +68,7 @@ def compile_ahead(search: Search, guess: Guess) -> None:
     trajectory = Trajectory(t, x, x, t[1:], u, *nothing)
     grid = solver.shooting.intervals, solver.shooting.stages
     arcs = start_arcs(bvp, trajectory, layout.times, *grid)
-    _shoot.begin(bvp, jax.tree.map(jnp.asarray, solver.shooting), arcs)
+    iterate.begin(bvp, arcs)
     compile_certificate_ahead(bvp, arcs)
 
 
@@ -88,21 +92,20 @@ def _mend_ends(extremal: Extremal) -> np.ndarray:
 
 def _certify(extremal: Extremal, candidate: Candidate) -> Certified:
     """The extremal with its certificate; its own trajectory replaces that of the candidate."""
-    trajectory = extremal.trajectory(extremal.output())
-    return Certified(extremal, certify(extremal), candidate._replace(trajectory=trajectory))
+    own = candidate._replace(trajectory=extremal.trajectory())
+    return Certified(extremal, certify(extremal), own)
 
 
 def _shoot_and_mend(
     search: Search, candidate: Candidate, rounds: int, n_arcs: int, is_imposed: bool = False
 ) -> Outcome:
     problem, solver, stats = search.problem, search.solver, search.stats
-    shooting = jax.tree.map(jnp.asarray, solver.shooting)
     uncertified, best, seen = None, None, set()
     names, reading = problem.constraint_names, candidate.reading
     search.note(*(f"start with {line}" for line in candidate.structure.describe(names)))
     for _ in range(rounds):
-        structure, trajectory, _ = candidate
-        if not is_imposed:
+        structure = candidate.structure
+        if not is_imposed and candidate.laid_out is None:
             structure = structure._replace(
                 controls=[
                     bracket_singular(profile, tuple(sides), to_the_end=bool(free))
@@ -117,17 +120,13 @@ def _shoot_and_mend(
         if n_arcs > solver.max_arcs:
             search.note(f"more than {solver.max_arcs} arcs")
             return Outcome(RESULTS.too_many_arcs, uncertified, best=best)
-        layout = lay_out(structure, n_arcs)
-        bvp = pose(problem, layout.plan, reading.sizes)
-        grid = solver.shooting.intervals, solver.shooting.stages
-        shot = _shoot(bvp, shooting, start_arcs(bvp, trajectory, layout.times, *grid))
+        at, extremal = shoot(search, aim(search, candidate, n_arcs), reading.sizes)
+        structure, layout, shot = at.structure, at.layout, extremal.shot
         stats["rounds"] += 1
-        stats["shooting_steps"] += int(shot.steps)
         times = np.asarray(shot.arcs.times)
         if not bool(shot.converged) or times[-1] <= 0.0:
             search.note(f"shooting with {n_arcs} arcs does not converge")
             return Outcome(RESULTS.shooting_failed, uncertified, best=best)
-        extremal = Extremal(bvp, shot)
         if is_imposed:
             return Outcome(RESULTS.successful, _certify(extremal, candidate), best=best)
         out = extremal.output()
@@ -146,13 +145,14 @@ def _shoot_and_mend(
         if not is_ordered:
             search.note("switches overtake each other")
         timed = with_times(structure, layout, times)._replace(ends=_mend_ends(extremal))
-        new = Candidate(timed, extremal.trajectory(out), reading)
+        new = Candidate(timed, extremal.trajectory(), reading)
         if is_ordered and timed.kinds == structure.kinds:
             mended = mend(problem, timed, reading, extremal.values())
             new = new._replace(structure=mended)
             is_same = mended.kinds == structure.kinds and mended.active == structure.active
             if is_same and np.array_equal(mended.ends, structure.ends):
-                certified = Certified(extremal, certify(extremal), new)
+                again = new._replace(laid_out=(layout, shot.arcs))
+                certified = Certified(extremal, certify(extremal), again)
                 if not certified.certificate.is_too_coarse:
                     return Outcome(RESULTS.successful, certified, best=best)
                 uncertified = uncertified or certified

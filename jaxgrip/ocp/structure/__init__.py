@@ -9,10 +9,12 @@ from jaxgrip.ocp.structure._kinds import Kind as Kind
 from jaxgrip.ocp.structure._kinds import Rule as Rule
 from jaxgrip.ocp.structure._kinds import at_bound as at_bound
 from jaxgrip.ocp.structure._kinds import at_rate_bound as at_rate_bound
+from jaxgrip.ocp.structure._layout import Layout as Layout
 from jaxgrip.ocp.structure._layout import Plan as Plan
 from jaxgrip.ocp.structure._layout import count_arcs as count_arcs
 from jaxgrip.ocp.structure._layout import lay_out as lay_out
 from jaxgrip.ocp.structure._layout import order_of_events as order_of_events
+from jaxgrip.ocp.structure._layout import parts_of as parts_of
 from jaxgrip.ocp.structure._layout import with_times as with_times
 from jaxgrip.ocp.structure._mending import TOLERANCE as TOLERANCE
 from jaxgrip.ocp.structure._mending import Values as Values

@@ -44,7 +44,8 @@ def read_constraint(value: np.ndarray, multiplier: np.ndarray, order: int) -> li
     found = [run for run in runs(is_active.astype(int)) if run[0]]
     if order < 2:
         # A single interval is an alternation too; if the constraint is violated, it comes back.
-        return [Stretch(first, last, None) for _, first, last in found if last - first > 1]
+        found = [(first, last) for _, first, last in found if last - first > 1]
+        return [Stretch(*_without_slopes(multiplier, *stretch), None) for stretch in found]
     stretches: list[Stretch] = []
     for _, first, last in found:
         before = stretches[-1] if stretches else None
@@ -65,6 +66,19 @@ def read_constraint(value: np.ndarray, multiplier: np.ndarray, order: int) -> li
         for at in (first, last - 1)
     ]
     return sorted([*points, *(each for each in stretches if each.at is not None)])
+
+
+# A multiplier below this share of what it is along an arc belongs to the approach.
+_APPROACH = 0.1
+
+
+def _without_slopes(multiplier: np.ndarray, first: int, last: int) -> tuple[int, int]:
+    """An arc without the intervals where a motion comes close to the constraint and leaves it.
+
+    The multiplier of a barrier falls there with the square of the time.
+    """
+    (inside,) = np.nonzero(multiplier[first:last] > _APPROACH * np.median(multiplier[first:last]))
+    return first + int(inside[0]), first + int(inside[-1]) + 1
 
 
 def as_profile(

@@ -1,5 +1,6 @@
 """A switching structure laid out on arcs: the structure as data, for one compiled program."""
 
+from collections.abc import Sequence
 from itertools import groupby, pairwise
 from typing import NamedTuple
 
@@ -87,6 +88,12 @@ class Layout(NamedTuple):
     events: list[list[Event]]
 
 
+def parts_of(layout: Layout) -> list[int]:
+    """Numbers of arcs between one event and the next."""
+    ends = np.flatnonzero([bool(events) for events in layout.events])
+    return np.diff([-1, *ends, len(layout.times) - 1]).tolist()
+
+
 class _Arc(NamedTuple):
     """`about`: the control or constraint that the rule concerns; `key`: the time at which the rule
     holds, None for a subdivision.
@@ -151,8 +158,10 @@ def count_arcs(structure: SwitchingStructure) -> int:
     return 1 + len(_events(structure))
 
 
-def lay_out(structure: SwitchingStructure, n_arcs: int) -> Layout:
+def lay_out(structure: SwitchingStructure, n_arcs: int, parts: Sequence[int] = ()) -> Layout:
     """Merge all segments into arcs and halve the longest until there are `n_arcs`.
+
+    `parts`, where given, are the numbers of equal arcs between one event and the next instead.
 
     Halving instead of padding makes the spare arcs raise the accuracy, and every structure of up to
     `n_arcs` arcs runs through the same compiled program.
@@ -210,6 +219,14 @@ def lay_out(structure: SwitchingStructure, n_arcs: int) -> Layout:
         start = end
     final_time = controls[0][-1].end
     arcs.append(_Arc(kinds(), active(), Rule.SUBDIVISION, 0, None, 0, [], start, final_time))
+    for i, count in reversed(list(enumerate(parts))):
+        arc = arcs[i]
+        ends = np.linspace(arc.start, arc.end, count + 1)[1:].tolist()
+        inner = [
+            _Arc(arc.kinds, arc.active, Rule.SUBDIVISION, 0, None, 0, [], *pair)
+            for pair in pairwise([arc.start, *ends[:-1]])
+        ]
+        arcs[i : i + 1] = [*inner, arc._replace(start=ends[-2] if count > 1 else arc.start)]
     while len(arcs) < n_arcs:
         i = max(range(len(arcs)), key=lambda i: arcs[i].end - arcs[i].start)
         arc = arcs[i]

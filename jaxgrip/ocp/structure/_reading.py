@@ -99,11 +99,15 @@ class Reading:
 
 
 class Candidate(NamedTuple):
-    """A start of the shooting: a structure and a trajectory, and the reading that they are from."""
+    """A start of the shooting: a structure and a trajectory, and the reading that they are from.
+
+    `laid_out`, where the structure was shot before: its layout, and the arcs that it led to.
+    """
 
     structure: SwitchingStructure
     trajectory: Trajectory
     reading: Reading
+    laid_out: tuple | None = None
 
 
 def read_direct(problem: Problem, direct: DirectSolution) -> Reading:
