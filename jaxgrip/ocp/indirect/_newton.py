@@ -37,11 +37,12 @@ def _free_directions(bvp: BoundaryValueProblem, law, rhs):
     ny = nw - nv
     if bvp.plan.has_singular:
         return jnp.broadcast_to(jnp.eye(nw), (*axes, nw, nw)), jnp.zeros((*axes, nw))
-    columns = jnp.concatenate([-law[..., :ny], rhs[..., None]], axis=-1)
-    solved = dense.solve(law[..., ny:], columns)
+    # Apart, so that the step is linear in `rhs` for JAX too.
+    factors = dense.lu_factor(law[..., ny:])
     eye = jnp.broadcast_to(jnp.eye(ny), (*axes, ny, ny))
-    fixed = jnp.concatenate([jnp.zeros((*axes, ny)), solved[..., ny]], axis=-1)
-    return jnp.concatenate([eye, solved[..., :ny]], axis=-2), fixed
+    basis = jnp.concatenate([eye, -dense.lu_solve(factors, law[..., :ny])], axis=-2)
+    fixed = jnp.concatenate([jnp.zeros((*axes, ny)), dense.lu_solve(factors, rhs)], axis=-1)
+    return basis, fixed
 
 
 def newton_step(bvp: BoundaryValueProblem, at: Evaluation, rhs: Residual) -> Arcs:
@@ -70,7 +71,6 @@ def newton_step(bvp: BoundaryValueProblem, at: Evaluation, rhs: Residual) -> Arc
         jnp.zeros((ny, nw)).at[state_u, ny + limited].set(scales.v[limited] / scales.y[state_u])
     )
     resting = (1.0 - moving)[:, :, None] * resting[None]
-    # Everything that depends on `rhs` is kept apart, so that the step is linear in it for JAX too.
     basis, fixed = _free_directions(bvp, jacobian.law, rhs.law)
     nx = basis.shape[-1]
     # The differential and resting equations over w at the same stage and at all of an interval.

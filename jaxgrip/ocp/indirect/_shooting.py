@@ -97,6 +97,8 @@ def solve_shooting(
     at = iterate(bvp, arcs)
     norm, steps = float(at.norm), 1
     while np.isfinite(norm) and steps < solver.max_steps:
+        if not np.all(np.isfinite(at.step.times)):
+            break
         size = 1.0 if may_overtake is None else _in_order(arcs, at.step, may_overtake)
         is_cut, there = size < 1.0, None
         if is_cut:

@@ -14,7 +14,7 @@ from jaxgrip.ocp.pipeline._refinement import compile_ahead, find_extremal
 from jaxgrip.ocp.pipeline._results import RESULTS
 from jaxgrip.ocp.pipeline._solver import Solver
 from jaxgrip.ocp.statement import Free, Problem
-from jaxgrip.ocp.structure import order_of_events, propose, read_direct, sizes_of
+from jaxgrip.ocp.structure import propose, read_direct, sizes_of
 from jaxgrip.solve.fusion import jit_plainly
 
 _transcribe = jit_plainly(solve_transcription)
@@ -173,15 +173,15 @@ def _transcribe_round(
 
 
 # Number of transcriptions of a problem, each on intervals that the one before graded.
-_GRADINGS = 8
+_GRADINGS = 4
 
 
 def search_along(search: Search, way: Sequence[Problem]) -> Outcome | None:
     """Search for an extremal from the direct solutions of easier problems, each the guess of the
     next one; None if one of them has none, or the budget has less transcriptions.
 
-    The intervals are graded from one to the next, and those of the last problem until the order of
-    events stays the same: first even-handedly, and if that leads to no extremal in the other way.
+    The intervals are graded from one to the next, and those of the last problem until the structure
+    stays the same: first even-handedly, and if that leads to no extremal in the other way.
     """
     if search.stats["transcriptions"] + len(way) >= search.solver.max_transcriptions:
         return None
@@ -209,8 +209,8 @@ def search_along(search: Search, way: Sequence[Problem]) -> Outcome | None:
 
 
 def _grade(search: Search, guess: Guess, is_even_handed: bool) -> DirectSolution | None:
-    """A direct solution whose order of events did not change with the intervals; None if there is
-    no direct solution.
+    """A direct solution whose structure did not change with the intervals; None if there is no
+    direct solution.
     """
     problem, before = search.problem, None
     for _ in range(_GRADINGS):
@@ -221,8 +221,8 @@ def _grade(search: Search, guess: Guess, is_even_handed: bool) -> DirectSolution
             return None
         search.note(f"transcription on graded intervals: objective {direct.objective:.6g}")
         structure = propose(problem, read_direct(problem, direct), None, 2).structure
-        read = structure.kinds, structure.active, order_of_events(structure)
-        if read == before and all(len(together) == 1 for together in read[-1]):
+        read = structure.kinds, structure.active
+        if read == before:
             break
         before = read
         guess = _as_guess(problem, direct, graded_lengths(problem, direct, is_even_handed))

@@ -20,6 +20,7 @@ from jaxgrip.ocp.pipeline._outcome import Search
 from jaxgrip.ocp.structure import (
     Candidate,
     Layout,
+    Sizes,
     SwitchingStructure,
     Trajectory,
     count_arcs,
@@ -49,35 +50,40 @@ def aim(search: Search, candidate: Candidate, n_arcs: int) -> Aim:
     return Aim(structure, layout, _interpolated(search, layout, trajectory, reading.sizes))
 
 
-def shoot(search: Search, at: Aim, sizes) -> tuple[Aim, Extremal]:
+def shoot(search: Search, at: Aim, sizes: Sizes, is_imposed: bool = False) -> tuple[Aim, Extremal]:
     """Shoot, converged or not; the structure that is returned has the events in their order.
 
     With two events in the wrong order there may be no solution near: when an event overtakes
     another one they change places, where the arc between them has no length and both orders the
     same motion. Where two events overtake each other forth and back, they may, as polynomials
-    continue. If that fails, all may.
+    continue. If that fails, all may. The segments of a structure that `is_imposed` remain.
     """
-    found = _shoot_in_order(search, at, sizes)
+    found = _shoot_in_order(search, at, sizes, is_imposed)
     if found[1].shot.converged:
         return found
     return at, _shoot(search, at, sizes, None)
 
 
-def _shoot_in_order(search: Search, at: Aim, sizes) -> tuple[Aim, Extremal]:
+def _shoot_in_order(
+    search: Search, at: Aim, sizes: Sizes, is_imposed: bool
+) -> tuple[Aim, Extremal]:
     exchanges: Counter = Counter()
     for _ in range(_MOST_EXCHANGES):
         pairs = _pairs(at.layout)
         may_overtake = np.array([exchanges[pair] > 1 for pair in pairs])
         extremal = _shoot(search, at, sizes, may_overtake)
         crossing = overtaken(extremal.shot.arcs, may_overtake)
-        if extremal.shot.converged or not crossing.size:
+        if extremal.shot.converged or not crossing.size or extremal.shot.arcs.times[-1] <= 0.0:
             break
         exchanges[pairs[crossing[0]]] += 1
-        at = _exchanged(search, at, extremal, sizes)
+        after = _exchanged(search, at, extremal, sizes)
+        if is_imposed and after.structure.kinds != at.structure.kinds:
+            break
+        at = after
     return at, extremal
 
 
-def _shoot(search: Search, at: Aim, sizes, may_overtake: np.ndarray | None) -> Extremal:
+def _shoot(search: Search, at: Aim, sizes: Sizes, may_overtake: np.ndarray | None) -> Extremal:
     bvp = pose(search.problem, at.layout.plan, sizes)
     shot = solve_shooting(bvp, search.solver.shooting, at.arcs, may_overtake)
     search.stats["shooting_steps"] += int(shot.steps)
@@ -94,7 +100,7 @@ def _pairs(layout: Layout) -> list[frozenset]:
     ]
 
 
-def _exchanged(search: Search, at: Aim, extremal: Extremal, sizes) -> Aim:
+def _exchanged(search: Search, at: Aim, extremal: Extremal, sizes: Sizes) -> Aim:
     """The aim after an event has overtaken another one, or a segment has lost its length."""
     arcs, n_arcs = extremal.shot.arcs, len(at.layout.times)
     times = np.asarray(arcs.times)
@@ -112,7 +118,7 @@ def _exchanged(search: Search, at: Aim, extremal: Extremal, sizes) -> Aim:
     return Aim(structure, layout, _interpolated(search, layout, trajectory, sizes))
 
 
-def _interpolated(search: Search, layout: Layout, trajectory: Trajectory, sizes) -> Arcs:
+def _interpolated(search: Search, layout: Layout, trajectory: Trajectory, sizes: Sizes) -> Arcs:
     bvp = pose(search.problem, layout.plan, sizes)
     shooting = search.solver.shooting
     return start_arcs(bvp, trajectory, layout.times, shooting.intervals, shooting.stages)
