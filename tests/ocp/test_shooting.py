@@ -67,7 +67,7 @@ def test_events_in_the_wrong_order_change_places(search, certified):
     wrong = [[second._replace(kind=first.kind), *rest], [first._replace(kind=second.kind), *others]]
     structure = candidate.structure._replace(constraints=wrong)
     start = aim(search, candidate._replace(structure=structure, laid_out=None), 12)
-    found, extremal = shoot(search, start, candidate.reading.sizes)
+    found, extremal = shoot(search, start, candidate.reading)
     assert extremal.shot.converged
     assert np.all(np.diff(np.asarray(extremal.shot.arcs.times), prepend=0.0) > 0.0)
     assert order_of_events(found.structure) != order_of_events(structure)
@@ -82,11 +82,11 @@ def test_an_arc_that_the_motion_lacks_is_lost_on_the_way(search, certified):
     upper = search.problem.state_upper.at[2].set(1.5 * DISTANCES[0])
     faster = Search(eqx.tree_at(lambda p: p.state_upper, search.problem, upper), search.solver)
     start = aim(faster, candidate, 12)
-    found, extremal = shoot(faster, start, candidate.reading.sizes)
+    found, extremal = shoot(faster, start, candidate.reading)
     assert extremal.shot.converged
     (row,) = [i for i, each in enumerate(found.structure.active) if each.index == 0]
     assert len(found.structure.constraints[row]) == 1
-    imposed, _ = shoot(faster, start, candidate.reading.sizes, is_imposed=True)
+    imposed, _ = shoot(faster, start, candidate.reading, is_imposed=True)
     assert imposed.structure.kinds == candidate.structure.kinds
 
 

@@ -120,7 +120,7 @@ def _shoot_and_mend(
         if n_arcs > solver.max_arcs:
             search.note(f"more than {solver.max_arcs} arcs")
             return Outcome(RESULTS.too_many_arcs, uncertified, best=best)
-        at, extremal = shoot(search, aim(search, candidate, n_arcs), reading.sizes, is_imposed)
+        at, extremal = shoot(search, aim(search, candidate, n_arcs), reading, is_imposed)
         structure, layout, shot = at.structure, at.layout, extremal.shot
         stats["rounds"] += 1
         times = np.asarray(shot.arcs.times)

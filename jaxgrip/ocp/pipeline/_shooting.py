@@ -20,6 +20,7 @@ from jaxgrip.ocp.pipeline._outcome import Search
 from jaxgrip.ocp.structure import (
     Candidate,
     Layout,
+    Reading,
     Sizes,
     SwitchingStructure,
     Trajectory,
@@ -50,18 +51,26 @@ def aim(search: Search, candidate: Candidate, n_arcs: int) -> Aim:
     return Aim(structure, layout, _interpolated(search, layout, trajectory, reading.sizes))
 
 
-def shoot(search: Search, at: Aim, sizes: Sizes, is_imposed: bool = False) -> tuple[Aim, Extremal]:
+def shoot(
+    search: Search, at: Aim, reading: Reading, is_imposed: bool = False
+) -> tuple[Aim, Extremal]:
     """Shoot, converged or not; the structure that is returned has the events in their order.
 
-    With two events in the wrong order there may be no solution near: when an event overtakes
-    another one they change places, where the arc between them has no length and both orders the
-    same motion. Where two events overtake each other forth and back, they may, as polynomials
-    continue. If that fails, all may. The segments of a structure that `is_imposed` remain.
+    With two events of continuous controls in the wrong order there may be no solution near: when an
+    event overtakes another one they change places, where the arc between them has no length and
+    both orders the same motion. Where two events overtake each other forth and back, they may, as
+    polynomials continue. Switches from bound to bound need none of this, and the iteration without
+    it is shorter. The segments of a structure that `is_imposed` remain.
     """
-    found = _shoot_in_order(search, at, sizes, is_imposed)
-    if found[1].shot.converged:
-        return found
-    return at, _shoot(search, at, sizes, None)
+    found = None
+    if np.all(reading.is_convex):
+        found = _shoot_in_order(search, at, reading.sizes, is_imposed)
+        if found[1].shot.converged:
+            return found
+    free = _shoot(search, at, reading.sizes, None)
+    if free.shot.converged or found is not None or not np.any(reading.is_convex):
+        return at, free
+    return _shoot_in_order(search, at, reading.sizes, is_imposed)
 
 
 def _shoot_in_order(

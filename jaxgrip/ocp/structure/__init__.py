@@ -23,6 +23,7 @@ from jaxgrip.ocp.structure._mending import mend as mend
 from jaxgrip.ocp.structure._mending import mend_constraint as mend_constraint
 from jaxgrip.ocp.structure._mending import mend_control as mend_control
 from jaxgrip.ocp.structure._reading import Candidate as Candidate
+from jaxgrip.ocp.structure._reading import Reading as Reading
 from jaxgrip.ocp.structure._reading import Trajectory as Trajectory
 from jaxgrip.ocp.structure._reading import is_undetermined as is_undetermined
 from jaxgrip.ocp.structure._reading import propose as propose
