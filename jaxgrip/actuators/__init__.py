@@ -1,3 +1,4 @@
+from jaxgrip.actuators import families as families
 from jaxgrip.actuators import rigs as rigs
 from jaxgrip.actuators._backlash import backlash as backlash
 from jaxgrip.actuators._controller import Controller as Controller

@@ -313,7 +313,10 @@ def within(x: Array, limit: ArrayLike) -> Float[Array, "..."]:
 
 
 def slewed(
-    targets: ArrayLike | Sequence, h: ArrayLike, limit: ArrayLike, start: ArrayLike | None = None
+    targets: ArrayLike | Sequence,
+    h: ArrayLike | Sequence,
+    limit: ArrayLike | Sequence,
+    start: ArrayLike | Sequence | None = None,
 ) -> Float[Array, "steps m"]:
     """Targets that a servo with a speed limit of its own makes of those it is given.
 

@@ -142,8 +142,8 @@ def simulate(
     state: ServoState | None = None,
     joints: Sequence[int] | None = None,
     supply: Supply | ArrayLike | Callable[..., Any] | None = None,
-    rtol: ArrayLike = 1e-8,
-    atol: ArrayLike = 1e-10,
+    rtol: ArrayLike = 1e-6,
+    atol: ArrayLike = 1e-8,
     **options: Any,
 ) -> Motion:
     """Motion of a mechanism whose joints are driven by servos, with error control.
