@@ -16,6 +16,7 @@ from jaxgrip.actuators._servo import Servo, ServoState, SourceAlgorithm
 from jaxgrip.actuators._stage import Stage
 from jaxgrip.actuators._supply import Supply
 from jaxgrip.checks import concrete, numbers, positive
+from jaxgrip.solve.fusion import jit_plainly
 
 # Alexander's diagonally implicit method of two stages, second order, L-stable.
 _GAMMA = 1 - 0.5**0.5
@@ -184,7 +185,7 @@ def _too_long(
     return f"{said} Steps of {h / 2**_HALVINGS:g} s are not short enough either: use simulate."
 
 
-@eqx.filter_jit
+@jit_plainly
 def _fixed(
     driven: Driven,
     start: tuple,

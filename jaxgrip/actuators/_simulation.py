@@ -16,9 +16,22 @@ from jaxgrip.actuators._driven import Inputs, Motion, check_duties, prepare
 from jaxgrip.actuators._servo import Servo, ServoState
 from jaxgrip.actuators._stage import Stage
 from jaxgrip.actuators._supply import Supply
-from jaxgrip.checks import check_function, concrete, non_negative, numbers, positive
+from jaxgrip.checks import (
+    check_function,
+    check_times,
+    concrete,
+    non_negative,
+    numbers,
+    positive,
+)
 from jaxgrip.precision import require_x64
-from jaxgrip.solve.integration import Solution, integrate
+from jaxgrip.solve.fusion import jit_plainly
+from jaxgrip.solve.integration import (
+    Solution,
+    forward_mode_explained,
+    integrate,
+    why_stopped,
+)
 from jaxgrip.solve.stiff import StagedKvaerno5, Stages, newton_kvaerno5
 
 
@@ -193,22 +206,35 @@ def simulate(
     elif voltage is not None:
         voltage = positive("The voltage of the supply", voltage, ())
     args = driven, command, on, voltage
-    rtol, atol = positive("rtol", rtol, ()), non_negative("atol", atol, ())
-    if options.get("solver") is None:
-        options["solver"] = StagedKvaerno5(system=_System(), rtol=rtol, atol=atol)
-    if driven.sampling is not None:
-        options["latest"] = _latest
-    solution = stiff(_rates, start, times, args, rtol=rtol, atol=atol, **options)
-    motion, asked = _sampled(args, times, solution.ys)
+    tolerances = positive("rtol", rtol, ()), non_negative("atol", atol, ())
+    if np.size(options.get("jumps", ())):
+        options["jumps"] = check_times(options["jumps"], "jumps")
+    throw = options.pop("throw", True)
+    with forward_mode_explained():
+        solution, motion, asked = _simulated(start, times, args, tolerances, options)
+    is_okay = diffrax.is_okay(solution.result)
+    if throw and concrete(is_okay) and not is_okay:
+        raise RuntimeError(why_stopped(solution))
     if servo.controller is None:
         check_duties(asked, times)
     return motion._replace(stats=solution.stats, result=solution.result)
 
 
-@eqx.filter_jit
-def _sampled(args: tuple, times: Array, y: tuple) -> tuple[Motion, Array]:
-    """The motion, and the inputs of the command before they are clipped."""
+# With the default options derivatives of a plant can be hundreds of times as slow in a loop.
+@jit_plainly
+def _simulated(
+    start: tuple, times: Array, args: tuple, tolerances: tuple, options: dict[str, Any]
+) -> tuple[Solution, Motion, Array]:
+    """The solution, the motion, and the inputs of the command before they are clipped."""
     driven, command, _, _ = args
-    asked = jax.vmap(lambda *state: _asked(command, *state))(times, y[0], y[1])
-    inputs = jax.vmap(lambda t, q, qd: _System().inputs(t, q, qd, args))(times, y[0], y[1])
-    return driven.motion(times, y, inputs), asked
+    rtol, atol = tolerances
+    if options.get("solver") is None:
+        staged = StagedKvaerno5(system=_System(), rtol=rtol, atol=atol)
+        options = {**options, "solver": staged}
+    if driven.sampling is not None:
+        options = {**options, "latest": _latest}
+    found = stiff(_rates, start, times, args, rtol=rtol, atol=atol, throw=False, **options)
+    q, qd, _ = found.ys
+    asked = jax.vmap(lambda *state: _asked(command, *state))(times, q, qd)
+    inputs = jax.vmap(lambda t, q, qd: _System().inputs(t, q, qd, args))(times, q, qd)
+    return found, driven.motion(times, found.ys, inputs), asked

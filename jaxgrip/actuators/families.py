@@ -173,7 +173,7 @@ def feetech_sts(
     p_coefficient: ArrayLike,
     *,
     dead_zone: ArrayLike = 1,
-    minimum_force: ArrayLike = 0,
+    minimum_force: ArrayLike = 16,
     torque_limit: ArrayLike = 970,
     sampling: Any = None,
 ) -> Controller:
@@ -185,12 +185,12 @@ def feetech_sts(
 
     **Raises:** `ValueError` for registers out of range.
 
-    Source: Feetech 2022, memory table, for registers and units; Duclusaud 2025,
-    bam/feetech/actuator.py, for 0.166 of duty per rad and P coefficient and the largest duty of
-    0.97, measured by them at the motor of an STS3215. Assumed: the minimum force is added to the
-    proportional part. The units of the D and I coefficients (22, 23) are not documented: for these
-    use `Controller.position` and fit them. The servo lets its target follow at a limited speed of
-    3400 steps/s, for which see `jaxgrip.actuators.slewed`.
+    Source: Feetech 2022, for registers and steps; Duclusaud 2025, bam/feetech/actuator.py, for
+    0.166 of duty per rad and P coefficient and the largest duty of 0.97, measured by them at the
+    motor of an STS3215. Assumed: the minimum force, 16 in servos as delivered, is in thousandths of
+    full duty and added to the proportional part. The units of the D and I coefficients (22, 23) are
+    not documented: for these use `Controller.position` and fit them. The servo lets its target
+    follow at a limited speed of 3400 steps/s, for which see `jaxgrip.actuators.slewed`.
     """
     force = _register("minimum_force", minimum_force, 1000) / 1000
     limit = positive("torque_limit", _register("torque_limit", torque_limit, 1000), ()) / 1000
