@@ -164,7 +164,8 @@ def simulate(
     **Arguments:**
 
     - `plant`: function `(q, qd, tau)` giving the accelerations (n,) under joint torques (n,) [N m
-      or N]; for a tree of rigid bodies `jaxgrip.rigid.Plant(tree)`.
+      or N]; for a tree of rigid bodies `jaxgrip.rigid.Plant(tree)`. With a method
+      `inverse(q, qd, qdd)`, which gives torques, it is faster.
     - `servo`: one for all driven joints, or a stack with one for each driven joint.
     - `command`: function `(t, q, qd)` giving the duties (m,) in [-1, 1], of servos with a
       controller its targets; within `jit` larger duties are clipped without a report.

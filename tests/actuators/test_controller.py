@@ -445,6 +445,33 @@ def test_other_gains_do_not_compile_again():
     np.testing.assert_allclose(first[1], q, rtol=1e-12)
 
 
+def test_a_campaign_of_logs():
+    """Logs with their own arm, gain, times, voltage and winding on or off, each as alone."""
+    plain = jg.models.servo_ax12(viscous=0.05)
+
+    def log(inertia, kp, targets, h, on, volts):
+        servo = dataclasses.replace(
+            plain, motor=Motor(**MOTOR), controller=Controller.position(kp, dead_band=0.01)
+        )
+        arm = rigs.Pendulum(inertia, 0.8)
+        motion = simulate_fixed(arm, servo, targets[:, None], h, on=on, supply=volts, throw=False)
+        return motion.q[:, 0]
+
+    rng = np.random.default_rng(3)
+    shape = (3, 40)
+    logs = (
+        np.array([0.02, 0.03, 0.04]),
+        np.array([3.0, 5.0, 8.0]),
+        rng.normal(size=shape).cumsum(axis=1) * 0.05,
+        rng.uniform(0.004, 0.012, shape),
+        (rng.uniform(size=shape) > 0.2).astype(float),
+        rng.uniform(9.0, 12.0, shape),
+    )
+    together = jax.jit(jax.vmap(log))(*logs)
+    for k in range(3):
+        np.testing.assert_allclose(together[k], log(*(x[k] for x in logs)), rtol=0, atol=1e-12)
+
+
 def test_steps_of_different_lengths():
     """Second order also where every step has its own length."""
     servo = ideal(Controller.position(8.0, derivative=0.2))
