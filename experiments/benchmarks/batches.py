@@ -89,6 +89,7 @@ NOT_BATCHED = {
     "models.point_to_point": BUILDS,
     "models.slider_crank": BUILDS,
     "models.two_finger_gripper": BUILDS,
+    "models.with_servos": BUILDS,
 }
 
 
@@ -297,6 +298,7 @@ def _fixed(duty: jax.Array) -> jax.Array:
 
 plain("actuators.backlash", lambda x, w: jg.actuators.backlash(x, w, 0.01), (), ())
 plain("actuators.coulomb", lambda v: jg.actuators.coulomb(v, 0.1), ())
+plain("actuators.slewed", lambda x: jg.actuators.slewed(jnp.stack([x, -x]), 0.1, 2.0), (1,))
 plain("actuators.stiction", lambda v, m: jg.actuators.stiction(v, m, 0.2), (), ())
 plain("actuators.stribeck", lambda v: jg.actuators.stribeck(v, 0.1, 0.2, 0.3), ())
 plain("actuators.viscous", lambda v: jg.actuators.viscous(v, 0.1), ())

@@ -1,5 +1,10 @@
+from jaxgrip.actuators import families as families
 from jaxgrip.actuators import rigs as rigs
 from jaxgrip.actuators._backlash import backlash as backlash
+from jaxgrip.actuators._controller import Controller as Controller
+from jaxgrip.actuators._controller import ControlState as ControlState
+from jaxgrip.actuators._controller import Sampling as Sampling
+from jaxgrip.actuators._controller import slewed as slewed
 from jaxgrip.actuators._driven import Motion as Motion
 from jaxgrip.actuators._fixed import simulate_fixed as simulate_fixed
 from jaxgrip.actuators._friction import LuGre as LuGre

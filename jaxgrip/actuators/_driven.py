@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from jaxgrip.actuators._controller import Controller
 from jaxgrip.actuators._servo import Servo, ServoState
 from jaxgrip.actuators._supply import Supply
 from jaxgrip.checks import check_function, concrete, numbers
@@ -33,6 +34,18 @@ class Motion(NamedTuple):
     result: Any
 
 
+class Inputs(NamedTuple):
+    """What m servos are given at a time.
+
+    `value` (m,): duties, or targets of servos with a controller; `on` (m,): 1, or 0 for open
+    windings; `voltage` of a given supply [V], None for a `Supply` or for servos without motors.
+    """
+
+    value: Array
+    on: Array
+    voltage: Any
+
+
 class Driven(eqx.Module):
     """A plant with its servos: everything but the state."""
 
@@ -41,42 +54,81 @@ class Driven(eqx.Module):
     supply: Supply | None
     joints: tuple[int, ...] | None = eqx.field(static=True)
 
+    @property
+    def sampling(self) -> Any:
+        """`Sampling` of the controllers; None without one."""
+        return None if self.servo.controller is None else self.servo.controller.sampling
+
     def at_joints(self, x: Array) -> Array:
         """Coordinates (m,) of the driven joints, out of all (n,)."""
         return x if self.joints is None else x[np.array(self.joints)]
 
-    def voltage(self, duty: Array, speed: Array) -> Any:
-        """Voltage of the supply [V] under duties (m,) at speeds (m,) [rad/s]; None without one."""
+    def to_joints(self, torque: Array, n: int) -> Array:
+        """Torques (n,) on all coordinates, from those of the servos (m,)."""
+        if self.joints is None:
+            return torque
+        return jnp.zeros(n, torque.dtype).at[np.array(self.joints)].set(torque)
+
+    def begin(self, t: Array, y: tuple, inputs: Inputs) -> tuple:
+        """State at the beginning of a step, after what controllers do at times."""
+        q, qd, state = y
+        if state.control is None:
+            return y
+        state = jax.vmap(Servo.begin, in_axes=(0, 0, None, 0, 0, 0, 0, None))(
+            self.servo,
+            state,
+            t,
+            inputs.value,
+            inputs.on,
+            self.at_joints(q),
+            self.at_joints(qd),
+            self._unloaded(inputs),
+        )
+        return q, qd, state
+
+    def next_update(self, t: Array, y: tuple) -> Array:
+        """Time of the first update of a controller after `t` [s]."""
+        controllers, control = self.servo.controller, y[2].control
+        return jnp.min(
+            jax.vmap(Controller.next_update, in_axes=(0, 0, None))(controllers, control, t)
+        )
+
+    def drive(self, inputs: Inputs, joints: Array, rates: Array, state: ServoState) -> tuple:
+        """Duties (m,) of the servos, and the voltage [V]; None without one."""
+        duty = jax.vmap(Servo.duty, in_axes=(0, 0, 0, 0, 0, 0, None))(
+            self.servo, state, inputs.value, inputs.on, joints, rates, self._unloaded(inputs)
+        )
         if self.supply is None:
-            return None
-        return self.supply.voltage(duty, speed, self.servo.motor)
+            return duty, inputs.voltage
+        return duty, self.supply.voltage(duty, state.speed, self.servo.motor)
+
+    def _unloaded(self, inputs: Inputs) -> Any:
+        return inputs.voltage if self.supply is None else self.supply.open_voltage
 
     def acceleration(self, q: Array, qd: Array, torque: Array) -> Array:
         """Accelerations of the plant (n,) under torques (m,) of the servos [N m]."""
-        if self.joints is not None:
-            torque = jnp.zeros_like(q).at[np.array(self.joints)].set(torque)
-        return jnp.asarray(self.plant(q, qd, torque), q.dtype)
+        return jnp.asarray(self.plant(q, qd, self.to_joints(torque, len(q))), q.dtype)
 
-    def rates(self, duty: Array, q: Array, qd: Array, state: ServoState) -> tuple:
+    def rates(self, inputs: Inputs, q: Array, qd: Array, state: ServoState) -> tuple:
         """Time derivatives of coordinates, velocities and servo states."""
-        servo_rates, torque = jax.vmap(Servo.rates, in_axes=(0, 0, 0, 0, 0, None))(
-            self.servo,
-            state,
-            duty,
-            self.at_joints(q),
-            self.at_joints(qd),
-            self.voltage(duty, state.speed),
+        joints, rates = self.at_joints(q), self.at_joints(qd)
+        duty, voltage = self.drive(inputs, joints, rates, state)
+        changes, torque = jax.vmap(Servo.rates, in_axes=(0, 0, 0, 0, 0, None, 0))(
+            self.servo, state, duty, joints, rates, voltage, inputs.on
         )
-        return qd, self.acceleration(q, qd, torque), servo_rates
+        control = jax.vmap(Servo.control_rates)(
+            self.servo, state, inputs.value, inputs.on, joints, rates
+        )
+        return qd, self.acceleration(q, qd, torque), changes._replace(control=control)
 
-    def motion(self, t: Array, y: tuple, duty: Array) -> Motion:
-        """The motion through states (k, ...) under duties (k, m)."""
+    def motion(self, t: Array, y: tuple, inputs: Inputs) -> Motion:
+        """The motion through states (k, ...) under inputs (k, m)."""
         q, qd, state = y
-        joint, rate = (jax.vmap(self.at_joints)(x) for x in (q, qd))
+        joints, rates = (jax.vmap(self.at_joints)(x) for x in (q, qd))
         torque = jax.vmap(jax.vmap(Servo.output_torque), in_axes=(None, 0, 0, 0))(
-            self.servo, state, joint, rate
+            self.servo, state, joints, rates
         )
-        voltage = None if self.supply is None else jax.vmap(self.voltage)(duty, state.speed)
+        duty, voltage = jax.vmap(self.drive)(inputs, joints, rates, state)
         return Motion(t, q, qd, state, duty, torque, voltage, None, None)
 
 
@@ -110,18 +162,29 @@ def prepare(
     check_function("plant", plant, (n,), q=q0, qd=qd0, tau=jnp.zeros_like(q0))
     if (supply is None) != (servo.motor is None):
         raise ValueError("servo.motor and supply must be given together; only one of them is.")
-    driven = Driven(plant, servo, supply, joints)
+    driven = Driven(plant, servo, supply if isinstance(supply, Supply) else None, joints)
     rest = jax.vmap(Servo.rest)(servo, driven.at_joints(q0))
-    if state is None:
-        state = rest
-    else:
-        state = ServoState(
-            *(
-                numbers(f"state.{name}", getattr(state, name), getattr(rest, name).shape)
-                for name in ServoState._fields
-            )
-        )
+    state = rest if state is None else _checked_state(state, rest)
     return driven, (q0, qd0, state)
+
+
+def _checked_state(state: ServoState, like: ServoState) -> ServoState:
+    """The state of the servos as arrays of the shapes of `like`."""
+    parts = jax.tree.structure(like.control)
+    if jax.tree.structure(state.control) != parts:
+        raise ValueError(
+            "state.control is not the state of these controllers; a state to start from is that "
+            "of a motion of servos of the same parts."
+        )
+    mechanical = (
+        numbers(f"state.{name}", getattr(state, name), getattr(like, name).shape)
+        for name in ServoState._fields[:-1]
+    )
+    control = (
+        numbers("A number of state.control", found, wanted.shape)
+        for found, wanted in zip(*map(jax.tree.leaves, (state.control, like.control)), strict=True)
+    )
+    return ServoState(*mechanical, jax.tree.unflatten(parts, control))
 
 
 def check_duties(duties: Array, times: Array) -> None:
@@ -132,9 +195,3 @@ def check_duties(duties: Array, times: Array) -> None:
             f"The duty of servo {joint} is {float(duties[k, joint]):g} at t = {float(times[k]):g} "
             "s; duties lie between -1 and 1: clip them where a controller saturates."
         )
-
-
-def saturated(duty: Array) -> Array:
-    """Duties limited to -1 to 1."""
-    # At full duty the derivative of jnp.clip would be one half.
-    return jnp.where(jnp.abs(duty) > 1, jnp.sign(duty), duty)

@@ -10,17 +10,16 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, ArrayLike, Float
 
-from jaxgrip.actuators._driven import Driven, Motion, check_duties, prepare, saturated
-from jaxgrip.actuators._friction import LuGre
+from jaxgrip.actuators._controller import Sampling, within
+from jaxgrip.actuators._driven import Driven, Inputs, Motion, check_duties, prepare
 from jaxgrip.actuators._servo import Servo, ServoState, SourceAlgorithm
+from jaxgrip.actuators._stage import Stage
 from jaxgrip.actuators._supply import Supply
 from jaxgrip.checks import concrete, numbers, positive
-from jaxgrip.solve import dense
+from jaxgrip.solve.fusion import jit_plainly
 
 # Alexander's diagonally implicit method of two stages, second order, L-stable.
 _GAMMA = 1 - 0.5**0.5
-# Iterations over friction level, damping and speed, which depend on each other.
-_SWEEPS = 3
 # Errors are fractions of the range of a coordinate, or of this if it is larger [rad or m].
 _TRAVEL = 1e-3
 # Most halvings of the step tried to find one that is short enough.
@@ -40,76 +39,111 @@ class RESULTS(eqx.Enumeration):
 def simulate_fixed(
     plant: Callable[..., Any],
     servo: Servo,
-    duties: ArrayLike | Sequence,
-    h: ArrayLike,
+    commands: ArrayLike | Sequence,
+    h: ArrayLike | Sequence,
     *,
     algorithm: SourceAlgorithm | None = None,
+    on: ArrayLike | Sequence | None = None,
     q0: ArrayLike | Sequence | None = None,
     qd0: ArrayLike | Sequence | None = None,
     state: ServoState | None = None,
     joints: Sequence[int] | None = None,
-    supply: Supply | None = None,
+    supply: Supply | ArrayLike | Sequence | None = None,
     tolerance: ArrayLike | None = None,
     throw: bool = True,
 ) -> Motion:
-    """Motion of a mechanism driven by servos in fixed steps, for batches of motions.
+    """Motion of a mechanism driven by servos in given steps, for batches of motions.
 
-    Steps are implicit, of second order, and stable for bristles, gears and rotors of any
+    Steps are implicit, of second order, and stable for bristles, gears, rotors and gains of any
     stiffness. Each motion is computed a second time in half steps; twice the difference is its
     error. Oscillations faster than a step, such as those of a stiff gear, are missing in speeds and
     torques.
 
     **Arguments:**
 
-    - `plant`, `servo`, `q0`, `qd0`, `state`, `joints`, `supply`: as for `simulate`.
-    - `duties`: (steps, m) in [-1, 1], each constant over a step.
-    - `h`: step [s].
+    - `plant`, `servo`, `q0`, `qd0`, `state`, `joints`: as for `simulate`.
+    - `commands`: (steps, m) duties in [-1, 1], of servos with a controller its targets, each
+      constant over a step.
+    - `h`: (), or (steps,) of different lengths [s].
     - `algorithm`: that of Kubisch 2008, of first order, instead of the implicit steps. The plant
       takes a semi-implicit Euler step in each of its own, with the voltage at its beginning.
+    - `on`: (steps, m), or (steps,) for all servos: 1 or 0, for open windings; all on when None.
+    - `supply`: of servos with motors: a `Supply`, or a voltage [V], () or (steps,).
     - `tolerance`: largest error of a coordinate or a flywheel's angle, as a fraction of its range,
       or of a thousandth of a radian or metre if that is larger; 0.01, or 0.1 with `algorithm`.
     - `throw`: whether to raise for a larger error; otherwise, and within `jit` and `vmap`, see
       `result`.
 
-    **Returns:** the `Motion` at the steps + 1 times 0, h, 2 h, ...; the last duty is repeated.
-    `stats["error"]` is the largest error, as a fraction; `result` says whether it is small enough.
-    Within `jit` neither costs anything unless it is used.
+    A controller with `sampling` updates at the beginning of the first step at its time or after it.
+    Where its period is known, steps longer than it are divided; a traced period should be a
+    multiple of the step.
+
+    **Returns:** the `Motion` at the steps + 1 ends of steps from time 0 on; the last command is
+    repeated. `stats["error"]` is the largest error, as a fraction; `result` says whether it is
+    small enough. Within `jit` neither costs anything unless it is used.
 
     **Raises:** `ValueError` for wrong shapes, unknown joints, a step that is not positive, duties
-    not finite or outside [-1, 1], and a step that is too long; the message names one that is short
-    enough.
+    not finite or outside [-1, 1], controllers or open windings with `algorithm`, and a step that is
+    too long; the message names one that is short enough.
 
     Source: Alexander 1977; Kubisch 2008, section 4.2, pp. 33-35, for `algorithm`.
     """
     driven, start = prepare(plant, servo, q0, qd0, state, joints, supply)
-    duties = numbers("duties", duties)
-    if duties.ndim != 2 or duties.shape[1:] != start[2].speed.shape or not len(duties):
-        raise ValueError(
-            f"duties has the shape {duties.shape}; it must be (steps, {len(start[2].speed)})."
-        )
-    h = positive("The step h", h, ())
+    name = "duties" if servo.controller is None else "targets"
+    commands = numbers(name, commands)
+    m = len(start[2].speed)
+    if commands.ndim != 2 or commands.shape[1] != m or not len(commands):
+        raise ValueError(f"{name} has the shape {commands.shape}; it must be (steps, {m}).")
+    steps = len(commands)
+    h = jnp.broadcast_to(positive("The step h", h, (), (steps,)), (steps,))
+    if algorithm is not None and not (servo.controller is None and on is None):
+        raise ValueError("The algorithm of the source has no controllers and no open windings.")
     if tolerance is None:
         tolerance = 0.01 if algorithm is None else 0.1
     tolerance = positive("tolerance", tolerance, ())
-    times = h * jnp.arange(len(duties) + 1.0)
-    check_duties(duties, times)
-    inputs = (driven, start, saturated(duties), h)
+    times = jnp.concatenate([jnp.zeros(1), jnp.cumsum(h)])
+    if servo.controller is None:
+        check_duties(commands, times)
+        commands = within(commands, 1.0)
+    inputs = (driven, start, Inputs(commands, *_given(on, supply, steps, m)), h)
     # Within `jit` a new array is traced; numbers in a closure may not be.
     plain = all(map(concrete, (*jax.tree.leaves(inputs), jnp.zeros(()))))
     # With a traced number of steps one program serves all, but there is no reverse mode.
     count = jnp.asarray if plain else int
-    motion = _fixed(*inputs, times, algorithm, count(1))
+    divided = _divided(driven.sampling, h)
+    motion = _fixed(*inputs, times, algorithm, count(divided))
     numbers_alone, rest = eqx.partition(inputs, eqx.is_array)
     constant = eqx.combine(lax.stop_gradient(numbers_alone), rest)
-    finer = _fixed(*constant, times, algorithm, count(2))
+    finer = _fixed(*constant, times, algorithm, count(2 * divided))
     error = _error(motion, finer)
     motion = motion._replace(
         stats={"error": error},
         result=RESULTS.where(error <= tolerance, RESULTS.successful, RESULTS.step_too_long),
     )
     if throw and plain and not error <= tolerance:
-        raise ValueError(_too_long(inputs, times, algorithm, tolerance, error, finer))
+        raise ValueError(_too_long(inputs, times, algorithm, tolerance, error, finer, divided))
     return motion
+
+
+def _given(on: Any, supply: Any, steps: int, m: int) -> tuple[Array, Array | None]:
+    """Whether the servos are on (steps, m), and the voltage (steps,) if it is given."""
+    if on is None:
+        on = jnp.ones((steps, m))
+    else:
+        # Booleans are no numbers elsewhere.
+        on = numbers("on", np.asarray(on, float) if concrete(on) else on, (steps,), (steps, m))
+        on = jnp.broadcast_to(on if on.ndim == 2 else on[:, None], (steps, m))
+    if supply is None or isinstance(supply, Supply):
+        return on, None
+    voltage = positive("The voltage of the supply", supply, (), (steps,))
+    return on, jnp.broadcast_to(voltage, (steps,))
+
+
+def _divided(sampling: Sampling | None, h: Array) -> int:
+    """Parts of a step that are no longer than the period of a controller."""
+    if sampling is None or not (concrete(sampling.period) and concrete(h)):
+        return 1
+    return max(1, int(np.ceil(np.max(h) / np.min(sampling.period) - 1e-6)))
 
 
 def _error(motion: Motion, finer: Motion) -> Float[Array, ""]:
@@ -123,53 +157,70 @@ def _error(motion: Motion, finer: Motion) -> Float[Array, ""]:
 
 
 def _too_long(
-    inputs: tuple, times: Array, algorithm: Any, tolerance: Array, error: Array, finer: Motion
+    inputs: tuple,
+    times: Array,
+    algorithm: Any,
+    tolerance: Array,
+    error: Array,
+    finer: Motion,
+    divided: int,
 ) -> str:
-    h = float(inputs[3])
+    h = float(np.max(inputs[3])) / divided
     share = f"{100 * float(error):.2g} %" if np.isfinite(error) else "more than any part"
     said = (
         f"The step h is {h:g} s, which makes errors of {share} of the range of an angle; at "
         f"most {100 * float(tolerance):g} % are allowed."
     )
     for halvings in range(1, _HALVINGS):
-        coarse, finer = finer, _fixed(*inputs, times, algorithm, jnp.asarray(2 ** (halvings + 1)))
+        coarse, finer = (
+            finer,
+            _fixed(*inputs, times, algorithm, jnp.asarray(divided * 2 ** (halvings + 1))),
+        )
         if _error(coarse, finer) <= tolerance:
+            what = "duty" if inputs[0].servo.controller is None else "target"
             return (
-                f"{said} Steps of {h / 2**halvings:g} s are short enough: repeat every duty "
-                f"{2**halvings} times, or use simulate."
+                f"{said} Steps of {h / 2**halvings:g} s are short enough: repeat every {what} "
+                f"{divided * 2**halvings} times, or use simulate."
             )
     return f"{said} Steps of {h / 2**_HALVINGS:g} s are not short enough either: use simulate."
 
 
-@eqx.filter_jit
+@jit_plainly
 def _fixed(
     driven: Driven,
     start: tuple,
-    duties: Array,
+    inputs: Inputs,
     h: Array,
     times: Array,
     algorithm: SourceAlgorithm | None,
     count: int | Array,
 ) -> Motion:
-    """The motion, every duty constant over `count` steps of h / count."""
+    """The motion, all inputs constant over `count` steps of h / count."""
     advance, carry = _source(algorithm, start) if algorithm else _implicit(start)
 
-    def over_duty(carry: tuple, duty: Array) -> tuple:
-        carry = lax.fori_loop(0, count, lambda _, c: advance(driven, c, duty, h / count), carry)
+    def over_input(carry: tuple, step: tuple) -> tuple:
+        given, t, h = step
+
+        def one(k: Any, carry: tuple) -> tuple:
+            return advance(driven, carry, given, t + k * (h / count), h / count)
+
+        carry = lax.fori_loop(0, count, one, carry)
         return carry, carry[0]
 
-    _, ys = lax.scan(over_duty, carry, duties)
+    _, ys = lax.scan(over_input, carry, (inputs, times[:-1], h))
     ys = jax.tree.map(lambda first, rest: jnp.concatenate([first[None], rest]), start, ys)
-    return driven.motion(times, ys, jnp.concatenate([duties, duties[-1:]]))
+    last = jax.tree.map(lambda x: jnp.concatenate([x, x[-1:]]), inputs)
+    return driven.motion(times, ys, last)
 
 
 def _source(algorithm: SourceAlgorithm, start: tuple) -> tuple[Callable, tuple]:
-    def advance(driven: Driven, carry: tuple, duty: Array, h: Array) -> tuple:
+    def advance(driven: Driven, carry: tuple, given: Inputs, t: Array, h: Array) -> tuple:
         (q, qd, state), acceleration = carry
-        voltage = driven.voltage(duty, state.speed)
+        joints, rates = driven.at_joints(q), driven.at_joints(qd)
+        duty, voltage = driven.drive(given, joints, rates, state)
         new, acceleration, torque = jax.vmap(
             lambda servo, *numbers: servo.step(*numbers, h, algorithm, voltage)
-        )(driven.servo, state, acceleration, duty, driven.at_joints(q), driven.at_joints(qd))
+        )(driven.servo, state, acceleration, duty, joints, rates)
         qd = qd + h * driven.acceleration(q, qd, torque)
         return (q + h * qd, qd, new), acceleration
 
@@ -177,79 +228,18 @@ def _source(algorithm: SourceAlgorithm, start: tuple) -> tuple[Callable, tuple]:
 
 
 def _implicit(start: tuple) -> tuple[Callable, tuple]:
-    def advance(driven: Driven, carry: tuple, duty: Array, h: Array) -> tuple:
+    def advance(driven: Driven, carry: tuple, given: Inputs, t: Array, h: Array) -> tuple:
+        (begun,) = carry
+        begun = driven.begin(t, begun, given)
+
         def stage(carry: tuple, _: None) -> tuple:
             y, last = carry
             base = jax.tree.map(lambda a, b: a + (1 / _GAMMA - 1) * (b - a), y, last)
-            return (y, _euler(driven, base, last, duty, _GAMMA * h)), None
+            step = Stage(driven, lambda q, qd: given, base, _GAMMA * h)
+            return (y, step.improved(step.unknowns(last))[1]), None
 
         # The first stage starts from y itself, which is its `last`.
-        (_, y), _ = lax.scan(stage, (*carry, *carry), length=2)
+        (_, y), _ = lax.scan(stage, (begun, begun), length=2)
         return (y,)
 
     return advance, (start,)
-
-
-def _euler(driven: Driven, base: tuple, guess: tuple, duty: Array, h: Array) -> tuple:
-    """State at the end of an implicit Euler step from `base`, linearised about `guess`.
-
-    The unknowns are the speeds x of plant and flywheels; angles, gears and bristles follow. One
-    Newton step solves for them, linear in the frictions: x = free − reply · friction. The frictions
-    are then solved one by one, each with the latest values of the others, and finally together.
-    """
-    q, qd, state = base
-    n, h_over_inertia = len(qd), h / driven.servo.inertia
-
-    def servos(x: Array) -> tuple[Array, ServoState, tuple]:
-        joints, speeds = q + h * x[:n], x[n:]
-        moved = state._replace(angle=state.angle + h * speeds, speed=speeds)
-        found = jax.vmap(Servo.without_friction, in_axes=(0, 0, 0, 0, 0, None, None))(
-            driven.servo,
-            moved,
-            duty,
-            driven.at_joints(joints),
-            driven.at_joints(x[:n]),
-            h,
-            driven.voltage(duty, speeds),
-        )
-        return joints, moved, found
-
-    def residual(x: Array) -> tuple[Array, Array]:
-        joints, _, (acceleration, _, torque) = servos(x)
-        plant = driven.acceleration(joints, x[:n], torque)
-        start = jnp.concatenate([qd, state.speed])
-        return x - start - h * jnp.concatenate([plant, acceleration]), torque
-
-    at = jnp.concatenate([guess[1], guess[2].speed])
-    residuals, columns, loads = jax.vmap(
-        lambda e: jax.jvp(residual, (at,), (e,), has_aux=True), out_axes=(None, 1, None)
-    )(jnp.eye(len(at)))
-    impulses = jnp.concatenate([jnp.zeros((n, len(h_over_inertia))), jnp.diag(h_over_inertia)])
-    replies = dense.solve(columns, jnp.concatenate([residuals[:, None], impulses], axis=1))
-    free, reply = at - replies[:, 0], replies[:, 1:]
-    friction, bristle = _frictions(
-        driven.servo.friction, free[n:], reply[n:], at[n:], state.bristle, h, loads
-    )
-    x = free - reply @ friction
-    joints, moved, (_, gear, _) = servos(x)
-    return joints, x[:n], moved._replace(bristle=bristle, gear=gear)
-
-
-def _frictions(
-    laws: LuGre, free: Array, reply: Array, v: Array, z: Array, h: Array, loads: Array
-) -> tuple[Array, Array]:
-    """Frictions (m,) and bristle torques at the end of a step, where v = free − reply · friction.
-
-    `v`, a first guess; `z`, the bristle torques at the beginning of the step.
-    """
-    own, friction = jnp.diagonal(reply), z
-    for _ in range(_SWEEPS):
-        law = jax.vmap(LuGre.implicit, in_axes=(0, 0, 0, None, 0))(laws, v, z, h, loads)
-        v = law.speed(free - reply @ friction + own * friction, own)
-        friction = law.torque(v, v)
-    if len(v) > 1:
-        offset, at = law.torque(jnp.zeros_like(v), v), v
-        slope = law.torque(jnp.ones_like(v), v) - offset
-        v = dense.solve(jnp.eye(len(v)) + reply * slope[None], free - reply @ offset)
-        return law.torque(v, at), law.bristle(v, at)
-    return friction, law.bristle(v, v)

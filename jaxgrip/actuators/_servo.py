@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxgrip.actuators._backlash import backlash
+from jaxgrip.actuators._controller import Controller, ControlState, Drive, within
 from jaxgrip.actuators._friction import LuGre
 from jaxgrip.actuators._supply import Motor
 from jaxgrip.actuators._viscoelastic import GeneralizedMaxwell
@@ -20,13 +21,15 @@ class ServoState(NamedTuple):
 
     `angle` θ [rad] and `speed` Ω [rad/s] of the flywheel, referred to the output; `bristle` z, the
     torque of the friction's bristles [N m]; `gear` (K,), the twists of the dampers of the gear
-    [rad]. With several servos each has a leading axis.
+    [rad]; `control`, the `ControlState` of its controller, None without one. With several servos
+    each has a leading axis.
     """
 
     angle: Any
     speed: Any
     bristle: Any
     gear: Any
+    control: Any = None
 
 
 class SourceAlgorithm(eqx.Module):
@@ -68,12 +71,16 @@ class SourceAlgorithm(eqx.Module):
 
 
 class Servo(eqx.Module):
-    """A servo with LuGre friction, an elastic gear and, if wanted, backlash and a motor.
+    """A servo with LuGre friction, an elastic gear and, if wanted, backlash, motor and controller.
 
-    The command is a duty from -1 to 1. The torque at the flywheel is duty times stall torque, so
-    a torque u [N m] is the duty u/M_max, or, with a `motor`, that of the motor at the voltage of
-    its supply. The gear's torque acts on the output joint and back on the flywheel; it is the
-    friction's load.
+    The command is a duty from -1 to 1, or, with a `controller`, its target. The torque at the
+    flywheel is duty times stall torque, so a torque u [N m] is the duty u/M_max, or, with a
+    `motor`, that of the motor at the voltage of its supply. The gear's torque acts on the output
+    joint and back on the flywheel; it is the friction's load.
+
+    A servo that is off has an open winding: no current flows and no torque acts. At duty zero the
+    winding is closed, and a motor brakes with its back-EMF. Without a `motor` there is no
+    difference, as the back-EMF is part of the viscous friction then.
 
     **Arguments:**
 
@@ -83,9 +90,11 @@ class Servo(eqx.Module):
     - `stall_torque`: M_max, the torque at duty 1 [N m].
     - `backlash`: play of the gear [rad], none when not given; `backlash_corner`, the radius
       of its rounded corners [rad].
-    - `motor`: for servos on a `Supply`; then `stall_torque` has no effect.
+    - `motor`: for servos on a supply; then `stall_torque` has no effect.
+    - `controller`: a `Controller`.
 
-    **Raises:** `ValueError` for numbers that are not finite or not positive.
+    **Raises:** `ValueError` for numbers that are not finite or not positive, and for a controller
+    of currents without a motor.
 
     Source: Kubisch 2008, section 4.2.1, p. 33.
     """
@@ -97,6 +106,7 @@ class Servo(eqx.Module):
     backlash: Float[Array, ""] | None
     backlash_corner: Float[Array, ""] | None
     motor: Motor | None
+    controller: Controller | None
 
     def __init__(
         self,
@@ -108,6 +118,7 @@ class Servo(eqx.Module):
         backlash=None,
         backlash_corner=1e-4,
         motor=None,
+        controller=None,
     ):
         self.friction = friction
         self.gear = gear
@@ -117,23 +128,116 @@ class Servo(eqx.Module):
         if backlash is not None:
             self.backlash = non_negative("The backlash", backlash, ())
             self.backlash_corner = positive("The backlash's corner", backlash_corner, ())
-        self.motor = motor
+        if controller is not None and controller.needs_motor and motor is None:
+            raise ValueError("A controller that gives or limits a current needs a motor.")
+        self.motor, self.controller = motor, controller
 
     def rest(self, angle: Float[Array, ""]) -> ServoState:
         """State at rest with relaxed gear and bristles, at the output's angle [rad]."""
         angle = jnp.asarray(angle, float)
         zero = jnp.zeros_like(angle)
-        return ServoState(angle, zero, zero, jnp.zeros_like(self.gear.springs))
+        control = None if self.controller is None else self.controller.start()
+        return ServoState(angle, zero, zero, jnp.zeros_like(self.gear.springs), control)
+
+    def begin(
+        self,
+        state: ServoState,
+        t: Any,
+        target: Float[Array, ""],
+        on: Any,
+        angle: Float[Array, ""],
+        rate: Float[Array, ""],
+        voltage: Any = None,
+    ) -> ServoState:
+        """State at the beginning of a step, after what its controller does at times, not between.
+
+        **Arguments:** `t` [s]; the others as for `duty`.
+        """
+        control = state.control
+        if self.controller is None:
+            return state
+        if self.controller.sampling is not None:
+            drive = Drive(self.motor, voltage, state.speed)
+            control = self.controller.updated(control, t, on, target, angle, rate, drive)
+        elif control.integral is not None:
+            control = control._replace(integral=on * control.integral)
+        return state._replace(control=control)
+
+    def duty(
+        self,
+        state: ServoState,
+        target: Float[Array, ""],
+        on: Any,
+        angle: Float[Array, ""],
+        rate: Float[Array, ""],
+        voltage: Any = None,
+    ) -> Float[Array, ""]:
+        """Duty for a target, or for a duty without a controller, within its limits.
+
+        **Arguments:** `state`; `target`; `on`, 1, or 0 for an open winding; `angle` [rad] and
+        `rate` [rad/s] of the output joint; `voltage` of the supply without load [V].
+        """
+        if self.controller is None:
+            return on * within(target, 1.0)
+        if self.controller.sampling is not None:
+            return on * self.controller.sampling.applied(state.control.held)
+        drive = Drive(self.motor, voltage, state.speed)
+        return on * self.controller.duty(state.control.integral, target, angle, rate, drive)
+
+    def control_rates(
+        self,
+        state: ServoState,
+        target: Float[Array, ""],
+        on: Any,
+        angle: Float[Array, ""],
+        rate: Float[Array, ""],
+    ) -> ControlState | None:
+        """Rates of the controller's state between the beginnings of steps."""
+        if self.controller is None:
+            return None
+        still = jax.tree.map(jnp.zeros_like, state.control)
+        if self.controller.sampling is not None or still.integral is None:
+            return still
+        error = self.controller.error(target, angle, rate)
+        change = self.controller.integral_rate(state.control.integral, error)
+        return still._replace(integral=on * change)
+
+    def control_after(
+        self,
+        state: ServoState,
+        target: Float[Array, ""],
+        on: Any,
+        angle: Float[Array, ""],
+        rate: Float[Array, ""],
+        h: Any,
+    ) -> ControlState | None:
+        """Its controller's state at the end of an implicit Euler step of `h` [s]."""
+        control = state.control
+        if self.controller is None or self.controller.sampling is not None:
+            return control
+        if control.integral is None:
+            return control
+        error = self.controller.error(target, angle, rate)
+        return control._replace(
+            integral=on * self.controller.integrated(control.integral, error, h)
+        )
 
     def motor_torque(
-        self, duty: Float[Array, ""], speed: Float[Array, ""], voltage: Any = None
+        self,
+        duty: Float[Array, ""],
+        speed: Float[Array, ""],
+        voltage: Any = None,
+        on: Any = 1.0,
     ) -> Float[Array, ""]:
-        """Torque at the flywheel [N m] for a duty, at its speed [rad/s] and a voltage [V]."""
+        """Torque at the flywheel [N m] for a duty, at its speed [rad/s] and a voltage [V].
+
+        `on` is 1, or 0 for an open winding.
+        """
         if self.motor is None:
-            return duty * self.stall_torque
+            return on * duty * self.stall_torque
         if voltage is None:
             raise ValueError("A servo with a motor needs the voltage of its supply; give a supply.")
-        return self.motor.torque(duty, voltage, speed)
+        return on * self.motor.torque(duty, voltage, speed)
 
     def _play(self, twist: Array, rate: Array) -> tuple[Array, Array, Array]:
         """Twist of the gear itself, its rate, and the transmitted share of its torque.
@@ -170,17 +274,18 @@ class Servo(eqx.Module):
         angle: Float[Array, ""],
         speed: Float[Array, ""],
         voltage: Any = None,
+        on: Any = 1.0,
     ) -> tuple[ServoState, Float[Array, ""]]:
-        """Rates of the state, and the torque on the output joint [N m].
+        """Rates of the state but for its controller's, and the torque on the output joint [N m].
 
         **Arguments:** `state`; `duty` in [-1, 1]; `angle` [rad] and `speed` [rad/s] of the output
-        joint; `voltage` [V] of a servo with a motor.
+        joint; `voltage` [V] of a servo with a motor; `on`, 1, or 0 for an open winding.
 
         Source: own derivation: the algorithm of Kubisch 2008, section 4.2, in continuous time.
         """
         twist, _, torque = self._through(state, angle, speed)
         friction, bristle = self.friction.rates(state.speed, state.bristle, torque)
-        drive = self.motor_torque(duty, state.speed, voltage)
+        drive = self.motor_torque(duty, state.speed, voltage, on)
         rates = ServoState(
             state.speed,
             (drive - torque - friction) / self.inertia,
@@ -252,6 +357,7 @@ class Servo(eqx.Module):
         speed: Float[Array, ""],
         h: Any,
         voltage: Any = None,
+        on: Any = 1.0,
     ) -> tuple[Float[Array, ""], Float[Array, " K"], Float[Array, ""]]:
         """Acceleration of the flywheel without friction, at the end of an implicit Euler step.
 
@@ -264,7 +370,7 @@ class Servo(eqx.Module):
         twist, rate, share = self._play(state.angle - angle, state.speed - speed)
         gear = self.gear.implicit_step(state.gear, twist, h)
         torque = share * self.gear.torque(twist, gear, rate)
-        drive = self.motor_torque(duty, state.speed, voltage)
+        drive = self.motor_torque(duty, state.speed, voltage, on)
         return (drive - torque) / self.inertia, gear, torque
 
     def energy(self, state: ServoState, angle: Float[Array, ""]) -> Float[Array, ""]:
@@ -290,7 +396,7 @@ def stack(servos: Sequence[Servo]) -> Servo:
     """Servos of several joints as one `Servo` whose numbers have a leading axis.
 
     **Raises:** `ValueError` unless all have the same parts: branches of the gear, numbers per
-    direction, backlash, motor.
+    direction, backlash, motor, controller.
     """
     servos = tuple(servos)
     shapes = [jax.tree.map(jnp.shape, servo) for servo in servos]
@@ -298,7 +404,7 @@ def stack(servos: Sequence[Servo]) -> Servo:
         if jax.tree.structure(servos[k]) != jax.tree.structure(servos[0]) or other != shapes[0]:
             raise ValueError(
                 f"Servo {k} has other parts than servo 0 (branches of the gear, numbers per "
-                "direction, backlash or motor); stacked servos must have the same parts."
+                "direction, backlash, motor, controller); stacked servos must have the same parts."
             )
     if not servos:
         raise ValueError("There is no servo to stack.")

@@ -1,5 +1,6 @@
 """Mechanisms driven by servos, in time with error control."""
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,13 +11,28 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
-from jaxgrip.actuators._driven import Driven, Motion, check_duties, prepare, saturated
+from jaxgrip.actuators._controller import within
+from jaxgrip.actuators._driven import Inputs, Motion, check_duties, prepare
 from jaxgrip.actuators._servo import Servo, ServoState
+from jaxgrip.actuators._stage import Stage
 from jaxgrip.actuators._supply import Supply
-from jaxgrip.checks import check_function, concrete, numbers
+from jaxgrip.checks import (
+    check_function,
+    check_times,
+    concrete,
+    non_negative,
+    numbers,
+    positive,
+)
 from jaxgrip.precision import require_x64
-from jaxgrip.solve.integration import Solution, integrate
-from jaxgrip.solve.stiff import newton_kvaerno5
+from jaxgrip.solve.fusion import jit_plainly
+from jaxgrip.solve.integration import (
+    Solution,
+    forward_mode_explained,
+    integrate,
+    why_stopped,
+)
+from jaxgrip.solve.stiff import StagedKvaerno5, Stages, newton_kvaerno5
 
 
 def increasing(times: ArrayLike | Sequence) -> Float[Array, " k"]:
@@ -41,11 +57,13 @@ def stiff(
     max_steps: int = 100_000,
     solver: diffrax.AbstractSolver | None = None,
     adjoint: diffrax.AbstractAdjoint | None = None,
+    latest: Callable[..., Any] | None = None,
     throw: bool = True,
 ) -> Solution:
     """States at the times of a stiff system with friction, `rates(t, y, args)`.
 
-    By default Kvaerno5 with full Newton steps. Steps end at the times `jumps`.
+    By default Kvaerno5 with full Newton steps. Steps end at the times `jumps`, and at
+    `latest(t, y, args)` if they begin in this state.
 
     **Raises:** as `integrate`, and `RuntimeError` when 64-bit mode is off: Newton's tolerances are
     beyond 32 bits.
@@ -64,15 +82,61 @@ def stiff(
         max_steps=max_steps,
         jumps=jumps,
         adjoint=adjoint,
+        latest=latest,
         throw=throw,
     )
 
 
+class _System(Stages):
+    """A driven plant as `Stages`: the args are `Driven`, the command, `on` and the voltage."""
+
+    def inputs(self, t: Array, q: Array, qd: Array, args: tuple) -> Inputs:
+        """What the servos are given."""
+        driven, command, on, voltage = args
+        value = _asked(command, t, q, qd)
+        if driven.servo.controller is None:
+            value = within(value, 1.0)
+        volts = voltage(t) if callable(voltage) else voltage
+        return Inputs(
+            value,
+            jnp.ones_like(value) if on is None else jnp.asarray(on(t), value.dtype),
+            None if volts is None else jnp.asarray(volts, value.dtype),
+        )
+
+    def rate(self, t: Array, y: tuple, args: tuple) -> tuple:
+        """Rates of coordinates, velocities and servo states."""
+        q, qd, _ = y
+        return args[0].rates(self.inputs(t, q, qd, args), *y)
+
+    def explicit(self, t: Array, y: tuple, args: tuple) -> tuple:
+        """The args with the numbers that functions close over as leaves."""
+        driven, command, on, voltage = args
+        q, qd, _ = y
+        if not hasattr(driven.plant, "inverse"):
+            plant = eqx.filter_closure_convert(driven.plant, q, qd, jnp.zeros_like(qd))
+            driven = dataclasses.replace(driven, plant=plant)
+        command = eqx.filter_closure_convert(command, t, q, qd)
+        on = None if on is None else eqx.filter_closure_convert(on, t)
+        if callable(voltage):
+            voltage = eqx.filter_closure_convert(voltage, t)
+        return driven, command, on, voltage
+
+    def begin(self, t: Array, y: tuple, args: tuple) -> tuple:
+        """The state after what controllers do at the beginning of a step."""
+        return args[0].begin(t, y, self.inputs(t, y[0], y[1], args))
+
+    def stage(self, t: Array, h: Array, base: tuple, args: tuple) -> Stage:
+        """An implicit Euler step."""
+        return Stage(args[0], lambda q, qd: self.inputs(t, q, qd, args), base, h)
+
+
 def _rates(t: Array, y: tuple, args: tuple) -> tuple:
     # Numbers are arguments: in a closure they would be compiled in.
-    driven, command = args
-    q, qd, state = y
-    return driven.rates(saturated(_asked(command, t, q, qd)), q, qd, state)
+    return _System().rate(t, y, args)
+
+
+def _latest(t: Array, y: tuple, args: tuple) -> Array:
+    return args[0].next_update(t, y)
 
 
 def _asked(command: Callable[..., Any], t: Array, q: Array, qd: Array) -> Array:
@@ -85,11 +149,14 @@ def simulate(
     command: Callable[..., Any],
     times: ArrayLike | Sequence,
     *,
+    on: Callable[..., Any] | None = None,
     q0: ArrayLike | Sequence | None = None,
     qd0: ArrayLike | Sequence | None = None,
     state: ServoState | None = None,
     joints: Sequence[int] | None = None,
-    supply: Supply | None = None,
+    supply: Supply | ArrayLike | Callable[..., Any] | None = None,
+    rtol: ArrayLike = 1e-6,
+    atol: ArrayLike = 1e-8,
     **options: Any,
 ) -> Motion:
     """Motion of a mechanism whose joints are driven by servos, with error control.
@@ -97,19 +164,25 @@ def simulate(
     **Arguments:**
 
     - `plant`: function `(q, qd, tau)` giving the accelerations (n,) under joint torques (n,) [N m
-      or N], for example `jax.tree_util.Partial(jaxgrip.rigid.forward_dynamics, tree)`.
+      or N]; for a tree of rigid bodies `jaxgrip.rigid.Plant(tree)`. With a method
+      `inverse(q, qd, qdd)`, which gives torques, it is faster.
     - `servo`: one for all driven joints, or a stack with one for each driven joint.
-    - `command`: function `(t, q, qd)` giving the duties (m,) in [-1, 1]; within `jit` larger ones
-      are clipped without a report.
+    - `command`: function `(t, q, qd)` giving the duties (m,) in [-1, 1], of servos with a
+      controller its targets; within `jit` larger duties are clipped without a report.
     - `times`: (k,) increasing [s].
+    - `on`: function of `t` giving (m,) 1, or 0 for servos with open windings; all on when None.
     - `q0`, `qd0`: (n,) coordinates [rad or m] and rates [per s] at the first of the times; zero
       when not given, with one coordinate for each servo.
     - `state`: of the servos (m, ...); relaxed and at rest when not given.
     - `joints`: (m,) the coordinates with a servo, in the order of servos and duties; all of them
       when not given.
-    - `supply`: shared by the motors of all servos.
-    - `options`: `jumps`, times at which steps end [s]; `rtol` (default 1e-8), `atol` (1e-10),
-      `max_steps` (100,000); `solver` and `adjoint` of diffrax; `throw`.
+    - `supply`: of servos with motors: a `Supply`, a voltage [V] or a function of `t` giving it.
+    - `rtol`, `atol`: tolerances of a step.
+    - `options`: `jumps`, times at which steps end [s], for commands, `on` and voltages that jump;
+      `max_steps` (default 100,000); `solver` and `adjoint` of diffrax; `throw`.
+
+    Steps end where controllers with `sampling` update. Between updates their duties are constant,
+    so that the motion between two is smooth and its error is controlled as without them.
 
     **Returns:** the `Motion`; differentiable in all numbers of plant, servos, command and start,
     in reverse unless `adjoint` is `diffrax.ForwardMode()`. Within `jit` and `vmap`, and with
@@ -124,17 +197,45 @@ def simulate(
     require_x64("A simulation with error control")
     times = increasing(times)
     driven, start = prepare(plant, servo, q0, qd0, state, joints, supply)
-    check_function("command", command, start[2].speed.shape, t=times[0], q=start[0], qd=start[1])
-    solution = stiff(_rates, start, times, (driven, command), **options)
-    motion, asked = _sampled(driven, command, times, solution.ys)
-    check_duties(asked, times)
+    shape = start[2].speed.shape
+    check_function("command", command, shape, t=times[0], q=start[0], qd=start[1])
+    if on is not None:
+        check_function("function on", on, shape, t=times[0])
+    voltage = None if isinstance(supply, Supply) else supply
+    if callable(voltage):
+        check_function("supply", voltage, (), t=times[0])
+    elif voltage is not None:
+        voltage = positive("The voltage of the supply", voltage, ())
+    args = driven, command, on, voltage
+    tolerances = positive("rtol", rtol, ()), non_negative("atol", atol, ())
+    if np.size(options.get("jumps", ())):
+        options["jumps"] = check_times(options["jumps"], "jumps")
+    throw = options.pop("throw", True)
+    with forward_mode_explained():
+        solution, motion, asked = _simulated(start, times, args, tolerances, options)
+    is_okay = diffrax.is_okay(solution.result)
+    if throw and concrete(is_okay) and not is_okay:
+        raise RuntimeError(why_stopped(solution))
+    if servo.controller is None:
+        check_duties(asked, times)
     return motion._replace(stats=solution.stats, result=solution.result)
 
 
-@eqx.filter_jit
-def _sampled(
-    driven: Driven, command: Callable[..., Any], times: Array, y: tuple
-) -> tuple[Motion, Array]:
-    """The motion, and the duties of the command before they are clipped."""
-    asked = jax.vmap(lambda *state: _asked(command, *state))(times, y[0], y[1])
-    return driven.motion(times, y, saturated(asked)), asked
+# With the default options derivatives of a plant can be hundreds of times as slow in a loop.
+@jit_plainly
+def _simulated(
+    start: tuple, times: Array, args: tuple, tolerances: tuple, options: dict[str, Any]
+) -> tuple[Solution, Motion, Array]:
+    """The solution, the motion, and the inputs of the command before they are clipped."""
+    driven, command, _, _ = args
+    rtol, atol = tolerances
+    if options.get("solver") is None:
+        staged = StagedKvaerno5(system=_System(), rtol=rtol, atol=atol)
+        options = {**options, "solver": staged}
+    if driven.sampling is not None:
+        options = {**options, "latest": _latest}
+    found = stiff(_rates, start, times, args, rtol=rtol, atol=atol, throw=False, **options)
+    q, qd, _ = found.ys
+    asked = jax.vmap(lambda *state: _asked(command, *state))(times, q, qd)
+    inputs = jax.vmap(lambda t, q, qd: _System().inputs(t, q, qd, args))(times, q, qd)
+    return found, driven.motion(times, found.ys, inputs), asked

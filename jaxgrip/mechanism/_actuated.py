@@ -85,8 +85,8 @@ class ServoDrive(AlongJoint):
     first at rest with relaxed gear and bristles. The value counts full turns from the start on; a
     gear is never twisted by more than half a turn.
 
-    **Arguments:** `servo`: one `jaxgrip.actuators.Servo`, without a motor; `gain` [1/rad]; `target`
-    [rad], to which a motion may give a function of time; `damping` [s/rad].
+    **Arguments:** `servo`: one `jaxgrip.actuators.Servo`, without motor and controller; `gain`
+    [1/rad]; `target` [rad], to which a motion may give a function of time; `damping` [s/rad].
 
     **Raises:** `ValueError` for another servo, a negative gain or damping, or a number that is not
     finite.
@@ -109,6 +109,8 @@ class ServoDrive(AlongJoint):
             raise ValueError(
                 "The servo of a joint has a motor, which needs a supply; it must have none."
             )
+        if servo.controller is not None:
+            raise ValueError("The servo of a joint has a controller; it must have none.")
         self.servo = servo
         self.gain = non_negative("The gain of a servo", gain, ())
         self.target = numbers("The target of a servo", target, ())

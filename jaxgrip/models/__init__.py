@@ -15,5 +15,7 @@ from jaxgrip.models.linkages import four_bar as four_bar
 from jaxgrip.models.linkages import slider_crank as slider_crank
 from jaxgrip.models.servo import servo_ax12 as servo_ax12
 from jaxgrip.models.servo import servo_ax12_arm as servo_ax12_arm
+from jaxgrip.models.servo_robot import ServoRobot as ServoRobot
+from jaxgrip.models.servo_robot import with_servos as with_servos
 from jaxgrip.models.suspension import Wishbone as Wishbone
 from jaxgrip.models.suspension import double_wishbone as double_wishbone

@@ -42,12 +42,20 @@ class Controller(diffrax.PIDController):
 
     Where rates are not finite, every step is rejected and the next one is shorter, until it no
     longer changes the time; diffrax would continue with steps of length zero to its limit.
+
+    **Fields:** `latest(t, y, args)`: the latest end of a step that begins in a state; no limit
+    when None.
     """
+
+    latest: Callable[..., Any] | None = None
 
     def init(self, terms, t0, t1, y0, dt0, args, func, error_order):
         """First step; of length zero, where rates are not finite near the start, it is an error."""
         end, state = super().init(terms, t0, t1, y0, dt0, args, func, error_order)
-        return jnp.where(end > t0, end, jnp.nan), state
+        return jnp.where(end > t0, self._limited(end, t0, y0, args), jnp.nan), state
+
+    def _limited(self, end: Array, t0: Array, y0: PyTree, args: Any) -> Array:
+        return end if self.latest is None else jnp.minimum(end, self.latest(t0, y0, args))
 
     def adapt_step_size(self, t0, t1, y0, y1, args, error, error_order, state):
         """Next step, or the end."""
@@ -57,6 +65,9 @@ class Controller(diffrax.PIDController):
         is_kept, t0, t1, *rest, result = super().adapt_step_size(
             t0, t1, y0, y1, args, error, error_order, state
         )
+        if self.latest is not None:
+            y0 = jax.tree.map(lambda old, new: jnp.where(is_kept, new, old), y0, y1)
+            t1 = self._limited(t1, t0, y0, args)
         is_stuck = ~is_kept & ~(t1 > t0)
         result = diffrax.RESULTS.where(is_stuck, diffrax.RESULTS.dt_min_reached, result)
         return is_kept, t0, t1, *rest, result
@@ -75,6 +86,7 @@ def integrate(
     jumps: ArrayLike | Sequence | None = None,
     adjoint: diffrax.AbstractAdjoint | None = None,
     event: diffrax.Event | None = None,
+    latest: Callable[..., Any] | None = None,
     throw: bool = True,
 ) -> Solution:
     """States at the times of y' = rate(t, y, args), with error control.
@@ -85,8 +97,8 @@ def integrate(
     **Arguments:** `rate`, `solver`; `times` (k,) increasing; `start`, the state at the first of
     them; `args` of the rate; `rtol`, `atol`, tolerances of a step; `max_steps`; `jumps` (j,), times
     at which the rate jumps; `adjoint`: how derivatives are taken, in reverse when None, forward
-    with `diffrax.ForwardMode()`; `event` that ends the integration as intended; `throw`: whether to
-    raise.
+    with `diffrax.ForwardMode()`; `event` that ends the integration as intended; `latest(t, y,
+    args)`: the latest end of a step that begins in a state; `throw`: whether to raise.
 
     **Raises:** `ValueError` for times not finite or not increasing and for bad tolerances, jumps or
     limits; `RuntimeError` when the step limit is reached or rates stop being finite; `TypeError`
@@ -96,7 +108,7 @@ def integrate(
     rtol, atol = positive("rtol", rtol, ()), non_negative("atol", atol, ())
     if not isinstance(max_steps, int | np.integer) or max_steps < 1:
         raise ValueError(f"max_steps is {brief(max_steps)}; it must be a whole number, at least 1.")
-    controller = Controller(rtol=rtol, atol=atol)
+    controller = Controller(rtol=rtol, atol=atol, latest=latest)
     if jumps is not None and np.size(jumps):
         controller = diffrax.ClipStepSizeController(controller, jump_ts=check_times(jumps, "jumps"))
     with forward_mode_explained():

@@ -1,7 +1,11 @@
-"""diffrax's implicit method for stiff systems, with the dense systems of `dense`."""
+"""diffrax's implicit method for stiff systems, with the dense systems of `dense`.
 
+Once for any system, in as many unknowns as it has states; once for those that know better.
+"""
+
+import abc
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import diffrax
 import equinox as eqx
@@ -12,7 +16,7 @@ import numpy as np
 import optimistix
 from jax import lax
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, ArrayLike, Float, PyTree
 
 from jaxgrip.solve import dense
 
@@ -79,6 +83,157 @@ def newton_kvaerno5() -> Kvaerno5:
     beyond 32 bits.
     """
     return Kvaerno5(root_finder=optimistix.Newton(rtol=1e-8, atol=1e-10, linear_solver=LU()))
+
+
+class Stages(eqx.Module):
+    """What `StagedKvaerno5` needs to know of a system y' = rate(t, y, args).
+
+    - `rate(t, y, args)`.
+    - `explicit(t, y, args)`: the same args, where functions do not close over traced numbers.
+    - `begin(t, y, args)`: the state at the beginning of a step, after what jumps then.
+    - `stage(t, h, base, args)`: an implicit Euler step of length h from the state `base`, an object
+      of the following methods. `unknowns(y)` of a state; `state(x)` for unknowns;
+      `residual(x)`, with derivatives; `linear(x)`, what is needed of its linearisation, once for
+      all stages of a step; `improved(x, linear)`: better unknowns and the state by them.
+    """
+
+    @abc.abstractmethod
+    def rate(self, t: Array, y: PyTree, args: Any) -> PyTree:
+        """Rates of the state."""
+
+    @abc.abstractmethod
+    def explicit(self, t: Array, y: PyTree, args: Any) -> Any:
+        """The args, with all numbers as leaves."""
+
+    @abc.abstractmethod
+    def begin(self, t: Array, y: PyTree, args: Any) -> PyTree:
+        """The state at the beginning of a step."""
+
+    @abc.abstractmethod
+    def stage(self, t: Array, h: Array, base: PyTree, args: Any) -> Any:
+        """An implicit Euler step."""
+
+
+class StagedKvaerno5(diffrax.Kvaerno5):
+    """`diffrax.Kvaerno5` for a system that solves its own stages, in fewer unknowns than states.
+
+    A step in which a stage does not converge is rejected. Derivatives are those of one more Newton
+    step from each stage, exact by the implicit function theorem.
+
+    **Fields:** `system`: its `Stages`; `rtol`, `atol`: how well their unknowns are found.
+    """
+
+    system: Stages | None = None
+    rtol: ArrayLike = 1e-8
+    atol: ArrayLike = 1e-10
+
+    def init(self, terms, t0, t1, y0, args):
+        """No state: the rate at the beginning of a step may differ from that at the last end."""
+        return None
+
+    def step(self, terms, t0, t1, y0, args, solver_state, made_jump):
+        """A step of the method."""
+        args = self.system.explicit(t0, y0, args)
+        y1, error, dense_info, _ = _staged(self, args, t0, t1, y0)
+        return y1, error, dense_info, None, diffrax.RESULTS.successful
+
+
+class _Rows(NamedTuple):
+    """Of each implicit stage: its index, weights of earlier increments, predictor and node."""
+
+    index: Any
+    weights: Any
+    predictor: Any
+    node: Any
+
+
+def _rows() -> _Rows:
+    tableau = diffrax.Kvaerno5.tableau
+    count = len(tableau.b_sol)
+    weights, predictor = np.zeros((2, count - 1, count))
+    for i, (row, guess) in enumerate(zip(tableau.a_lower, tableau.a_predictor, strict=True)):
+        weights[i, : i + 1], predictor[i, : i + 1] = row, guess
+    return _Rows(np.arange(1, count), weights, predictor, np.asarray(tableau.c))
+
+
+_DIAGONAL = float(diffrax.Kvaerno5.tableau.a_diagonal[-1])
+# Steps that take more are better shortened.
+_MOST_IMPROVEMENTS = 8
+
+
+def _increments(
+    system: Stages, each: Any, solve: Callable[..., tuple], args: Any, t0, t1, y0
+) -> tuple:
+    """End of a step, its error, what the interpolation needs, and what `solve` gives else.
+
+    `solve(stage, guess, each)` gives the state at the end of a stage, for the state `guess`, and
+    more.
+    """
+    tableau = diffrax.Kvaerno5.tableau
+    h = t1 - t0
+    y0 = system.begin(t0, y0, args)
+    flat, restore = ravel_pytree(y0)
+    first = h * ravel_pytree(system.rate(t0, y0, args))[0]
+
+    def advance(found: Float[Array, "s n"], given: tuple) -> tuple:
+        row, each = given
+        base = flat + row.weights @ found
+        guess = restore(base + _DIAGONAL * (row.predictor @ found))
+        stage = system.stage(t0 + row.node * h, _DIAGONAL * h, restore(base), args)
+        y, more = solve(stage, guess, each)
+        return found.at[row.index].set((ravel_pytree(y)[0] - base) / _DIAGONAL), more
+
+    start = jnp.zeros((len(tableau.b_sol), len(flat)), flat.dtype).at[0].set(first)
+    found, more = lax.scan(advance, start, (jax.tree.map(jnp.asarray, _rows()), each))
+    y1 = restore(flat + tableau.b_sol @ found)
+    ks = jax.vmap(restore)(found)
+    return y1, restore(tableau.b_error @ found), {"y0": y0, "y1": y1, "k": ks}, more
+
+
+@eqx.filter_custom_jvp
+def _staged(solver: StagedKvaerno5, args: Any, t0, t1, y0) -> tuple:
+    start = solver.system.stage(t0, _DIAGONAL * (t1 - t0), y0, args)
+    linear = start.linear(start.unknowns(y0))
+
+    def solve(stage: Any, guess: PyTree, _: None) -> tuple:
+        def improve(carry: tuple) -> tuple:
+            count, x, _, _ = carry
+            new, y = stage.improved(x, linear)
+            scale = solver.atol + solver.rtol * jnp.abs(new)
+            return count + 1, new, y, jnp.max(jnp.abs(new - x) / scale)
+
+        def is_far(carry: tuple) -> Array:
+            # NaN is not far: further steps would not help.
+            return (carry[3] > 1.0) & (carry[0] < _MOST_IMPROVEMENTS)
+
+        first = improve((0, stage.unknowns(guess), guess, jnp.inf))
+        _, x, y, change = lax.while_loop(is_far, improve, first)
+        return y, (x, change <= 1.0)
+
+    y1, error, dense_info, (x, is_found) = _increments(solver.system, None, solve, args, t0, t1, y0)
+    error = jax.tree.map(lambda e: jnp.where(jnp.all(is_found), e, jnp.inf), error)
+    return y1, error, dense_info, x
+
+
+@_staged.def_jvp
+def _staged_jvp(primals: tuple, tangents: tuple) -> tuple[tuple, tuple]:
+    out = _staged(*primals)
+    system = primals[0].system
+
+    def factors(stage: Any, guess: PyTree, x: Array) -> tuple:
+        return stage.state(x), dense.lu_factor(jax.jacfwd(stage.residual)(x))
+
+    lu = _increments(system, out[3], factors, *primals[1:])[3]
+
+    def solve(stage: Any, guess: PyTree, each: tuple) -> tuple:
+        x, lu = each
+        return stage.state(x - dense.lu_solve(lu, stage.residual(x))), None
+
+    def newton(*inputs: Any) -> tuple:
+        return _increments(system, (out[3], lu), solve, *inputs)[:3]
+
+    _, change = eqx.filter_jvp(newton, primals[1:], tangents[1:])
+    return out, (*change, jnp.zeros_like(out[3]))
 
 
 class _Rate(eqx.Module):
