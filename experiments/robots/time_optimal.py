@@ -17,7 +17,8 @@ from pydantic import Field, model_validator
 
 import jaxgrip as jg
 from jaxgrip import config, viz
-from jaxgrip.config import ConfigError, InputPath, Real, Section, hint
+from jaxgrip.checks import near
+from jaxgrip.config import ConfigError, InputPath, Real, Section
 from jaxgrip.models import arm
 from jaxgrip.report import Run
 
@@ -74,6 +75,11 @@ class Config(config.Config):
                 raise ValueError(f"poses_deg: poses {k + 1} and {k + 2} are the same.")
         return self
 
+    @model_validator(mode="after")
+    def _a_robot_that_can(self) -> "Config":
+        Robot(self)
+        return self
+
 
 class Robot:
     """The robot of a configuration with its limits.
@@ -85,18 +91,21 @@ class Robot:
 
     def __init__(self, settings: Config):
         path = settings.robot
-        if path.suffix == ".xml":
-            found = jg.rigid.read_mjcf(path, robot=settings.part)
-        else:
-            found = jg.rigid.read_urdf(path)
+        try:
+            if path.suffix == ".xml":
+                found = jg.rigid.read_mjcf(path, robot=settings.part)
+            else:
+                found = jg.rigid.read_urdf(path)
+            jg.rigid.without_balls(found.tree, "The fastest motion")
+        except (ValueError, ImportError) as error:
+            raise ConfigError(f"robot: {error}") from None
         self.said = (*found.repaired, *found.ignored)
         known = list(found.joints)
         for key in ("hold_deg", "torque_limits", "speed_limits"):
             for name in getattr(settings, key):
                 if name not in known:
-                    raise ConfigError(f"{key}: there is no joint {name!r}{hint(name, known)}.")
+                    raise ConfigError(f"{key}: there is no joint {name!r}; {near(name, known)}")
         tree = found.tree
-        jg.rigid.without_balls(tree, "The fastest motion")
         slides = dict(
             zip(known, (tree.joint_types[i] == "prismatic" for i in tree.moving), strict=True)
         )
@@ -124,6 +133,11 @@ class Robot:
         ends_last = [k for k in frames if jg.rigid.frame(tree, k).body == len(tree.names) - 1]
         self.tip = settings.payload.frame if settings.payload else (ends_last or tree.names)[-1]
         self.poses = [self._pose(k, pose) for k, pose in enumerate(settings.poses_deg, start=1)]
+        try:
+            named = {f"pose {k}": pose for k, pose in enumerate(self.poses, start=1)}
+            arm.check_hold(tree, named, self.torque)
+        except ValueError as error:
+            raise ConfigError(f"poses_deg: {error}") from None
 
     def _limits(self, values, kept: list[int], own: dict[str, float], key: str) -> np.ndarray:
         limits = np.asarray(values, float)[kept]

@@ -1,6 +1,7 @@
 """The fastest motion of a robot from its file: configuration, limits, CSV file, what limits it."""
 
 import csv
+import os
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -69,8 +70,18 @@ def test_lengths_are_in_metres(crane):
 @pytest.mark.parametrize(
     ("overrides", "sentence"),
     [
-        ((WRISTS.replace("wrist_1", "wrist_l"),), "hold_deg: there is no joint 'wrist_l'"),
-        (("torque_limits={elbov = 1.0}",), "torque_limits: there is no joint 'elbov'"),
+        ((f"robot={PATH}",), r"robot: .*robot_time_optimal\.toml: is not valid XML"),
+        ((f"robot={PATH.parent}",), "robot: .*configs: cannot be read: it is a folder"),
+        (("robot=nowhere.urdf",), 'robot: there is no "nowhere.urdf" in'),
+        (
+            (WRISTS.replace("wrist_1", "wrist_l"),),
+            "hold_deg: there is no joint 'wrist_l'; perhaps 'wrist_",
+        ),
+        (("torque_limits={elbov = 1.0}",), "torque_limits: there is no joint 'elbov'; perhaps"),
+        (
+            ("torque_limits={shoulder_lift = 9.0}",),
+            r"poses_deg: Joint 'shoulder_lift' needs .* N m to hold pose 1, but has 9 N m at most",
+        ),
         ((WRISTS,), "pose 1 has 6 entries; the robot has 3 joints: shoulder_pan, shoulder_lift"),
         (
             (WRISTS, THREE.replace("90.0]]", "200.0]]")),
@@ -87,9 +98,25 @@ def test_lengths_are_in_metres(crane):
         (("payload={mass = -1.0, frame = 'tool0'}",), "payload.mass: must be"),
     ],
 )
-def test_bad_configurations_get_a_sentence(overrides, sentence):
+def test_what_a_run_would_refuse_is_refused_when_the_configuration_is_read(overrides, sentence):
     with pytest.raises(config.ConfigError, match=sentence):
-        time_optimal.Robot(settings(*overrides))
+        settings(*overrides)
+
+
+def test_a_configuration_beside_a_robot_of_its_own_is_read_from_anywhere(tmp_path, monkeypatch):
+    """In no project, it has the experiments of this one."""
+    (tmp_path / "my").mkdir()
+    (tmp_path / "my" / "crane.urdf").write_text(CRANE)
+    file = tmp_path / "my" / "robot.toml"
+    file.write_text(
+        'experiment = "robots/time_optimal"\nrobot = "crane.urdf"\n'
+        "poses_deg = [[0.5, 0.0], [1.5, 90.0]]\ntorque_limits = {slew = 3.0}\n"
+    )
+    for here in (tmp_path, "/"):
+        monkeypatch.chdir(here)
+        task = config.find(Path(os.path.relpath(file)))
+        assert task.root == PATH.parents[1]
+        assert task.load()[0].robot == tmp_path / "my" / "crane.urdf"
 
 
 @pytest.mark.parametrize(
