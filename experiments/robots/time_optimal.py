@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import xarray
 from pydantic import Field, model_validator
+from scipy.integrate import simpson
 
 import jaxgrip as jg
 from jaxgrip import config, viz
@@ -176,19 +177,13 @@ def run(settings: Config, run: Run) -> None:
     for sentence in robot.said:
         run.note(sentence)
     motions = {}
-    for k, (start, end) in enumerate(pairwise(robot.poses), start=1):
+    limits = {"torque": robot.torque, "speed": robot.speed, "position": robot.position}
+    for k, ends in enumerate(pairwise(robot.poses), start=1):
         name = f"motion_{k}"
         with run.stage(f"Pose {k} to pose {k + 1}: the fastest motion"):
             try:
-                solution = arm.fastest_motion(
-                    robot.tree,
-                    start,
-                    end,
-                    torque=robot.torque,
-                    speed=robot.speed,
-                    position=robot.position,
-                    effort=settings.effort,
-                )
+                problem = arm.point_to_point(robot.tree, *ends, **limits, effort=settings.effort)
+                solution = arm.fastest_motion(robot.tree, *ends, **limits, effort=settings.effort)
             except jg.ocp.SolveError as error:
                 if error.solution is not None and error.solution.origin != "nothing":
                     motions[name] = dataset(robot, error.solution)
@@ -198,7 +193,8 @@ def run(settings: Config, run: Run) -> None:
                     f"Pose {k} to pose {k + 1}: {error}", error.solution
                 ) from None
         motions[name] = dataset(robot, solution)
-        record(run, robot, settings, name, solution, motions[name])
+        saved = savings(problem, settings.effort, solution)
+        record(run, robot, name, solution, motions[name], saved)
         with run.stage(f"Pose {k} to pose {k + 1}: pictures"):
             draw(run, robot, name, f"Pose {k} to pose {k + 1}", solution, motions[name])
     whole = keep(run, robot, settings, motions)
@@ -254,31 +250,27 @@ def points(robot: Robot, q: np.ndarray) -> np.ndarray:
     )
 
 
-def savings(robot: Robot, effort: float, solution: jg.ocp.Solution) -> dict[str, np.ndarray]:
+def savings(
+    problem: jg.ocp.Problem, effort: float, solution: jg.ocp.Solution
+) -> dict[str, np.ndarray]:
     """Time and effort saved per relative increase of each limit of `torque` and `speed` (n,) [s].
 
     By the torques' limits it is what the switching functions times the torques leave, by the
     speeds' limits the sum of the costates' jumps where a speed reaches its limit.
     """
-    n, t = robot.tree.n, np.asarray(solution.t)
+    n, t = problem.m, np.asarray(solution.t)
     u, slope = np.asarray(solution.u), np.asarray(solution.switching_function)
-    torque = -np.trapezoid((slope - 2.0 * effort * u) * u, t, axis=0)
-    # Rows of the constraints: upper bounds of positions and speeds, then lower ones.
-    lower, upper = (-np.inf, np.inf) if robot.position is None else robot.position
-    rows = [
-        k
-        for bounds in (upper, lower)
-        for finite, first in (
-            (np.isfinite(np.broadcast_to(bounds, n)), 0),
-            (np.isfinite(robot.speed), n),
-        )
-        for k in first + np.flatnonzero(finite)
-    ]
-    speed = np.zeros(n)
+    # Each switching time stands twice.
+    arcs = np.flatnonzero(np.diff(t) <= 0.0) + 1
+    work = np.split((slope - 2.0 * effort * u) * u, arcs)
+    torque = -sum(simpson(y, x=x, axis=0) for y, x in zip(work, np.split(t, arcs), strict=True))
+    # The state that each constraint bounds; there are no others.
+    bounded = (*problem.bounded_above, *problem.bounded_below)
+    limits, speed = np.asarray(problem.state_upper), np.zeros(n)
     changes = zip(solution.structure.switching_constraints, np.asarray(solution.jumps), strict=True)
     for row, jump in changes:
-        if row >= 0 and rows[row] >= n:
-            speed[rows[row] - n] += jump[0] * robot.speed[rows[row] - n]
+        if row >= 0 and bounded[row] >= n:
+            speed[bounded[row] - n] += jump[0] * limits[bounded[row]]
     return {"torque": torque, "speed": speed}
 
 
@@ -305,10 +297,10 @@ def join(motions: dict[str, xarray.Dataset]) -> xarray.Dataset:
 def record(
     run: Run,
     robot: Robot,
-    settings: Config,
     name: str,
     solution: jg.ocp.Solution,
     arrays: xarray.Dataset,
+    saved: dict[str, np.ndarray],
 ) -> None:
     """Record numbers, certificate and arrays of one motion, and say what limits it."""
     final_time = float(solution.final_time)
@@ -316,7 +308,6 @@ def record(
     run.add(f"switching_times_{name}", np.asarray(solution.switching_times), "s")
     run.certify(name, solution.certificate)
     run.arrays(name, arrays)
-    saved = savings(robot, settings.effort, solution)
     for limit, by_joint in saved.items():
         run.add(f"saved_by_{limit}_{name}", by_joint, "s")
     limit = max(saved, key=lambda key: saved[key].max())

@@ -5,12 +5,15 @@ import os
 from pathlib import Path
 from types import SimpleNamespace
 
+import jax
 import numpy as np
 import pytest
 import xarray
 
+import jaxgrip as jg
 from experiments.robots import time_optimal
 from jaxgrip import config
+from jaxgrip.models import arm
 from jaxgrip.report import Run
 
 PATH = Path(__file__).parents[2] / "configs" / "robot_time_optimal.toml"
@@ -184,6 +187,68 @@ def test_joints_with_time_to_spare():
         {"time": t, "joint": ["a", "b", "c", "d"]},
     )
     assert time_optimal.with_time_to_spare(arrays) == ["b", "d"]
+
+
+def savings_of(tree, ends, limits, effort, solver, easier=()):
+    """What higher limits save, and the motion."""
+    problem = arm.point_to_point(tree, *ends, **limits, effort=effort)
+    solution = jg.ocp.solve(problem, solver=solver, continued_from=easier)
+    return time_optimal.savings(problem, effort, solution), solution
+
+
+def least_cost(speed, force, effort=0.01, mass=2.0, distance=1.0):
+    """Time and weighed effort of a slide: full force until t1, then falling to zero at t2.
+
+    There the costate of the speed has the slope 1 / speed, until the speed is the largest.
+    """
+    a = force / mass
+    fall = 2.0 * effort * speed / a
+    t1, t2 = speed / a - fall / 2.0, speed / a + fall / 2.0
+    way = a * t1**2 / 2.0 + speed * fall - a * fall**2 / 6.0
+    return 2.0 * t2 + (distance - 2.0 * way) / speed + 2.0 * effort * (t1 + fall / 3.0)
+
+
+@pytest.mark.long
+def test_what_higher_limits_of_a_slide_save():
+    """By the closed form, with positions bounded too, whose rows come before those of speeds."""
+    part = jg.rigid.Placement(
+        "slide", None, np.zeros(3), 2.0, np.zeros(3), np.ones(3), (1.0, 0, 0), joint="prismatic"
+    )
+    tree = jg.rigid.from_placements([part])
+    ends = np.zeros(1), np.ones(1)
+    solver = jg.ocp.Solver(jg.ocp.Transcription(intervals=60), starts=1, arcs=6)
+    limits = {"torque": np.array([4.0]), "speed": np.array([0.8])}
+    limits["position"] = np.array([-1.0]), np.array([2.0])
+    saved, solution = savings_of(tree, ends, limits, 0.01, solver)
+    np.testing.assert_allclose(solution.objective, least_cost(0.8, 4.0), rtol=1e-10)
+    by_speed, by_force = jax.grad(least_cost, argnums=(0, 1))(0.8, 4.0)
+    np.testing.assert_allclose(saved["speed"], [-0.8 * by_speed], rtol=1e-9)
+    np.testing.assert_allclose(saved["torque"], [-4.0 * by_force], rtol=1e-9)
+    # T = 2 sqrt(d m / f) where the speed is never the largest.
+    saved, _ = savings_of(tree, ends, limits | {"speed": np.array([10.0])}, 0.0, solver)
+    np.testing.assert_allclose(saved["speed"], [0.0], atol=1e-15)
+    np.testing.assert_allclose(saved["torque"], [np.sqrt(1.0 * 2.0 / 4.0)], rtol=1e-9)
+
+
+@pytest.mark.long
+def test_what_higher_limits_of_an_arm_save():
+    """By differences of other motions: both joints are at their limits of torque and speed."""
+    given = {"com": (0.2, 0.0, 0.0), "inertia": (0.01, 0.03, 0.03), "mass": 2.0}
+    upper = jg.rigid.Placement("upper", None, np.zeros(3), **given)
+    fore = jg.rigid.Placement("fore", "upper", np.array([0.4, 0.0, 0.0]), **given)
+    tree = jg.rigid.from_placements([upper, fore], (0.0, 0.0, 0.0))
+    ends, effort = (np.array([0.0, 0.3]), np.ones(2)), 0.1
+    limits = {"torque": np.array([20.0, 8.0]), "speed": np.array([2.0, 2.5])}
+    way = [arm.point_to_point(tree, *ends, **limits, effort=w * effort) for w in (4.0, 1.0)]
+    saved, _ = savings_of(tree, ends, limits, effort, arm.SOLVER, way[:1])
+    for key, joint in (("torque", 0), ("torque", 1), ("speed", 0), ("speed", 1)):
+        assert saved[key][joint] > 0.02
+        costs = []
+        for change in (1e-4, -1e-4):
+            other = limits | {key: limits[key] * (1.0 + change * np.eye(2)[joint])}
+            costs.append(savings_of(tree, ends, other, effort, arm.SOLVER, way)[1].objective)
+        difference = (costs[1] - costs[0]) / 2e-4
+        np.testing.assert_allclose(saved[key][joint], difference, rtol=1e-6)
 
 
 @pytest.mark.long
