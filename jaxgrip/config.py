@@ -158,6 +158,9 @@ def parsed(path: Path, language: str, parse: Any) -> Any:
 def find(path: Path, overrides: Iterable[str] = ()) -> Task:
     """Read a configuration and find the project whose experiment it names; execute nothing.
 
+    The project is that of the file, see `project_root`; a file in none has the experiments of
+    jaxgrip's own checkout.
+
     **Arguments:** `path` of the TOML file; `overrides`, each `key.path=value`.
 
     **Raises:** `ConfigError` with a sentence.
@@ -171,12 +174,13 @@ def find(path: Path, overrides: Iterable[str] = ()) -> Task:
             f"{source}: experiment: must name a file under experiments/ without its ending, "
             f'such as "gripper/time_optimal", but is {_shown(name)}.'
         )
-    root = project_root(_folder(path))
+    root = project_root(_folder(path)) or _own_project()
     if root is None:
         raise ConfigError(
             f"{source}: experiment: there is no folder experiments/ beside or above the file (the "
-            "search ends at the first folder with .git, and at your home folder); put the file "
-            "into the project of its experiment."
+            "search ends at the first folder with .git, and at your home folder), and an installed "
+            "jaxgrip has none; put the file into the project of its experiment, or use a checkout "
+            "of jaxgrip's source."
         )
     return Task(path, raw, source, root, name)
 
@@ -315,6 +319,13 @@ def short(text: Any, most: int = 400) -> str:
     line = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
     half = most // 2
     return line if len(line) <= most else f"{line[:half]}…{line[half + 1 - most :]}"
+
+
+def _own_project() -> Path | None:
+    root = Path(__file__).resolve().parents[1]
+    # Beside an installed package stand those of others.
+    own = (root / "pyproject.toml").is_file() and (root / "experiments").is_dir()
+    return root if own else None
 
 
 def _folder(path: Path) -> Path:

@@ -6,6 +6,7 @@ import pydantic
 import pytest
 from pydantic import Field
 
+from jaxgrip import config
 from jaxgrip.config import (
     Config,
     ConfigError,
@@ -385,10 +386,17 @@ def test_text_for_sentences_is_short_and_harmless():
     assert len(short("x" * 10**7)) == 400
 
 
-def test_no_experiments_folder_at_all(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(ConfigError, match="no folder experiments/ beside or above"):
-        load(_written(tmp_path, 'experiment = "arm"\n'))
+def test_a_file_in_no_project_has_the_experiments_of_the_checkout_of_jaxgrip(tmp_path, monkeypatch):
+    stranger = _clone(tmp_path / "stranger", 1)
+    monkeypatch.chdir(stranger.parent)
+    file = _written(tmp_path, 'experiment = "arm"\n')
+    with pytest.raises(ConfigError, match=r'no "arm" in .*; known are assembly/system, '):
+        load(file)
+    # Packages lie side by side where they are installed.
+    (tmp_path / "site" / "experiments").mkdir(parents=True)
+    monkeypatch.setattr(config, "__file__", str(tmp_path / "site" / "jaxgrip" / "config.py"))
+    with pytest.raises(ConfigError, match=r"no folder experiments/ beside .* use a checkout"):
+        load(file)
 
 
 def test_experiment_that_cannot_be_loaded(tmp_path):

@@ -14,10 +14,12 @@ import jax.numpy as jnp
 import numpy as np
 import xarray
 from pydantic import Field, model_validator
+from scipy.integrate import simpson
 
 import jaxgrip as jg
 from jaxgrip import config, viz
-from jaxgrip.config import ConfigError, InputPath, Real, Section, hint
+from jaxgrip.checks import near
+from jaxgrip.config import ConfigError, InputPath, Real, Section
 from jaxgrip.models import arm
 from jaxgrip.report import Run
 
@@ -74,6 +76,11 @@ class Config(config.Config):
                 raise ValueError(f"poses_deg: poses {k + 1} and {k + 2} are the same.")
         return self
 
+    @model_validator(mode="after")
+    def _a_robot_that_can(self) -> "Config":
+        Robot(self)
+        return self
+
 
 class Robot:
     """The robot of a configuration with its limits.
@@ -85,18 +92,21 @@ class Robot:
 
     def __init__(self, settings: Config):
         path = settings.robot
-        if path.suffix == ".xml":
-            found = jg.rigid.read_mjcf(path, robot=settings.part)
-        else:
-            found = jg.rigid.read_urdf(path)
+        try:
+            if path.suffix == ".xml":
+                found = jg.rigid.read_mjcf(path, robot=settings.part)
+            else:
+                found = jg.rigid.read_urdf(path)
+            jg.rigid.without_balls(found.tree, "The fastest motion")
+        except (ValueError, ImportError) as error:
+            raise ConfigError(f"robot: {error}") from None
         self.said = (*found.repaired, *found.ignored)
         known = list(found.joints)
         for key in ("hold_deg", "torque_limits", "speed_limits"):
             for name in getattr(settings, key):
                 if name not in known:
-                    raise ConfigError(f"{key}: there is no joint {name!r}{hint(name, known)}.")
+                    raise ConfigError(f"{key}: there is no joint {name!r}; {near(name, known)}")
         tree = found.tree
-        jg.rigid.without_balls(tree, "The fastest motion")
         slides = dict(
             zip(known, (tree.joint_types[i] == "prismatic" for i in tree.moving), strict=True)
         )
@@ -124,6 +134,11 @@ class Robot:
         ends_last = [k for k in frames if jg.rigid.frame(tree, k).body == len(tree.names) - 1]
         self.tip = settings.payload.frame if settings.payload else (ends_last or tree.names)[-1]
         self.poses = [self._pose(k, pose) for k, pose in enumerate(settings.poses_deg, start=1)]
+        try:
+            named = {f"pose {k}": pose for k, pose in enumerate(self.poses, start=1)}
+            arm.check_hold(tree, named, self.torque)
+        except ValueError as error:
+            raise ConfigError(f"poses_deg: {error}") from None
 
     def _limits(self, values, kept: list[int], own: dict[str, float], key: str) -> np.ndarray:
         limits = np.asarray(values, float)[kept]
@@ -162,19 +177,13 @@ def run(settings: Config, run: Run) -> None:
     for sentence in robot.said:
         run.note(sentence)
     motions = {}
-    for k, (start, end) in enumerate(pairwise(robot.poses), start=1):
+    limits = {"torque": robot.torque, "speed": robot.speed, "position": robot.position}
+    for k, ends in enumerate(pairwise(robot.poses), start=1):
         name = f"motion_{k}"
         with run.stage(f"Pose {k} to pose {k + 1}: the fastest motion"):
             try:
-                solution = arm.fastest_motion(
-                    robot.tree,
-                    start,
-                    end,
-                    torque=robot.torque,
-                    speed=robot.speed,
-                    position=robot.position,
-                    effort=settings.effort,
-                )
+                problem = arm.point_to_point(robot.tree, *ends, **limits, effort=settings.effort)
+                solution = arm.fastest_motion(robot.tree, *ends, **limits, effort=settings.effort)
             except jg.ocp.SolveError as error:
                 if error.solution is not None and error.solution.origin != "nothing":
                     motions[name] = dataset(robot, error.solution)
@@ -184,7 +193,8 @@ def run(settings: Config, run: Run) -> None:
                     f"Pose {k} to pose {k + 1}: {error}", error.solution
                 ) from None
         motions[name] = dataset(robot, solution)
-        record(run, robot, settings, name, solution, motions[name])
+        saved = savings(problem, settings.effort, solution)
+        record(run, robot, name, solution, motions[name], saved)
         with run.stage(f"Pose {k} to pose {k + 1}: pictures"):
             draw(run, robot, name, f"Pose {k} to pose {k + 1}", solution, motions[name])
     whole = keep(run, robot, settings, motions)
@@ -240,31 +250,27 @@ def points(robot: Robot, q: np.ndarray) -> np.ndarray:
     )
 
 
-def savings(robot: Robot, effort: float, solution: jg.ocp.Solution) -> dict[str, np.ndarray]:
+def savings(
+    problem: jg.ocp.Problem, effort: float, solution: jg.ocp.Solution
+) -> dict[str, np.ndarray]:
     """Time and effort saved per relative increase of each limit of `torque` and `speed` (n,) [s].
 
     By the torques' limits it is what the switching functions times the torques leave, by the
     speeds' limits the sum of the costates' jumps where a speed reaches its limit.
     """
-    n, t = robot.tree.n, np.asarray(solution.t)
+    n, t = problem.m, np.asarray(solution.t)
     u, slope = np.asarray(solution.u), np.asarray(solution.switching_function)
-    torque = -np.trapezoid((slope - 2.0 * effort * u) * u, t, axis=0)
-    # Rows of the constraints: upper bounds of positions and speeds, then lower ones.
-    lower, upper = (-np.inf, np.inf) if robot.position is None else robot.position
-    rows = [
-        k
-        for bounds in (upper, lower)
-        for finite, first in (
-            (np.isfinite(np.broadcast_to(bounds, n)), 0),
-            (np.isfinite(robot.speed), n),
-        )
-        for k in first + np.flatnonzero(finite)
-    ]
-    speed = np.zeros(n)
+    # Each switching time stands twice.
+    arcs = np.flatnonzero(np.diff(t) <= 0.0) + 1
+    work = np.split((slope - 2.0 * effort * u) * u, arcs)
+    torque = -sum(simpson(y, x=x, axis=0) for y, x in zip(work, np.split(t, arcs), strict=True))
+    # The state that each constraint bounds; there are no others.
+    bounded = (*problem.bounded_above, *problem.bounded_below)
+    limits, speed = np.asarray(problem.state_upper), np.zeros(n)
     changes = zip(solution.structure.switching_constraints, np.asarray(solution.jumps), strict=True)
     for row, jump in changes:
-        if row >= 0 and rows[row] >= n:
-            speed[rows[row] - n] += jump[0] * robot.speed[rows[row] - n]
+        if row >= 0 and bounded[row] >= n:
+            speed[bounded[row] - n] += jump[0] * limits[bounded[row]]
     return {"torque": torque, "speed": speed}
 
 
@@ -291,10 +297,10 @@ def join(motions: dict[str, xarray.Dataset]) -> xarray.Dataset:
 def record(
     run: Run,
     robot: Robot,
-    settings: Config,
     name: str,
     solution: jg.ocp.Solution,
     arrays: xarray.Dataset,
+    saved: dict[str, np.ndarray],
 ) -> None:
     """Record numbers, certificate and arrays of one motion, and say what limits it."""
     final_time = float(solution.final_time)
@@ -302,7 +308,6 @@ def record(
     run.add(f"switching_times_{name}", np.asarray(solution.switching_times), "s")
     run.certify(name, solution.certificate)
     run.arrays(name, arrays)
-    saved = savings(robot, settings.effort, solution)
     for limit, by_joint in saved.items():
         run.add(f"saved_by_{limit}_{name}", by_joint, "s")
     limit = max(saved, key=lambda key: saved[key].max())

@@ -1,6 +1,7 @@
 """The fastest motion of a robot between two poses, as an optimal control problem."""
 
 import dataclasses
+from collections.abc import Mapping
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +11,7 @@ from jaxtyping import Array, ArrayLike, Float
 
 from jaxgrip.checks import brief, check_shape, concrete, non_negative, numbers, positive
 from jaxgrip.ocp import Free, Problem, Solution, Solver, Transcription, solve
-from jaxgrip.rigid import StateSpace, Tree, crba, gravity_forces, without_balls
+from jaxgrip.rigid import StateSpace, Tree, bias_forces, crba, without_balls
 
 # Weight of the effort against the time, by which a UR5 is slower by a third of a percent.
 EFFORT = 0.03
@@ -74,7 +75,7 @@ def point_to_point(
         raise ValueError("start and end are the same pose; there is no motion between them.")
     unbounded = jnp.full(n, jnp.inf)
     least, largest = (-unbounded, unbounded) if position is None else position
-    _check_hold(tree, start, end, torque)
+    check_hold(tree, {"the pose `start`": start, "the pose `end`": end}, torque)
     if final_time is None:
         final_time = _duration(tree, start, end, torque, speed)
     rest = jnp.zeros(n)
@@ -120,20 +121,29 @@ def fastest_motion(
     return solve(problem, solver=solver, continued_from=way, throw=throw)
 
 
+def check_hold(
+    tree: Tree, poses: Mapping[str, Float[ArrayLike, " n"]], torque: Float[ArrayLike, " n"]
+) -> None:
+    """Raise `ValueError` where torques cannot hold a pose at rest.
+
+    **Arguments:** `tree`; `poses` (n,) by what they are called [rad or m]; `torque`: (n,) largest
+    torques [N m or N]. Traced numbers are not checked.
+    """
+    if not all(map(concrete, jax.tree.leaves((tree, poses, torque)))):
+        return
+    for name, pose in poses.items():
+        # Besides gravity, the springs of the joints.
+        needed = np.abs(np.asarray(bias_forces(tree, pose, jnp.zeros(tree.n))))
+        for joint in np.flatnonzero(needed >= np.asarray(torque)).tolist():
+            unit = "N" if tree.joint_types[tree.moving[joint]] == "prismatic" else "N m"
+            raise ValueError(
+                f"Joint {tree.joint_of(joint)!r} needs {needed[joint]:.3g} {unit} to hold {name}, "
+                f"but has {float(torque[joint]):.3g} {unit} at most."
+            )
+
+
 def _cost(weight: Array, x: Array, u: Array) -> Array:
     return 1.0 + weight * jnp.sum(u**2)
-
-
-def _check_hold(tree: Tree, start: Array, end: Array, torque: Array) -> None:
-    if not all(map(concrete, jax.tree.leaves((tree, start, end, torque)))):
-        return
-    for name, pose in (("start", start), ("end", end)):
-        needed = np.abs(np.asarray(gravity_forces(tree, pose)))
-        for joint in np.flatnonzero(needed >= np.asarray(torque)).tolist():
-            raise ValueError(
-                f"Joint {tree.joint_of(joint)!r} needs {needed[joint]:.3g} of its "
-                f"{float(torque[joint]):.3g} N m to hold the pose `{name}` against gravity."
-            )
 
 
 def _duration(tree: Tree, start: Array, end: Array, torque: Array, speed: Array) -> Array:

@@ -20,7 +20,6 @@ from jaxgrip.rigid._coordinates import given, layout
 from jaxgrip.rigid._mass_matrix import ancestors
 from jaxgrip.rigid._tree import Tree
 from jaxgrip.solve import dense
-from jaxgrip.solve.fusion import kept, opaque_one
 from jaxgrip.spatial import quaternions
 
 # Up to this size matrices are eliminated in place.
@@ -31,13 +30,12 @@ class Aim(eqx.Module):
     """Where frames should be.
 
     `tree`, with no other bodies than those that carry the frames; `bodies` that they are fixed to,
-    and their `rotation` (k, 3, 3) and `translation` (k, 3) there; `target_rotation` (k, 3, 3) and
-    `target` (k, 3) [m]; `oriented`: whether the orientation counts; `length` [m] that an error of
-    one radian counts for.
+    and their `translation` (k, 3) there [m]; `target` (k, 3) [m]; `target_rotation` (k, 3, 3), that
+    of the body; `oriented`: whether the orientation counts; `length` [m] that an error of one
+    radian counts for.
     """
 
     tree: Tree
-    rotation: Float[Array, "k 3 3 ..."]
     translation: Float[Array, "k 3 ..."]
     target_rotation: Float[Array, "k 3 3 ..."]
     target: Float[Array, "k 3 ..."]
@@ -139,13 +137,16 @@ def _poses(tree: Tree, q: Float[Array, "nq p"]) -> tuple[Array, Array]:
         placement, moved = each(chart, tree, q)
     nb, size = len(tree.parents), q.shape[-1]
     moving, kinds = np.array(tree.moving, dtype=int), np.array(tree.joint_types)
-    full = jnp.zeros((nb, size), q.dtype).at[moving].set(moved)
+    if tree.n < nb:
+        moved = jnp.zeros((nb, size), q.dtype).at[moving].set(moved)
     turning = jnp.asarray((kinds == "revolute") | (kinds == "screw"), q.dtype)[:, None]
     sliding = jnp.asarray(kinds == "prismatic", q.dtype)[:, None]
     sliding = sliding if tree.pitch is None else sliding + tree.pitch
+    angle = turning * moved
+    motion = jnp.stack([jnp.cos(angle), jnp.sin(angle), sliding * moved], axis=1)
 
     def step(poses: Array, x: tuple) -> tuple[Array, None]:
-        k, parent, rotation, translation, cos, sin, shift = x
+        k, parent, rotation, translation, (cos, sin, shift) = x
         pose = poses[parent]
         axes = _columns(pose[:, :3], rotation)
         place = (
@@ -159,59 +160,59 @@ def _poses(tree: Tree, q: Float[Array, "nq p"]) -> tuple[Array, Array]:
         return lax.dynamic_update_index_in_dim(poses, pose, k, 0), None
 
     ground = jnp.eye(3, 4, dtype=q.dtype)[None, :, :, None]
-    poses = jnp.zeros((nb + 1, 3, 4, size), q.dtype).at[:1].set(ground)
-    angle = turning * full
-    parents = np.array(tree.parents) + 1
-    xs = (np.arange(1, nb + 1), parents, placement, tree.translation)
-    poses, _ = lax.scan(step, poses, (*xs, jnp.cos(angle), jnp.sin(angle), sliding * full))
+    poses = jnp.broadcast_to(ground, (nb + 1, 3, 4, size))
+    xs = (np.arange(1, nb + 1), np.array(tree.parents) + 1, placement, tree.translation, motion)
+    poses, _ = lax.scan(step, poses, xs)
     return poses[1:, :, :3], poses[1:, :, 3]
 
 
 def view(aim: Aim, q: Float[Array, "nq p"]) -> View:
     """`View` of many positions."""
-    tree, size = aim.tree, q.shape[-1]
+    tree = aim.tree
     rotation, position = _poses(tree, q)
-    moving, bodies = np.array(tree.moving, dtype=int), np.array(aim.bodies, dtype=int)
-    chains, kinds = ancestors(tree), np.array(tree.joint_types)[moving]
-    carries = np.stack([np.isin(moving, chains[body]) for body in bodies])
-    turning = carries & (kinds != "prismatic")
+    moving, chains = np.array(tree.moving, dtype=int), ancestors(tree)
+    kinds = np.array(tree.joint_types)[moving]
+    carries = np.stack([np.isin(moving, chains[body]) for body in aim.bodies])
     turning, sliding = (
-        jnp.asarray(x, q.dtype)[:, None, :, None]
-        for x in (turning, carries & (kinds == "prismatic"))
+        jnp.asarray(carries & x, q.dtype)[:, None, :, None]
+        for x in (kinds != "prismatic", kinds == "prismatic")
     )
     if tree.pitch is not None:
         sliding = sliding + turning * tree.pitch[moving][None, None]
-    axis, origin = (jnp.moveaxis(x[moving], 0, 1) for x in (rotation[:, :, 2], position))
-    r = rotation[bodies]
-    shift = r[:, :, 0] * aim.translation[:, :1] + r[:, :, 1] * aim.translation[:, 1:2]
-    point = position[bodies] + shift + r[:, :, 2] * aim.translation[:, 2:]
-    angular = turning * axis[None]
-    linear = jnp.cross(angular, point[:, :, None] - origin[None], axis=1) + sliding * axis[None]
+    r, point = (jnp.stack([x[body] for body in aim.bodies]) for x in (rotation, position))
+    point = point + _sum(r[:, :, j] * aim.translation[:, j, None] for j in range(3))
+    if tree.n < len(tree.parents):
+        rotation, position = rotation[moving], position[moving]
+    axis, origin = (jnp.moveaxis(x, 0, 1)[None] for x in (rotation[:, :, 2], position))
+    angular = turning * axis
+    linear = jnp.cross(angular, point[:, :, None] - origin, axis=1) + sliding * axis
     gap = point - aim.target
     turn = jnp.zeros_like(gap)
     if any(aim.oriented):
-        wanted = jnp.swapaxes(aim.target_rotation, 1, 2)
-        for k in np.flatnonzero(aim.oriented):
-            turned = _columns(_columns(r[k], aim.rotation[k]), wanted[k])
-            turn = turn.at[k].set(each(_turn, turned))
-    scale = jnp.stack([aim.length, jnp.ones_like(aim.length)])[None, :, None]
-    error = scale * jnp.stack([turn, gap], axis=1)
-    both = scale[:, :, :, None] * jnp.stack([angular, linear], axis=1)
-    rows, n = aim.rows, len(moving)
-    found = View(
-        turn,
-        gap,
-        angular,
-        linear,
-        error.reshape(-1, size)[rows],
-        both.reshape(-1, n, size)[rows],
-    )
-    one = opaque_one(q[0])
-    return View(*(kept(x, jnp.broadcast_to(one, x.shape)) for x in found))
+        wanted = aim.target_rotation
+        missed = _sum(r[:, :, None, j] * wanted[:, None, :, j] for j in range(3))
+        turn = jax.vmap(functools.partial(each, _turn))(missed)
+        turn = jnp.where(np.array(aim.oriented)[:, None, None], turn, 0.0)
+    length = aim.length[None, None]
+    error = jnp.concatenate([length * turn, gap], axis=1)
+    jacobian = jnp.concatenate([length[..., None, :] * angular, linear], axis=1)
+    return View(turn, gap, angular, linear, _counted(aim, error), _counted(aim, jacobian))
+
+
+def _counted(aim: Aim, x: Float[Array, "k 6 ..."]) -> Float[Array, "m ..."]:
+    """What counts of six numbers for every frame."""
+    if all(aim.oriented):
+        return x.reshape(-1, *x.shape[2:])
+    return jnp.concatenate([x[k, 0 if o else 3 :] for k, o in enumerate(aim.oriented)])
 
 
 def _turn(rotation: Float[Array, "3 3"]) -> Float[Array, "3"]:
-    return quaternions.rotation_vector(quaternions.from_matrix(rotation))
+    return quaternions.rotation_vector(quaternions.along_matrix(rotation))
+
+
+def along(jacobian: Float[Array, "m n p"], step: Float[Array, "n p"]) -> Float[Array, "m p"]:
+    """A Jacobian by a vector."""
+    return _sum(jacobian[:, j] * step[j][None] for j in range(len(step)))
 
 
 def times(jacobian: Float[Array, "m n p"], weights: Float[Array, "m p"]) -> Float[Array, "n p"]:
@@ -234,12 +235,15 @@ def curvature(aim: Aim, at: View, weights: Float[Array, "m p"]) -> Float[Array, 
 
     Source: own derivation: a joint turns and moves the axes of those that it carries.
     """
-    size, frames = weights.shape[-1], len(aim.bodies)
-    every = jnp.zeros((6 * frames, size), weights.dtype).at[aim.rows].set(weights)
-    every = every.reshape(frames, 2, 3, 1, size)
-    moment = jnp.cross(at.angular, aim.length[None, None, None] * every[:, 0], axis=1)
-    force = jnp.cross(at.linear, every[:, 1], axis=1)
-    pairs = [(k, i) for k in range(frames) for i in range(3)]
+    moment, force, zero, row = [], [], jnp.zeros_like(weights[:3]), 0
+    for is_oriented in aim.oriented:
+        moment.append(aim.length[None] * weights[row : row + 3] if is_oriented else zero)
+        row += 3 * is_oriented
+        force.append(weights[row : row + 3])
+        row += 3
+    moment = _cross(at.angular, jnp.stack(moment)[:, :, None])
+    force = _cross(at.linear, jnp.stack(force)[:, :, None])
+    pairs = [(k, i) for k in range(len(aim.bodies)) for i in range(3)]
     turned, moved = (
         _sum(at.angular[k, i][:, None] * x[k, i][None] for k, i in pairs) for x in (moment, force)
     )
@@ -248,20 +252,24 @@ def curvature(aim: Aim, at: View, weights: Float[Array, "m p"]) -> Float[Array, 
     return jnp.swapaxes(found, 0, 1)
 
 
-def hessian(aim: Aim, at: View) -> Float[Array, "n n p"]:
-    """Second derivative of half the squared error.
+def _cross(a: Float[Array, "k 3 ..."], b: Float[Array, "k 3 ..."]) -> Float[Array, "k 3 ..."]:
+    # A stack of its parts is one kernel, which `jnp.cross` is not.
+    return jnp.stack(
+        [a[:, i - 2] * b[:, i - 1] - a[:, i - 1] * b[:, i - 2] for i in range(3)], axis=1
+    )
+
+
+def lacking(aim: Aim, at: View) -> Float[Array, "n n p"]:
+    """What the square of the Jacobian has too much beside the second derivative of the error.
 
     Source: own derivation: the rotation vector changes by the angular velocity across it less than
     by that along it.
     """
-    bend = curvature(aim, at, at.error)
-    found = gram(at.jacobian) + (bend + jnp.swapaxes(bend, 0, 1)) / 2
-    for k in np.flatnonzero(aim.oriented):
-        phi = at.turn[k]
-        square = jnp.sum(phi * phi, axis=0)
-        across = aim.length[None, None] * jnp.cross(phi[:, None], at.angular[k], axis=0)
-        found = found - _lack(square)[None, None] * gram(across)
-    return found
+    if not any(aim.oriented):
+        return jnp.zeros((1, 1, 1), at.gap.dtype)
+    across = _cross(at.turn[:, :, None], aim.length[None, None, None] * at.angular)
+    lack = _lack(_sum(at.turn[:, i] ** 2 for i in range(3)))
+    return _sum(lack[k][None, None] * gram(across[k]) for k in np.flatnonzero(aim.oriented))
 
 
 def _lack(square: Array) -> Array:

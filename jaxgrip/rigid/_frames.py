@@ -54,7 +54,7 @@ def frame(tree: Tree, name: str) -> Frame:
     if name in tree.names:
         dtype = precision(tree)
         return Frame(jnp.eye(3, dtype=dtype), jnp.zeros(3, dtype), tree.names.index(name))
-    known = (*(() if frames is None else frames.names), *tree.names)
+    known = dict.fromkeys((*(() if frames is None else frames.names), *tree.names))
     raise ValueError(f"There is no frame {name!r}; {near(name, known)}")
 
 

@@ -1,5 +1,6 @@
 """Links of a robot's file: fixed ones merged into their carriers, masses judged, made a tree."""
 
+import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -82,7 +83,7 @@ class Import(eqx.Module):
       where the file has none.
     - `damping` [N m s or N s/m]; `friction` [N m or N]: part of the tree's dynamics.
     - `mimics`: joints coupled linearly; `mechanism.loops` couples them, in the tree they are
-      independent.
+      independent, which `ignored` says.
     - `base`: name of the base link. The base and every link are `frames` of the tree.
     - `repaired`: a sentence for every number that no body can have and was replaced.
     - `ignored`: a sentence for everything in the file that is not used.
@@ -133,6 +134,20 @@ class Import(eqx.Module):
         if link not in self.links:
             raise ValueError(f"There is no link {link!r}; {near(link, self.links)}")
         return self.links.index(link)
+
+
+def uncoupled(file: Import, reader: str) -> Import:
+    """`ignored` with a sentence on the mimics, which a tree does not couple.
+
+    **Arguments:** `file`; `reader`, the function that couples them.
+    """
+    if not file.mimics:
+        return file
+    said = (
+        f"Joints that mimic others move by themselves in a tree; {reader} couples them: "
+        f"{listed(mimic.follower for mimic in file.mimics)}."
+    )
+    return dataclasses.replace(file, ignored=(*file.ignored, said))
 
 
 class Mass(NamedTuple):

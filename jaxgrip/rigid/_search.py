@@ -1,11 +1,16 @@
 """The search of inverse kinematics, from many starts and for many targets at once.
 
 A pool of places works off all tasks: one that has finished its task takes the next, so that hard
-targets hold up nothing but their own places. Numbers have the targets as their first axis, of one
-where all share them; `jax.vmap` makes this axis longer.
+targets hold up nothing but their own places. One round after the other takes further starts for the
+targets that are not reached, and the last improves the best ends. Numbers have the targets as their
+first axis, of one where all share them; `jax.vmap` makes this axis longer.
+
+Compiling takes as long as there are kernels, not operations: all rounds are one loop over one step,
+in which the kinds of steps differ by numbers.
 """
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -14,7 +19,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from jaxgrip.rigid._aim import Aim, View, curvature, each, gram, hessian, solved, times, view
+from jaxgrip.rigid._aim import Aim, along, curvature, each, gram, lacking, solved, times, view
 from jaxgrip.rigid._coordinates import integrate, layout
 from jaxgrip.rigid._tree import Tree
 
@@ -22,14 +27,17 @@ from jaxgrip.rigid._tree import Tree
 REACHED = 1e-9
 # Weight of the cost beside half the squared error, where this cannot be zero.
 FAINT = 1e-7
-# Places of the pool: what they need together stays in the cache.
-_PLACES, _ROUNDS = 1024, 4
+# Places of the pool; on a CPU as many as have these numbers in their matrices, which stay in the
+# cache with all else, and not fewer than some. Steps of a search before places exchange their
+# tasks, which takes as long as one.
+_PLACES, _NUMBERS, _FEWEST, _ROUNDS = 1024, 10_000, 32, 4
 # Of a step in the search: its damping by the squared error, the most that a joint turns [rad], the
 # part of the squared error that it must promise to remove; the most steps.
 _DAMPING, _LARGEST_TURN, _HOPELESS, _STEPS = 0.03, 1.0, 1e-3, 50
 _SMALLEST_DAMPING = 1e-14
-# Best ends of the search that are improved; steps of this, and those back to the targets in each.
-_KEPT, _IMPROVEMENTS, _RETURNS = 4, 40, 4
+# Best ends of the search that are improved; steps of this, and those back to the targets in each;
+# its first damping.
+_KEPT, _IMPROVEMENTS, _RETURNS, _FIRST = 4, 40, 4, 1e-3
 _FINE, _ACCURATE, _SMALL = 1e-9, 1e-12, 1e-10
 
 
@@ -103,136 +111,40 @@ def _short(tree: Tree, step: Array) -> Array:
     return step / jnp.maximum(1.0, longest / _LARGEST_TURN)
 
 
-def _damped(at: View, held: Array, damping: Array) -> tuple[Array, Array]:
-    """The damped step to the targets, and the part of the squared error that it removes.
+class _State(NamedTuple):
+    """A task, floats with the tasks as their last axis.
 
-    Source: Sugihara 2011: the damping is in proportion to the squared error.
+    Position; half the squared error and the cost there; in an improvement, whether the target is
+    reached and the damping; which joints are at limits that hold them; steps taken.
     """
-    j = jnp.where(held[None], 0.0, at.jacobian)
-    m, n, _ = j.shape
-    if m < n:
-        a = (
-            gram(jnp.swapaxes(j, 0, 1))
-            + jnp.eye(m, dtype=j.dtype)[:, :, None] * damping[None, None]
-        )
-        step = -times(j, solved(a, at.error))
-    else:
-        a = gram(j) + jnp.eye(n, dtype=j.dtype)[:, :, None] * damping[None, None]
-        step = -solved(a, times(j, at.error))
-    left = at.error + times(jnp.swapaxes(j, 0, 1), step)
-    square = jnp.sum(at.error**2, axis=0)
-    return step, 1 - jnp.sum(left**2, axis=0) / jnp.where(square > 0, square, 1.0)
-
-
-def _pool(
-    numbers: Any,
-    target: Int[Array, " tasks"],
-    first: Any,
-    step: Callable[[Any, Any], tuple[Any, Array]],
-    limit: Int[Array, ""] | int,
-) -> Any:
-    """Work off tasks.
-
-    **Arguments:** `numbers` of the targets, with these as their first axis, or one; `target` of
-    each task; `first`: state of each, floats with the tasks as first axis; `step`: function of
-    numbers and states of some tasks, both with these as last axis, giving the next states, and
-    whether they are the last; `limit`: number of tasks to work off.
-
-    **Returns:** the last states, as `first`, and the first ones of the tasks that are left.
-    """
-    leaves, structure = jax.tree.flatten(numbers)
-    many = [len(x) > 1 for x in leaves]
-    own, shared = ([x for x, m in zip(leaves, many, strict=True) if m == k] for k in (True, False))
-    own, own_parts = _table(own, None if own else 1)
-    first, parts = _table(first, None)
-    count = len(first)
-    places = min(count, _PLACES)
-    shared = [jnp.moveaxis(x, 0, -1) for x in shared]
-
-    def whole(table: Array) -> Any:
-        mine, common = iter(own_parts(table.T)), iter(shared)
-        return jax.tree.unflatten(structure, [next(mine if m else common) for m in many])
-
-    def body(loop: tuple) -> tuple:
-        task, upcoming, values, state, ends = loop
-
-        def further(_: Array, inner: tuple) -> tuple:
-            state, done = inner
-            new, ended = step(whole(values), parts(state.T))
-            new, _ = _table(jax.tree.map(lambda x: jnp.moveaxis(x, -1, 0), new), None)
-            return jnp.where(done[:, None], state, new), done | ended
-
-        # To exchange tasks takes as long as a few steps.
-        state, done = lax.fori_loop(0, _ROUNDS, further, (state, task >= limit))
-        ends = ends.at[jnp.where(done & (task < limit), task, count)].set(state, mode="drop")
-        done &= task < limit
-        following = upcoming + jnp.cumsum(done) - 1
-        task = jnp.where(done, jnp.minimum(following, limit), task)
-        new = jnp.minimum(task, count - 1)
-        state = jnp.where(done[:, None], first[new], state)
-        values = own[target[new]] if own.size else values
-        return task, upcoming + jnp.sum(done), values, state, ends
-
-    task = jnp.arange(places)
-    start = (
-        task,
-        jnp.asarray(places),
-        own[target[task] if own.size else 0 * task],
-        first[task],
-        first,
-    )
-    ends = lax.while_loop(lambda loop: jnp.any(loop[0] < limit), body, start)[-1]
-    return jax.tree.map(lambda x: jnp.moveaxis(x, -1, 0), parts(ends.T))
-
-
-def _table(tree: Any, rows: int | None) -> tuple[Array, Callable[[Array], Any]]:
-    """Arrays with the same first axis as a table of as many rows, and those back from columns."""
-    leaves, structure = jax.tree.flatten(tree)
-    rows = len(leaves[0]) if rows is None else rows
-    flat = [x.reshape(rows, -1) for x in leaves]
-    table = jnp.concatenate(flat, axis=1) if flat else jnp.zeros((rows, 0))
-    ends = np.cumsum([x.shape[1] for x in flat])[:-1]
-
-    def back(columns: Array) -> Any:
-        found = jnp.split(columns, ends) if flat else []
-        shaped = [x.reshape(*y.shape[1:], -1) for x, y in zip(found, leaves, strict=True)]
-        return jax.tree.unflatten(structure, shaped)
-
-    return table, back
-
-
-class _Place(NamedTuple):
-    """State of a search: position, half the squared error, steps taken."""
 
     q: Array
     miss: Array
+    cost: Array
+    reached: Array
+    damping: Array
+    fixed: Array
     steps: Array
 
 
-def _searching(numbers: Numbers, state: _Place) -> tuple[_Place, Array]:
-    at = view(numbers.aim, state.q)
-    square = jnp.sum(at.error**2, axis=0)
-    held = _held(numbers, state.q, times(at.jacobian, at.error))
-    step, part = _damped(at, held, _DAMPING * square + _SMALLEST_DAMPING)
-    done = (
-        (square < _ACCURATE**2) | (part < _HOPELESS) | (state.steps >= _STEPS) | ~jnp.isfinite(part)
-    )
-    q = _moved(numbers, state.q, _short(numbers.aim.tree, step))
-    return _Place(jnp.where(done[None], state.q, q), square / 2, state.steps + 1), done
+class _Move(NamedTuple):
+    """What changes within `_advanced`, with the places as last axis.
 
-
-class _Improved(NamedTuple):
-    """State of an improvement, floats: position, whether its target is reached, which limits hold,
-
-    damping, half the squared error, cost, steps taken.
+    `q` to look at; `miss`, half the squared error of the one looked at last; `weights` by which the
+    slope of the cost moves frames; `fixed` joints, and these and others that a move has brought to
+    a limit, `bound`; whether one has been `freed`, and whether the errors are `convex`; `size` of
+    the step; `done`; `steps`.
     """
 
     q: Array
-    reached: Array
-    fixed: Array
-    damping: Array
     miss: Array
-    cost: Array
+    weights: Array
+    fixed: Array
+    bound: Array
+    freed: Array
+    convex: Array
+    size: Array
+    done: Array
     steps: Array
 
 
@@ -249,87 +161,207 @@ def costs(
     return found, slope, jax.jacfwd(jax.grad(value))(zero)
 
 
-def _improving(numbers: Numbers, state: _Improved) -> tuple[_Improved, Array]:
-    """A step along the positions that miss least, to a lower cost, and back to these.
+def _advanced(numbers: Numbers, state: _State, searching: Bool[Array, ""]) -> tuple[_State, Array]:
+    """A few steps of a search or one of an improvement, and whether it was the last.
 
-    Source: own derivation: Newton's method for half the squared error and `FAINT` times the cost,
-    whose step is followed by some that lower the error alone.
+    Steps of a search are damped by the squared error. A step of an improvement goes along the
+    positions that miss least, to a lower cost, and back to these.
+
+    Source: Sugihara 2011 for the search; for the improvement own derivation: Newton's method for
+    half the squared error and `FAINT` times the cost, whose step is followed by some that lower the
+    error alone.
     """
     aim, tree = numbers.aim, numbers.aim.tree
-    at = view(aim, state.q)
-    miss = jnp.sum(at.error**2, axis=0) / 2
-    cost, slope, bend = each(lambda t, c, q: costs(t, c, q), tree, numbers.cost, state.q)
+    eye = jnp.eye(tree.n, dtype=state.q.dtype)[:, :, None]
     reached = state.reached > 0
-    by_error = times(at.jacobian, at.error)
-    fixed = state.fixed > 0
-    eye = jnp.eye(tree.n, dtype=slope.dtype)[:, :, None]
-    by_place = hessian(aim, at)
-    # Of the slope, what moving the frames cannot change.
-    weights = solved(_free(by_place + _SMALL * eye, fixed), jnp.where(fixed, 0.0, slope))
-    force = -times(jnp.swapaxes(at.jacobian, 0, 1), weights)
-    # What holds a joint at a limit; one at a time is let go.
-    press = slope + jnp.where(reached[None], times(at.jacobian, force), by_error / FAINT)
-    x = rates_of(tree, state.q)
-    wrong = jnp.where(fixed, jnp.where(x <= numbers.lower, -press, press), 0.0)
-    worst = (wrong > _FINE) & (wrong >= jnp.max(wrong, axis=0, keepdims=True))
-    fixed &= ~worst
-    # Of the error its own curvature counts, of targets that are reached that of the constraints.
-    curved = curvature(aim, at, force)
-    curved = (curved + jnp.swapaxes(curved, 0, 1)) / 2
-    bend = bend + jnp.where(reached[None, None], curved, 0.0)
-    a = _free(by_place + FAINT * (bend + state.damping[None, None] * eye), fixed)
-    slope = jnp.where(worst, press, _SMALL * weights)
-    step = -solved(a, jnp.where(fixed, 0.0, by_error + FAINT * slope))
-    # Far from where the error is least it may be curved the wrong way.
-    convex = jnp.all(jnp.isfinite(step), axis=0)
-    caution = 2 * _DAMPING * (1 + state.damping)
-    plain, _ = _damped(at, fixed | _held(numbers, state.q, by_error), caution * miss + _SMALL)
-    step = jnp.where(convex[None], step, plain)
+    count = jnp.where(searching, _ROUNDS, 2 + _RETURNS)
 
-    def back(_: Array, loop: tuple) -> tuple:
-        q, step, fixed, _ = loop
-        step = _short(tree, step)
-        wanted, q = rates_of(tree, q) + step, _moved(numbers, q, step)
-        fixed = fixed | (wanted < numbers.lower) | (wanted > numbers.upper)
-        at = view(aim, q)
-        slope, miss = times(at.jacobian, at.error), jnp.sum(at.error**2, axis=0) / 2
-        held = fixed | _held(numbers, q, slope)
-        # Where the error can be zero its curvature leads astray, elsewhere it is needed.
-        plain = gram(at.jacobian) + jnp.where(reached, 0.0, caution * miss)[None, None] * eye
-        a = jnp.where((convex & ~reached)[None, None], hessian(aim, at), plain)
-        step = -solved(_free(a + _SMALL * eye, held), jnp.where(held, 0.0, slope))
-        return q, step, fixed, miss
+    def move(k: Array, now: _Move) -> _Move:
+        projecting, improving = ~searching & (k == 0), ~searching & (k == 1)
+        returning = ~searching & (k > 1)
+        at = view(aim, now.q)
+        square = jnp.sum(at.error**2, axis=0)
+        by_error = times(at.jacobian, at.error)
 
-    trial, _, bound, after = lax.fori_loop(0, _RETURNS, back, (state.q, step, fixed, miss))
-    found = each(lambda c, q: c(q), numbers.cost, trial)
-    gain = cost - found + (miss - after) / FAINT
-    size = jnp.max(jnp.abs(step), axis=0)
-    rounding = 1e-12 * (1 + jnp.abs(cost) + miss / FAINT)
-    better = (gain > -rounding) | (size < 1e-6)
-    at_end = (size < _FINE) & ~jnp.any(worst, axis=0)
-    at_end &= (after < _ACCURATE**2 / 2) | (after > miss / 4)
-    done = at_end | (state.steps >= _IMPROVEMENTS) | (state.damping > 1e10)
-    new = _Improved(
-        jnp.where(better[None], trial, state.q),
-        state.reached,
-        jnp.where(better[None], bound, fixed).astype(x.dtype),
-        jnp.where(better, state.damping / 10, 10 * jnp.maximum(state.damping, 1e-2)),
-        jnp.where(better, after, miss),
-        jnp.where(better, found, cost),
-        state.steps + 1,
+        def of_cost() -> tuple[Array, Array]:
+            return each(lambda t, c, q: costs(t, c, q)[1:], tree, numbers.cost, now.q)
+
+        zero = jnp.zeros((tree.n, tree.n, len(square)), square.dtype)
+        slope, bend = lax.cond(projecting | improving, of_cost, lambda: (zero[0], zero))
+        # Of the slope, what moving the frames cannot change.
+        force = -along(at.jacobian, now.weights)
+        # What holds a joint at a limit; one at a time is let go.
+        press = slope + jnp.where(reached[None], times(at.jacobian, force), by_error / FAINT)
+        x = rates_of(tree, now.q)
+        judged = now.fixed & (improving & now.convex)[None]
+        wrong = jnp.where(judged, jnp.where(x <= numbers.lower, -press, press), 0.0)
+        worst = (wrong > _FINE) & (wrong >= jnp.max(wrong, axis=0, keepdims=True))
+        fixed, bound = now.fixed & ~worst, now.bound & ~worst
+        hold = bound | (_held(numbers, now.q, by_error) & (searching | returning))
+
+        # Where the error can be zero its curvature leads astray back to it, elsewhere it is needed;
+        # of targets that are reached that of the constraints counts in an improvement.
+        curved = ~searching & jnp.where(returning, now.convex & ~reached, True)
+        curved = curved.astype(square.dtype)
+        pull = curved[None] * at.error + jnp.where(reached & improving, FAINT, 0.0)[None] * force
+
+        def of_error() -> Array:
+            found = curvature(aim, at, pull)
+            return (found + jnp.swapaxes(found, 0, 1)) / 2 - curved[None, None] * lacking(aim, at)
+
+        caution = 2 * _DAMPING * (1 + state.damping) * square / 2
+        caution = _SMALL + jnp.where(returning & ~reached & ~now.convex, caution, 0.0)
+        damping = jnp.where(improving, FAINT * state.damping, caution)
+        damping = jnp.where(searching, _DAMPING * square + _SMALLEST_DAMPING, damping)
+        a = gram(at.jacobian) + lax.cond(searching, lambda: zero, of_error)
+        a = a + jnp.where(improving, FAINT, 0.0) * bend + damping[None, None] * eye
+        b = FAINT * jnp.where(worst, press, _SMALL * now.weights)
+        b = jnp.where(projecting, slope, by_error + jnp.where(improving, b, 0.0))
+        solution = solved(_free(a, hold), jnp.where(hold, 0.0, b))
+        finite = jnp.all(jnp.isfinite(solution), axis=0)
+
+        # Far from where the error is least it may be curved the wrong way: then there is no step
+        # but the way back.
+        convex = now.convex & (finite | returning)
+        solution = jnp.where(finite[None], solution, 0.0)
+        step = jnp.where(projecting | (improving & ~convex)[None], 0.0, -solution)
+        promised = jnp.sum((damping[None] * step - by_error) * step, axis=0)
+        done = (square < _ACCURATE**2) | ~(promised >= _HOPELESS * square)
+        done = now.done | (searching & (done | ~finite | (now.steps >= _STEPS)))
+        first = (improving & convex) | (~convex & (k == 2))
+        size = jnp.where(first, jnp.max(jnp.abs(step), axis=0), now.size)
+        stays = done | projecting | (~searching & (k == count - 1))
+        step = jnp.where(stays[None], 0.0, _short(tree, step))
+        wanted = x + step
+        bound = bound | (~searching & ((wanted < numbers.lower) | (wanted > numbers.upper)))
+        return _Move(
+            _moved(numbers, now.q, step),
+            square / 2,
+            jnp.where(projecting, solution, now.weights),
+            fixed,
+            bound,
+            now.freed | jnp.any(worst, axis=0),
+            convex,
+            size,
+            done,
+            now.steps + jnp.where(now.done, 0.0, 1.0),
+        )
+
+    fixed, no = ~searching & (state.fixed > 0), reached & ~reached
+    # Where a number is not used before it is known, any other stands for it.
+    start = _Move(
+        *(state.q, state.miss, state.fixed, fixed, fixed, no, ~no, state.miss, no, state.steps)
     )
-    return new, done
+    end = lax.fori_loop(0, count, move, start)
+    q = jnp.where(searching, _turned(numbers, end.q), end.q)
+    cost = each(lambda c, q: c(q), numbers.cost, q)
+    gain = state.cost - cost + (state.miss - end.miss) / FAINT
+    rounding = 1e-12 * (1 + jnp.abs(state.cost) + state.miss / FAINT)
+    better = searching | (gain > -rounding) | (end.size < 1e-6)
+    steps = jnp.where(searching, end.steps, state.steps + 1)
+    at_end = (end.size < _FINE) & ~end.freed
+    at_end &= (end.miss < _ACCURATE**2 / 2) | (end.miss > state.miss / 4)
+    at_end |= (steps > _IMPROVEMENTS) | (state.damping > 1e10) | ~jnp.isfinite(state.miss)
+    x = rates_of(tree, q)
+    fixed = jnp.where(better[None], end.bound, end.fixed)
+    fixed = jnp.where(searching, (x <= numbers.lower) | (x >= numbers.upper), fixed)
+    new = _State(
+        jnp.where(better[None], q, state.q),
+        jnp.where(better, end.miss, state.miss),
+        jnp.where(better, cost, state.cost),
+        state.reached,
+        jnp.where(better, state.damping / 10, 10 * jnp.maximum(state.damping, 1e-2)),
+        fixed.astype(q.dtype),
+        steps,
+    )
+    return new, jnp.where(searching, end.done, at_end)
+
+
+def _pool(
+    numbers: Numbers,
+    first: Float[Array, "tasks w"],
+    waiting: Bool[Array, " tasks"],
+    searching: Bool[Array, ""],
+) -> Float[Array, "tasks w"]:
+    """Work off tasks by `_advanced`.
+
+    **Arguments:** `numbers` of the targets, with these as their first axis, or one; `first`: the
+    tasks, as many for each target, the targets in turn; `waiting`: which are to be worked off.
+
+    **Returns:** the last of each task, or the first where it has not been worked off.
+    """
+    tree = numbers.aim.tree
+    leaves, structure = jax.tree.flatten(numbers)
+    targets = max(map(len, leaves))
+    many = [len(x) > 1 for x in leaves]
+    own, shared = ([x for x, m in zip(leaves, many, strict=True) if m == k] for k in (True, False))
+    shapes = [x.shape[1:] for x in own]
+    columns = _joined([x.reshape(targets, -1).T for x in own], targets).T
+    shared = [jnp.moveaxis(x, 0, -1) for x in shared]
+    count, n = len(first), tree.n
+    state_shapes = [(tree.nq,), (), (), (), (), (n,), ()]
+    places = min(count, _PLACES)
+    if jax.default_backend() == "cpu":
+        places = min(places, max(_FEWEST, _NUMBERS // (n * n + n)))
+    left = jnp.sum(waiting)
+    order = jnp.where(jnp.arange(count) < left, jnp.argsort(~waiting), count)
+    order = jnp.append(order, np.full(places, count))
+
+    def whole(table: Array) -> Any:
+        mine, common = iter(_parted(table.T, shapes)), iter(shared)
+        return jax.tree.unflatten(structure, [next(mine if m else common) for m in many])
+
+    def body(loop: tuple) -> tuple:
+        task, upcoming, left, state, ends = loop
+        state, done = _advanced(
+            whole(columns[task % targets]), _State(*_parted(state.T, state_shapes)), searching
+        )
+        state, done = _joined(state, places).T, done & (task < count)
+        ends = ends.at[jnp.where(done, task, count)].set(state, mode="drop")
+        # Places in another order, those that are free first, which take what comes next.
+        place, ended = jnp.argsort(~done), jnp.sum(done)
+        free = np.arange(places) < ended
+        following = lax.dynamic_slice_in_dim(order, upcoming, places)
+        task = jnp.where(free, following, task[place])
+        state = jnp.where(free[:, None], first.at[task].get(mode="clip"), state[place])
+        return task, upcoming + ended, left - ended, state, ends
+
+    start = (
+        order[:places],
+        jnp.asarray(places),
+        left,
+        first.at[order[:places]].get(mode="clip"),
+        first,
+    )
+    return lax.while_loop(lambda loop: loop[2] > 0, body, start)[-1]
+
+
+def _joined(arrays: Sequence[Array], size: int) -> Float[Array, "w p"]:
+    """Arrays with the same last axis as rows."""
+    rows = [x.reshape(-1, size) for x in arrays]
+    return jnp.concatenate(rows) if rows else jnp.zeros((0, size))
+
+
+def _parted(rows: Float[Array, "w p"], shapes: Sequence[tuple[int, ...]]) -> list[Array]:
+    """Arrays of these shapes, before the last axis, from rows."""
+    ends = np.cumsum([0, *(np.prod(shape, dtype=int) for shape in shapes)])
+    found = (rows[a:b] for a, b in itertools.pairwise(ends.tolist()))
+    return [x.reshape(*shape, -1) for x, shape in zip(found, shapes, strict=True)]
 
 
 def _turned(numbers: Numbers, q: Array) -> Array:
     """The same positions with full turns of joints taken back towards the start."""
     tree = numbers.aim.tree
     at, full = layout(tree), 2 * np.pi
-    turns = np.array([tree.joint_types[i] == "revolute" for i in tree.moving])[at.rates]
-    k = at.coordinates[turns]
-    low, high = numbers.lower[at.rates[turns]] - q[k], numbers.upper[at.rates[turns]] - q[k]
-    wanted = jnp.round((numbers.start[k] - q[k]) / full)
-    q = q.at[k].add(full * jnp.clip(wanted, jnp.ceil(low / full), jnp.floor(high / full)))
+    turns = np.array([tree.joint_types[i] == "revolute" for i in tree.moving])
+    turns &= np.isin(np.arange(tree.n), at.rates)
+    x = rates_of(tree, q)
+    wanted = jnp.round((rates_of(tree, numbers.start) - x) / full)
+    low, high = jnp.ceil((numbers.lower - x) / full), jnp.floor((numbers.upper - x) / full)
+    step = jnp.where(turns[:, None], full * jnp.clip(wanted, low, high), 0.0)
+    if not tree.balls:
+        return q + step
+    q = q.at[at.coordinates].add(step[at.rates])
     for four in at.quaternions:
         # A quaternion and its negative are the same orientation.
         side = jnp.sum(q[four] * numbers.start[four], axis=0, keepdims=True)
@@ -347,52 +379,43 @@ def search(numbers: Numbers) -> Found:
     """
     targets = max(x.shape[0] for x in jax.tree.leaves(numbers))
     tree = numbers.aim.tree
-    last = jax.tree.map(lambda x: jnp.moveaxis(x, 0, -1), numbers)
     # By round, then by start.
     starts = jnp.broadcast_to(numbers.starts, (targets, *numbers.starts.shape[1:]))
     starts = jnp.moveaxis(starts, 0, 2)
     rounds, count = starts.shape[:2]
-    starts = starts.reshape(rounds, count * targets, tree.nq)
+    rows = max(count, _KEPT)
+    # One more for the round that improves what the others have found.
+    starts = jnp.pad(starts, ((0, 1), (0, rows - count), (0, 0), (0, 0)), mode="edge")
     one = numbers._replace(starts=jnp.zeros((1, 1), starts.dtype))
-    own = jnp.tile(jnp.arange(targets), count)
-    zero = jnp.zeros(count * targets, starts.dtype)
+    row = np.arange(rows)[:, None]
+    # The state of a search that begins, after its position.
+    rest = jnp.asarray([np.inf, *[0.0] * (tree.n + 4)], starts.dtype)
+    rest = jnp.broadcast_to(rest, (rows, targets, len(rest)))
+    ends = np.cumsum([tree.nq, 1, 1, 1, 1, tree.n]).tolist()
 
-    def search_round(missed: Array, q: Array) -> tuple[Array, _Place]:
-        # Targets that are not reached yet come first, and the others have had their turn.
-        order = jnp.argsort(~missed[own])
-        first = _Place(q[order], zero + jnp.inf, zero)
-        ends = _pool(one, own[order], first, _searching, count * jnp.sum(missed))
-        ends = jax.tree.map(lambda x: jnp.zeros_like(x).at[order].set(x), ends)
-        found = jnp.any((ends.miss < REACHED**2).reshape(count, targets), axis=0)
-        return missed & ~found, ends
+    def of_round(loop: tuple, x: tuple[Array, Array]) -> tuple[tuple, None]:
+        (best, missed, steps), (q, searching) = loop, x
+        fresh = jnp.concatenate([q, rest], axis=2)
+        q, miss, cost, *_, fixed, zero = jnp.split(best, ends, axis=2)
+        zero, reached = jnp.zeros_like(zero), (miss < REACHED**2).astype(miss.dtype)
+        again = jnp.concatenate([q, miss, cost, reached, zero + _FIRST, fixed, zero], axis=2)
+        again = jnp.pad(again, ((0, rows - _KEPT), (0, 0), (0, 0)))
+        first = jnp.where(searching | (row >= _KEPT)[..., None], fresh, again)
+        waiting = jnp.where(searching, missed[None] & (row < count), row < _KEPT)
+        found = _pool(one, first.reshape(-1, first.shape[2]), waiting.reshape(-1), searching)
+        found = found.reshape(first.shape)
+        miss = found[..., ends[0]]
+        # Close to singular positions an improvement may have lost its target when it must end.
+        best = jnp.concatenate([best, found])
+        order = _ranked(best[..., ends[0]], best[..., ends[1]])[:_KEPT]
+        best = jnp.take_along_axis(best, order[..., None], axis=0)
+        steps = steps + jnp.sum(jnp.where(waiting, found[..., -1], 0.0), axis=0)
+        return (best, missed & ~jnp.any(miss < REACHED**2, axis=0), steps), None
 
-    _, ends = lax.scan(search_round, jnp.ones(targets, bool), starts)
-
-    q = jax.vmap(lambda q: _turned(last, q.T).T)(ends.q.reshape(-1, targets, tree.nq))
-    value = jax.vmap(lambda q: each(lambda c, q: c(q), last.cost, q.T))(q)
-    miss = ends.miss.reshape(-1, targets)
-    order = _ranked(miss, value)[: min(len(q), _KEPT)]
-    q = jnp.take_along_axis(q, order[:, :, None], axis=0).reshape(-1, tree.nq)
-    miss, value = (jnp.take_along_axis(x, order, axis=0).reshape(-1) for x in (miss, value))
-    zero = jnp.zeros(len(q), q.dtype)
-    x = jax.vmap(lambda q: rates_of(tree, q))(q)
-    repeated = [jnp.tile(y, (len(q) // len(y), 1)) for y in (numbers.lower, numbers.upper)]
-    fixed = (x <= repeated[0]) | (x >= repeated[1])
-    flags = (x.astype(q.dtype) for x in (miss < REACHED**2, fixed))
-    first = _Improved(q, *flags, zero + 1e-3, miss, value, zero)
-    own = jnp.tile(jnp.arange(targets), len(order))
-    improved = _pool(one, own, first, _improving, len(q))
-    # Close to singular positions an improvement may have lost its target when it must end.
-    improved = jax.tree.map(
-        lambda *x: jnp.concatenate(x).reshape(-1, targets, *x[0].shape[1:]), first, improved
-    )
-    best = _ranked(improved.miss, improved.cost)[:1]
-
-    def of_best(x: Array) -> Array:
-        return jnp.take_along_axis(x, best[:, :, None], axis=0)[0]
-
-    steps = jnp.sum(ends.steps.reshape(-1, targets), axis=0) + jnp.sum(improved.steps, axis=0)
-    return Found(of_best(improved.q), of_best(improved.fixed) > 0, steps)
+    best = jnp.concatenate([starts[0], rest], axis=2)[:_KEPT]
+    loop = best, jnp.ones(targets, bool), jnp.zeros(targets, starts.dtype)
+    (best, _, steps), _ = lax.scan(of_round, loop, (starts, np.arange(rounds + 1) < rounds))
+    return Found(best[0, :, : tree.nq], best[0, :, ends[-2] : ends[-1]] > 0, steps)
 
 
 def _ranked(miss: Float[Array, "k b"], cost: Float[Array, "k b"]) -> Int[Array, "k b"]:

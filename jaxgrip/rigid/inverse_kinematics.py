@@ -252,7 +252,10 @@ def _sequence(count: int, n: int, seed: int) -> np.ndarray:
 
 
 class _Cost(eqx.Module):
-    """A cost, as a function of the coordinates of the bodies that carry the frames."""
+    """A cost, as a function of the coordinates of the bodies that carry the frames.
+
+    `start` has these alone where the cost is that of the distance to it.
+    """
 
     tree: Tree
     start: Array
@@ -261,12 +264,11 @@ class _Cost(eqx.Module):
     coordinates: tuple[int, ...] = eqx.field(static=True)
 
     def __call__(self, q: Array) -> Array:
-        index = np.array(self.coordinates, dtype=int)
         if self.function is None:
-            step = difference(self.tree, self.start[index], q)
-            return step @ step / 2
-        found = eqx.combine(self.rest, self.function)(self.start.at[index].set(q))
-        return jnp.asarray(found, q.dtype)
+            step = difference(self.tree, self.start, q)
+            return jnp.sum(step * step) / 2
+        whole = _placed(self.start, np.array(self.coordinates, dtype=int), q)
+        return jnp.asarray(eqx.combine(self.rest, self.function)(whole), q.dtype)
 
 
 class _Given(eqx.Module):
@@ -284,19 +286,26 @@ class _Given(eqx.Module):
     def numbers(self, function: Any) -> Numbers:
         """`Numbers` without starts, for the part of the cost that is no array."""
         tree, place, coordinates, index = part(self.tree, tuple(f.body for f in self.frames))
-        eye = jnp.eye(3, dtype=self.start.dtype)
+        dtype = self.start.dtype
+        eye = jnp.eye(3, dtype=dtype)
         aim = Aim(
             tree,
-            jnp.stack([f.rotation for f in self.frames]),
             jnp.stack([f.translation for f in self.frames]),
-            jnp.stack([eye if turn is None else turn for turn, _ in self.wanted]),
+            jnp.stack(
+                [
+                    eye if turn is None else turn @ frame.rotation.T
+                    for frame, (turn, _) in zip(self.frames, self.wanted, strict=True)
+                ]
+            ),
             jnp.stack([position for _, position in self.wanted]),
             self.length,
             tuple(place[f.body] for f in self.frames),
             tuple(turn is not None for turn, _ in self.wanted),
         )
-        cost = _Cost(tree, self.start, self.cost, function, tuple(coordinates.tolist()))
-        start, none = self.start[coordinates], jnp.zeros((1, 0, len(coordinates)), eye.dtype)
+        start, whole = self.start[coordinates], self.start
+        cost = start if function is None else whole
+        cost = _Cost(tree, cost, self.cost, function, tuple(coordinates.tolist()))
+        none = jnp.zeros((1, 0, len(coordinates)), dtype)
         return Numbers(aim, start, none, self.lower[index], self.upper[index], cost)
 
 
@@ -411,6 +420,8 @@ def _spread(own: Numbers, units: Float[Array, "k n"]) -> Float[Array, "k nq"]:
     narrow = own.upper - own.lower <= 2 * half
     low = jnp.where(narrow, own.lower, jnp.clip(x - half, own.lower, own.upper - 2 * half))
     wide = jnp.where(narrow, own.upper - own.lower, 2 * half)
+    if not tree.balls:
+        return low[None] + units * wide[None]
     found = jnp.broadcast_to(own.start, (len(units), tree.nq))
     found = found.at[:, at.coordinates].set((low[None] + units * wide[None])[:, at.rates])
     u, v, w = jnp.moveaxis(units[:, at.turns], -1, 0)
@@ -442,7 +453,7 @@ def _reached(inputs: tuple, found: Found, names: tuple[str, ...]) -> Reach:
     q = _attached(given, point, function)
     here = given.numbers(function)
     at = view(*_last((here.aim, q)))
-    distance, angle = (_norm(x[..., 0]) for x in (at.gap, at.turn))
+    distance, angle = _norm(jnp.stack([at.gap, at.turn])[..., 0])
     finite = jnp.all(jnp.isfinite(q)) & jnp.all(jnp.isfinite(distance + angle))
     reached = jnp.all((distance <= REACHED) & (angle <= REACHED))
     result = RESULTS.where(reached, RESULTS.successful, RESULTS.out_of_reach)
@@ -450,7 +461,7 @@ def _reached(inputs: tuple, found: Found, names: tuple[str, ...]) -> Reach:
     crossed = jnp.any(given.lower > given.upper)
     result = RESULTS.where(crossed, RESULTS.crossed_limits, result)
     *_, coordinates, _ = part(given.tree, tuple(f.body for f in given.frames))
-    whole = given.start.at[coordinates].set(q)
+    whole = _placed(given.start, coordinates, q)
     return Reach(whole, distance, angle, here.cost(q), found.steps, result, names)
 
 
@@ -459,7 +470,12 @@ def _given(inputs: tuple) -> tuple["_Given", Any]:
     return _Given(*inputs[:-1], rest), function
 
 
-def _norm(x: Float[Array, "k 3"]) -> Float[Array, " k"]:
-    square = jnp.sum(x * x, axis=1)
+def _placed(start: Array, coordinates: np.ndarray, q: Array) -> Array:
+    """Some coordinates among all."""
+    return q if len(q) == len(start) else start.at[coordinates].set(q)
+
+
+def _norm(x: Float[Array, "*k 3"]) -> Float[Array, "*k"]:
+    square = jnp.sum(x * x, axis=-1)
     zero = square == 0
     return jnp.where(zero, 0.0, jnp.sqrt(jnp.where(zero, 1.0, square)))

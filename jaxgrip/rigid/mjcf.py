@@ -11,7 +11,7 @@ import numpy as np
 from jaxgrip._files import LARGEST_DATA, check_readable
 from jaxgrip._names import closest
 from jaxgrip.checks import listed
-from jaxgrip.rigid._links import PARTS, Import, Link, Mimic, Numbers, made
+from jaxgrip.rigid._links import PARTS, Import, Link, Mimic, Numbers, made, uncoupled
 
 # Contents of a model that are not used, by the name of their count in MuJoCo.
 UNUSED = {
@@ -79,7 +79,7 @@ def read_mjcf(path: str | Path, robot: str | None = None) -> Import:
     the names of its bodies; None for all trees of the file in one, also of loose objects.
 
     **Returns:** `Import` with the base "world". Linear equalities of two joints are its `mimics`;
-    others are named in `ignored`; `mechanism.loops.read_mjcf` closes loops by them.
+    all are named in `ignored`; `mechanism.loops.read_mjcf` closes loops by them.
 
     **Raises:** `ImportError` without the package `mujoco`; `ValueError` that names the file, for
     an unknown `robot`, and for what MuJoCo refuses.
@@ -104,7 +104,8 @@ def read_mjcf(path: str | Path, robot: str | None = None) -> Import:
                 f"The equality {each.name!r} of joint {each.follower!r} is not linear in "
                 f"{each.leader!r} and not used."
             )
-    return dataclasses.replace(file.robot, ignored=(*file.robot.ignored, *said))
+    robot = dataclasses.replace(file.robot, ignored=(*file.robot.ignored, *said))
+    return uncoupled(robot, "mechanism.loops.read_mjcf")
 
 
 def read(path: str | Path, robot: str | None = None) -> File:

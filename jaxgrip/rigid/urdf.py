@@ -13,7 +13,7 @@ from jaxtyping import ArrayLike
 from jaxgrip._files import LARGEST_DATA, read_bytes
 from jaxgrip._names import closest
 from jaxgrip.checks import brief, decimal, listed, near
-from jaxgrip.rigid._links import Import, Link, Mimic, Numbers, made
+from jaxgrip.rigid._links import Import, Link, Mimic, Numbers, made, uncoupled
 from jaxgrip.rigid.builders import GRAVITY
 from jaxgrip.spatial import aligning_z
 
@@ -90,6 +90,18 @@ def read_urdf(
 
     Source: URDF.
     """
+    file = read(path, strict, floating=floating, gravity=gravity)
+    return uncoupled(file, "mechanism.loops.read_urdf")
+
+
+def read(
+    path: str | Path,
+    strict: bool = False,
+    *,
+    floating: bool = False,
+    gravity: ArrayLike | Sequence[float] = GRAVITY,
+) -> Import:
+    """As `read_urdf`, with no word on the mimics."""
     path = Path(path)
     reader = _Reader(path)
     robot = _root(path)

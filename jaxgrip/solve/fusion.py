@@ -342,11 +342,13 @@ def jit_plainly(function: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         while begun:
             begun.pop().result()
+        if plain_emitters() and _is_traced():
+            return within(*args, **kwargs)
         try:
             return compiled()(*args, **kwargs)
         except ValueError as error:
-            # JAX has no other public test of being traced.
-            if "top-level `jax.jit`" not in str(error):
+            # Being differentiated.
+            if not _is_refused(error):
                 raise
             return within(*args, **kwargs)
 
@@ -360,6 +362,27 @@ def jit_plainly(function: Callable[..., Any]) -> Callable[..., Any]:
 
     call.begin = begin
     return call
+
+
+def _is_traced() -> bool:
+    """Whether this is within another program; JAX has no other public test."""
+    try:
+        _nothing()(0.0)
+    except ValueError as error:
+        if not _is_refused(error):
+            raise
+        return True
+    return False
+
+
+def _is_refused(error: ValueError) -> bool:
+    """Whether options of the compiler were given within another program."""
+    return "top-level `jax.jit`" in str(error)
+
+
+@functools.cache
+def _nothing() -> Callable[[float], Any]:
+    return jax.jit(lambda x: x, compiler_options=plain_emitters())
 
 
 def _shapes_of(args: tuple) -> int:

@@ -5,26 +5,9 @@ as printed they do not fit its rotation matrix.
 """
 
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float
 
 from jaxgrip.spatial._rotations import skew
-
-
-def _four_products() -> np.ndarray:
-    """The part of 4 q qᵀ that is linear in the rotation matrix; the rest is the unit matrix."""
-    linear = np.zeros((4, 4, 3, 3))
-    linear[0, 0] = np.eye(3)
-    for i in range(3):
-        j, k = (i + 1) % 3, (i + 2) % 3
-        linear[1 + i, 1 + i] = -np.eye(3)
-        linear[1 + i, 1 + i, i, i] = 1.0
-        linear[0, 1 + i, [k, j], [j, k]] = linear[1 + i, 0, [k, j], [j, k]] = 1.0, -1.0
-        linear[1 + j, 1 + k, [j, k], [k, j]] = linear[1 + k, 1 + j, [j, k], [k, j]] = 1.0
-    return linear
-
-
-_FOUR_PRODUCTS = _four_products()
 
 
 def product(a: Float[Array, "4"], b: Float[Array, "4"]) -> Float[Array, "4"]:
@@ -49,17 +32,32 @@ def to_matrix(q: Float[Array, "4"]) -> Float[Array, "3 3"]:
 
 
 def from_matrix(rotation: Float[Array, "3 3"]) -> Float[Array, "4"]:
-    """Unit quaternion of a rotation matrix, with a scalar that is not negative.
+    """Unit quaternion of a rotation matrix, with a scalar that is not negative."""
+    q = along_matrix(rotation)
+    length = jnp.linalg.norm(q)
+    return q / jnp.where(q[0] < 0, -length, length)
+
+
+def along_matrix(rotation: Float[Array, "3 3"]) -> Float[Array, "4"]:
+    """A quaternion of a rotation matrix of a length between 2 and 4, of either sign.
 
     The largest of the four components is found first, so none is lost to rounding.
     """
-    outer = jnp.eye(4, dtype=rotation.dtype) + jnp.tensordot(
-        jnp.asarray(_FOUR_PRODUCTS, rotation.dtype), rotation, 2, precision="highest"
-    )
+    xx, xy, xz, yx, yy, yz, zx, zy, zz = (rotation[i, j] for i in range(3) for j in range(3))
+    x, y, z = zy - yz, xz - zx, yx - xy
     # Each row is 4 q_k q.
-    row = outer[jnp.argmax(jnp.diagonal(outer))]
-    q = row / jnp.linalg.norm(row)
-    return jnp.where(q[0] < 0, -q, q)
+    rows = (
+        (1 + xx + yy + zz, x, y, z),
+        (x, 1 + xx - yy - zz, xy + yx, zx + xz),
+        (y, xy + yx, 1 - xx + yy - zz, yz + zy),
+        (z, zx + xz, yz + zy, 1 - xx - yy + zz),
+    )
+    row, largest = rows[0], rows[0][0]
+    for k in (1, 2, 3):
+        larger = rows[k][k] > largest
+        largest = jnp.where(larger, rows[k][k], largest)
+        row = [jnp.where(larger, new, old) for new, old in zip(rows[k], row, strict=True)]
+    return jnp.stack(row)
 
 
 def exponential(turn: Float[Array, "3"]) -> Float[Array, "4"]:
@@ -73,11 +71,13 @@ def exponential(turn: Float[Array, "3"]) -> Float[Array, "4"]:
 
 
 def rotation_vector(q: Float[Array, "4"]) -> Float[Array, "3"]:
-    """Rotation vector (3,) of a unit quaternion, of length up to π; smooth at zero."""
-    q = jnp.where(q[0] < 0, -q, q)
-    square = q[1:] @ q[1:]
-    small = square < 1e-6
-    sine = jnp.sqrt(jnp.where(small, jnp.ones_like(square), square))
-    ratio = square / jnp.where(small, q[0], jnp.ones_like(square)) ** 2
-    near = (1 - ratio / 3 + ratio**2 / 5) / jnp.where(small, q[0], jnp.ones_like(square))
-    return 2 * jnp.where(small, near, jnp.arctan2(sine, q[0]) / sine) * q[1:]
+    """Rotation vector (3,), of length up to π, of a quaternion of any length; smooth at zero."""
+    w, x, y, z = q
+    scalar, square = jnp.abs(w), x * x + y * y + z * z
+    small = square < 1e-6 * scalar**2
+    one = jnp.ones_like(square)
+    sine = jnp.sqrt(jnp.where(small, one, square))
+    ratio = square / jnp.where(small, scalar, one) ** 2
+    near = 1 + ratio * (ratio * (1 / 5) - 1 / 3)
+    half = jnp.where(small, near, jnp.arctan2(sine, scalar)) / jnp.where(small, scalar, sine)
+    return jnp.where(w < 0, -2 * half, 2 * half) * jnp.stack([x, y, z])

@@ -1,15 +1,19 @@
 """The fastest motion of a robot from its file: configuration, limits, CSV file, what limits it."""
 
 import csv
+import os
 from pathlib import Path
 from types import SimpleNamespace
 
+import jax
 import numpy as np
 import pytest
 import xarray
 
+import jaxgrip as jg
 from experiments.robots import time_optimal
 from jaxgrip import config
+from jaxgrip.models import arm
 from jaxgrip.report import Run
 
 PATH = Path(__file__).parents[2] / "configs" / "robot_time_optimal.toml"
@@ -69,8 +73,18 @@ def test_lengths_are_in_metres(crane):
 @pytest.mark.parametrize(
     ("overrides", "sentence"),
     [
-        ((WRISTS.replace("wrist_1", "wrist_l"),), "hold_deg: there is no joint 'wrist_l'"),
-        (("torque_limits={elbov = 1.0}",), "torque_limits: there is no joint 'elbov'"),
+        ((f"robot={PATH}",), r"robot: .*robot_time_optimal\.toml: is not valid XML"),
+        ((f"robot={PATH.parent}",), "robot: .*configs: cannot be read: it is a folder"),
+        (("robot=nowhere.urdf",), 'robot: there is no "nowhere.urdf" in'),
+        (
+            (WRISTS.replace("wrist_1", "wrist_l"),),
+            "hold_deg: there is no joint 'wrist_l'; perhaps 'wrist_",
+        ),
+        (("torque_limits={elbov = 1.0}",), "torque_limits: there is no joint 'elbov'; perhaps"),
+        (
+            ("torque_limits={shoulder_lift = 9.0}",),
+            r"poses_deg: Joint 'shoulder_lift' needs .* N m to hold pose 1, but has 9 N m at most",
+        ),
         ((WRISTS,), "pose 1 has 6 entries; the robot has 3 joints: shoulder_pan, shoulder_lift"),
         (
             (WRISTS, THREE.replace("90.0]]", "200.0]]")),
@@ -87,9 +101,25 @@ def test_lengths_are_in_metres(crane):
         (("payload={mass = -1.0, frame = 'tool0'}",), "payload.mass: must be"),
     ],
 )
-def test_bad_configurations_get_a_sentence(overrides, sentence):
+def test_what_a_run_would_refuse_is_refused_when_the_configuration_is_read(overrides, sentence):
     with pytest.raises(config.ConfigError, match=sentence):
-        time_optimal.Robot(settings(*overrides))
+        settings(*overrides)
+
+
+def test_a_configuration_beside_a_robot_of_its_own_is_read_from_anywhere(tmp_path, monkeypatch):
+    """In no project, it has the experiments of this one."""
+    (tmp_path / "my").mkdir()
+    (tmp_path / "my" / "crane.urdf").write_text(CRANE)
+    file = tmp_path / "my" / "robot.toml"
+    file.write_text(
+        'experiment = "robots/time_optimal"\nrobot = "crane.urdf"\n'
+        "poses_deg = [[0.5, 0.0], [1.5, 90.0]]\ntorque_limits = {slew = 3.0}\n"
+    )
+    for here in (tmp_path, "/"):
+        monkeypatch.chdir(here)
+        task = config.find(Path(os.path.relpath(file)))
+        assert task.root == PATH.parents[1]
+        assert task.load()[0].robot == tmp_path / "my" / "crane.urdf"
 
 
 @pytest.mark.parametrize(
@@ -157,6 +187,68 @@ def test_joints_with_time_to_spare():
         {"time": t, "joint": ["a", "b", "c", "d"]},
     )
     assert time_optimal.with_time_to_spare(arrays) == ["b", "d"]
+
+
+def savings_of(tree, ends, limits, effort, solver, easier=()):
+    """What higher limits save, and the motion."""
+    problem = arm.point_to_point(tree, *ends, **limits, effort=effort)
+    solution = jg.ocp.solve(problem, solver=solver, continued_from=easier)
+    return time_optimal.savings(problem, effort, solution), solution
+
+
+def least_cost(speed, force, effort=0.01, mass=2.0, distance=1.0):
+    """Time and weighed effort of a slide: full force until t1, then falling to zero at t2.
+
+    There the costate of the speed has the slope 1 / speed, until the speed is the largest.
+    """
+    a = force / mass
+    fall = 2.0 * effort * speed / a
+    t1, t2 = speed / a - fall / 2.0, speed / a + fall / 2.0
+    way = a * t1**2 / 2.0 + speed * fall - a * fall**2 / 6.0
+    return 2.0 * t2 + (distance - 2.0 * way) / speed + 2.0 * effort * (t1 + fall / 3.0)
+
+
+@pytest.mark.long
+def test_what_higher_limits_of_a_slide_save():
+    """By the closed form, with positions bounded too, whose rows come before those of speeds."""
+    part = jg.rigid.Placement(
+        "slide", None, np.zeros(3), 2.0, np.zeros(3), np.ones(3), (1.0, 0, 0), joint="prismatic"
+    )
+    tree = jg.rigid.from_placements([part])
+    ends = np.zeros(1), np.ones(1)
+    solver = jg.ocp.Solver(jg.ocp.Transcription(intervals=60), starts=1, arcs=6)
+    limits = {"torque": np.array([4.0]), "speed": np.array([0.8])}
+    limits["position"] = np.array([-1.0]), np.array([2.0])
+    saved, solution = savings_of(tree, ends, limits, 0.01, solver)
+    np.testing.assert_allclose(solution.objective, least_cost(0.8, 4.0), rtol=1e-10)
+    by_speed, by_force = jax.grad(least_cost, argnums=(0, 1))(0.8, 4.0)
+    np.testing.assert_allclose(saved["speed"], [-0.8 * by_speed], rtol=1e-9)
+    np.testing.assert_allclose(saved["torque"], [-4.0 * by_force], rtol=1e-9)
+    # T = 2 sqrt(d m / f) where the speed is never the largest.
+    saved, _ = savings_of(tree, ends, limits | {"speed": np.array([10.0])}, 0.0, solver)
+    np.testing.assert_allclose(saved["speed"], [0.0], atol=1e-15)
+    np.testing.assert_allclose(saved["torque"], [np.sqrt(1.0 * 2.0 / 4.0)], rtol=1e-9)
+
+
+@pytest.mark.long
+def test_what_higher_limits_of_an_arm_save():
+    """By differences of other motions: both joints are at their limits of torque and speed."""
+    given = {"com": (0.2, 0.0, 0.0), "inertia": (0.01, 0.03, 0.03), "mass": 2.0}
+    upper = jg.rigid.Placement("upper", None, np.zeros(3), **given)
+    fore = jg.rigid.Placement("fore", "upper", np.array([0.4, 0.0, 0.0]), **given)
+    tree = jg.rigid.from_placements([upper, fore], (0.0, 0.0, 0.0))
+    ends, effort = (np.array([0.0, 0.3]), np.ones(2)), 0.1
+    limits = {"torque": np.array([20.0, 8.0]), "speed": np.array([2.0, 2.5])}
+    way = [arm.point_to_point(tree, *ends, **limits, effort=w * effort) for w in (4.0, 1.0)]
+    saved, _ = savings_of(tree, ends, limits, effort, arm.SOLVER, way[:1])
+    for key, joint in (("torque", 0), ("torque", 1), ("speed", 0), ("speed", 1)):
+        assert saved[key][joint] > 0.02
+        costs = []
+        for change in (1e-4, -1e-4):
+            other = limits | {key: limits[key] * (1.0 + change * np.eye(2)[joint])}
+            costs.append(savings_of(tree, ends, other, effort, arm.SOLVER, way)[1].objective)
+        difference = (costs[1] - costs[0]) / 2e-4
+        np.testing.assert_allclose(saved[key][joint], difference, rtol=1e-6)
 
 
 @pytest.mark.long

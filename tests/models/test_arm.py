@@ -23,12 +23,12 @@ def slide(mass=2.0):
     return jg.rigid.from_placements([part])
 
 
-def planar(gravity=(0.0, 0.0, 0.0), axis=(0.0, 0.0, 1.0)):
-    """Two equal links with parallel axes."""
+def planar(gravity=(0.0, 0.0, 0.0), axis=(0.0, 0.0, 1.0), stiffness=0.0):
+    """Two equal links with parallel axes, and a spring at the second."""
     given = {"com": (0.2, 0.0, 0.0), "inertia": (0.01, 0.03, 0.03), "mass": 2.0, "axis": axis}
     upper = jg.rigid.Placement("upper", None, np.zeros(3), joint_name="shoulder", **given)
     fore = jg.rigid.Placement(
-        "fore", "upper", np.array([0.4, 0.0, 0.0]), joint_name="elbow", **given
+        "fore", "upper", np.array([0.4, 0.0, 0.0]), joint_name="elbow", stiffness=stiffness, **given
     )
     return jg.rigid.from_placements([upper, fore], gravity)
 
@@ -96,12 +96,17 @@ LIFTED = {"gravity": (0.0, 0.0, -9.81), "axis": (0.0, -1.0, 0.0)}
         (
             LIFTED,
             {"torque": np.array([20.0, 3.0])},
-            "Joint 'elbow' needs 3.92 of its 3 N m to hold the pose `start` against gravity",
+            "Joint 'elbow' needs 3.92 N m to hold the pose `start`, but has 3 N m at most",
         ),
         (
             LIFTED,
             {"torque": np.array([15.0, 8.0]), "start": UP, "end": np.zeros(2)},
-            "Joint 'shoulder' needs 15.7 of its 15 N m to hold the pose `end` against gravity",
+            "Joint 'shoulder' needs 15.7 N m to hold the pose `end`, but has 15 N m at most",
+        ),
+        (
+            {"stiffness": 40.0},
+            {"end": np.array([0.0, 0.6])},
+            "Joint 'elbow' needs 24 N m to hold the pose `end`, but has 20 N m at most",
         ),
         (
             {},

@@ -166,6 +166,8 @@ def test_numbers_and_what_is_not_used(path):
         "The equality 'pin' of 'hand' and 'box' is not used in a tree; mechanism.loops.read_mjcf "
         "closes a loop by it.",
         "Inertia of links fixed to the base 'world' is not used: post.",
+        "Joints that mimic others move by themselves in a tree; mechanism.loops.read_mjcf couples "
+        "them: right.",
     }
 
 

@@ -12,6 +12,7 @@ from jaxgrip import config, joints, rigid
 from jaxgrip.checks import brief, near, numbers
 from jaxgrip.joints import Gear, Joint
 from jaxgrip.mechanism.loops.model import Coupling, Loop, Mechanism
+from jaxgrip.rigid import urdf
 from jaxgrip.rigid.builders import GRAVITY
 
 JOINTS = {
@@ -54,7 +55,7 @@ def read_urdf(
     key for a loop that is incomplete, unknown or impossible.
     """
     path = Path(path)
-    file = rigid.read_urdf(path, gravity=gravity)
+    file = urdf.read(path, gravity=gravity)
     carried = dict(zip(file.joints, (file.tree.names[i] for i in file.tree.moving), strict=True))
     couplings = [
         Coupling(m.follower, Gear(m.ratio, m.offset), carried[m.leader], carried[m.follower])
