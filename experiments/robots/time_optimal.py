@@ -159,14 +159,14 @@ class Robot:
             )
         q = np.where(self.is_sliding, pose, np.deg2rad(pose))
         if self.position is not None:
-            units = np.where(self.is_sliding, 1.0, np.rad2deg(1.0))
-            for name, value, given, low, high, scale in zip(
-                self.names, q, pose, *self.position, units, strict=True
+            for name, value, given, low, high, slides in zip(
+                self.names, q, pose, *self.position, self.is_sliding, strict=True
             ):
                 if not low <= value <= high:
+                    scale, unit = (1.0, "m") if slides else (np.rad2deg(1.0), "deg")
                     raise ConfigError(
-                        f"poses_deg: in pose {number} joint {name!r} is at {given:g}, outside its "
-                        f"limits {scale * low:.4g} and {scale * high:.4g}."
+                        f"poses_deg: in pose {number} joint {name!r} is at {given:g} {unit}, "
+                        f"outside its limits {scale * low:.4g} and {scale * high:.4g} {unit}."
                     )
         return q
 

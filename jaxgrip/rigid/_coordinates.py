@@ -128,7 +128,7 @@ def without_balls(tree: Tree, who: str) -> None:
         names = tree.joint_names or tree.names
         raise ValueError(
             f"{who} needs coordinates whose rates are the joints' rates, which the quaternion of "
-            f"joint {names[tree.balls[0]]!r} has not."
+            f"joint {names[tree.balls[0]]!r} has not: free and ball joints must be locked or fixed."
         )
 
 
