@@ -88,11 +88,11 @@ def test_lengths_are_in_metres(crane):
         ((WRISTS,), "pose 1 has 6 entries; the robot has 3 joints: shoulder_pan, shoulder_lift"),
         (
             (WRISTS, THREE.replace("90.0]]", "200.0]]")),
-            "in pose 2 joint 'elbow' is at 200, outside its limits -180 and 180",
+            "in pose 2 joint 'elbow' is at 200 deg, outside its limits -180 and 180 deg",
         ),
         (
             (f"robot={PANDA}", f"poses_deg={[[0.0] * 7, [1.0] * 7]}"),
-            "at 0, outside its limits -176 and -3.999",
+            "at 0 deg, outside its limits -176 and -3.999 deg",
         ),
         (("payload={mass = 1.0, frame = 'tool1'}",), "payload: There is no frame 'tool1'"),
         (("poses_deg=[[0.0, 0.0]]",), "poses_deg"),
@@ -126,7 +126,7 @@ def test_a_configuration_beside_a_robot_of_its_own_is_read_from_anywhere(tmp_pat
     ("poses", "overrides", "sentence"),
     [
         ("[[0.5, 0.0], [1.5, 90.0]]", (), "torque_limits: the file has no limit for joint 'slew'"),
-        ("[[0.5], [0.0]]", ("hold_deg={slew = 0.0}",), "at 0, outside its limits 0.5 and 2"),
+        ("[[0.5], [0.0]]", ("hold_deg={slew = 0.0}",), "at 0 m, outside its limits 0.5 and 2 m"),
     ],
 )
 def test_limits_of_the_file_that_do_not_serve(crane, poses, overrides, sentence):
