@@ -62,15 +62,11 @@ def shoot(
     polynomials continue. Switches from bound to bound need none of this, and the iteration without
     it is shorter. The segments of a structure that `is_imposed` remain.
     """
-    found = None
     if np.all(reading.is_convex):
         found = _shoot_in_order(search, at, reading.sizes, is_imposed)
         if found[1].shot.converged:
             return found
-    free = _shoot(search, at, reading.sizes, None)
-    if free.shot.converged or found is not None or not np.any(reading.is_convex):
-        return at, free
-    return _shoot_in_order(search, at, reading.sizes, is_imposed)
+    return at, _shoot(search, at, reading.sizes, None)
 
 
 def _shoot_in_order(
