@@ -87,8 +87,8 @@ def project(tmp_path_factory):
     return root
 
 
-def start(project, how, **options):
-    command = [sys.executable, "-m", "jaxgrip", "run", "busy.toml", "--out", how]
+def start(project, how, out=None, **options):
+    command = [sys.executable, "-m", "jaxgrip", "run", "busy.toml", "--out", out or how]
     return subprocess.Popen(
         [*command, "--set", f"how={how}"],
         cwd=project,
@@ -140,7 +140,7 @@ def test_a_signal_stops_a_run_wherever_it_is(project, how, number, code, words):
 
 @pytest.mark.parametrize("delay", [0.0, 0.5])
 def test_a_signal_while_it_starts(project, delay):
-    process = start(project, f"delay{delay}")
+    process = start(project, "sleeping", f"delay{delay}")
     mask, term = 0, 1 << signal.SIGTERM - 1
     while not mask & term:
         status = Path(f"/proc/{process.pid}/status").read_text()

@@ -39,7 +39,13 @@ SLACK = 1e-9
 # An error of the coordinates that the projection removes does not count, unless it is larger than
 # this [rad or m]: a motion that drives determine has no other, and could end on another branch.
 FAR = 1e-2
-# Largest gap of a motion.
+# Where a step begins with a smaller ratio of the constraints' singular values, down to `SINGULAR`,
+# its stages are projected too, so that it can go over the singular position.
+NEAR = 5e-2
+# A step to near a singular position is taken again, shorter, if the ratio of the constraints'
+# singular values falls to less than this part of it: from there rounding would decide.
+PLUNGE = 0.1
+# Largest gap of a motion, and the rate [per s] below which it may lose all in a projection.
 OPEN = 1e-6
 
 
@@ -112,13 +118,14 @@ class Setting(eqx.Module):
 
     `effort`: function of `(t, equations, q, qd, inner)` giving (n,) torques or forces and the rates
     of the states of the forces, or None; `drives`: functions of t giving the values of the drives
-    of the loops `driven` [m or rad].
+    of the loops `driven` [m or rad]; `is_near`: whether a step begins near a singular position.
     """
 
     mechanism: Mechanism
     effort: Callable[..., tuple[Array, Any]] | None
     drives: tuple[Callable[..., Any], ...]
     driven: tuple[int, ...] = eqx.field(static=True)
+    is_near: Array = eqx.field(default_factory=lambda: jnp.zeros((), bool))
 
     def equations(self, t: Array, turned: Array) -> Equations:
         """The constraints at a time, with balls at the rotations `turned`."""
@@ -227,12 +234,17 @@ class Projected(diffrax.AbstractAdaptiveSolver, diffrax.AbstractWrappedSolver):
         """A step of the solver, projected."""
         state, passed = solver_state
         # The projection changes the state, so that the last rate cannot be used again.
+        is_near = (passed.size > SINGULAR) & (passed.size < NEAR)
+        near = eqx.tree_at(lambda setting: setting.is_near, args, is_near)
         y1, error, dense, state, result = self.solver.step(
-            terms, t0, t1, y0, args, state, made_jump=True
+            terms, t0, t1, y0, near, state, made_jump=True
         )
         y1, error = _projected(args, t1, y1, error)
         y1 = recentred(args.mechanism, y1)
-        return y1, error, dense, (state, _passed(args, t1, y1, t0, passed)), result
+        next_passed = _passed(args, t1, y1, t0, passed)
+        is_plunge = next_passed.size < jnp.minimum(SINGULAR, PLUNGE * passed.size)
+        error = jax.tree.map(lambda e: jnp.where(is_plunge, jnp.inf, e), error)
+        return y1, error, dense, (state, next_passed), result
 
 
 def _projected(
@@ -250,7 +262,11 @@ def _projected(
     dq = dx.q - inverse.driven @ gap
     _, rate = jax.jvp(functools.partial(missed_rate, equations), (x.q, x.qd), (dq, dx.qd))
     is_far = jnp.max(jnp.abs(dx.q - dq)) > FAR
-    left = dx._replace(q=jnp.where(is_far, dx.q, dq), qd=dx.qd - inverse.driven @ rate)
+    # Where a step ends on a singular position, rounding decides the direction of the rates.
+    lost = x.qd - qd
+    is_lost = jnp.max(jnp.abs(lost)) > FAR * jnp.max(jnp.abs(x.qd)) + OPEN
+    dqd = jnp.where(is_lost, lost, dx.qd - inverse.driven @ rate)
+    left = dx._replace(q=jnp.where(is_far, dx.q, dq), qd=dqd)
     return x._replace(q=q, qd=qd), left
 
 
@@ -302,8 +318,16 @@ def _passed(
 
 def _rate(t: Array, x: MotionState, setting: Setting) -> MotionState:
     equations = setting.equations(t, x.turned)
+    if equations.rows:
+        # Accelerations of a state with a gap go wrong by the gap over the distance.
+        x = lax.cond(setting.is_near, functools.partial(_closer, equations), lambda x: x, x)
     qdd, _, inner = setting.motion(t, equations, x)
     return MotionState(x.qd, qdd, jnp.zeros_like(x.turned), inner)
+
+
+def _closer(equations: Equations, x: MotionState) -> MotionState:
+    q, qd = project(equations, inverse_of(equations, x.q), x.q, x.qd)
+    return x._replace(q=q, qd=qd)
 
 
 @jit_plainly
