@@ -60,10 +60,13 @@ class Numbers(NamedTuple):
 class Found(NamedTuple):
     """Best position of each target.
 
-    `q` (nq,); `fixed` (n,): whether a limit holds a joint; `steps` of the search.
+    `q` (nq,); `error` (m,), as in `View`; `cost`; `fixed` (n,): whether a limit holds a joint;
+    `steps` of the search.
     """
 
     q: Float[Array, "*b nq"]
+    error: Float[Array, "*b m"]
+    cost: Float[Array, "*b"]
     fixed: Bool[Array, "*b n"]
     steps: Float[Array, "*b"]
 
@@ -114,12 +117,12 @@ def _short(tree: Tree, step: Array) -> Array:
 class _State(NamedTuple):
     """A task, floats with the tasks as their last axis.
 
-    Position; half the squared error and the cost there; in an improvement, whether the target is
-    reached and the damping; which joints are at limits that hold them; steps taken.
+    Position; the errors and the cost there; in an improvement, whether the target is reached and
+    the damping; which joints are at limits that hold them; steps taken.
     """
 
     q: Array
-    miss: Array
+    error: Array
     cost: Array
     reached: Array
     damping: Array
@@ -130,14 +133,14 @@ class _State(NamedTuple):
 class _Move(NamedTuple):
     """What changes within `_advanced`, with the places as last axis.
 
-    `q` to look at; `miss`, half the squared error of the one looked at last; `weights` by which the
-    slope of the cost moves frames; `fixed` joints, and these and others that a move has brought to
-    a limit, `bound`; whether one has been `freed`, and whether the errors are `convex`; `size` of
-    the step; `done`; `steps`.
+    `q` to look at; `error` of the one looked at last; `weights` by which the slope of the cost
+    moves frames; `fixed` joints, and these and others that a move has brought to a limit, `bound`;
+    whether one has been `freed`, and whether the errors are `convex`; `size` of the step; `done`;
+    `steps`.
     """
 
     q: Array
-    miss: Array
+    error: Array
     weights: Array
     fixed: Array
     bound: Array
@@ -180,7 +183,7 @@ def _advanced(numbers: Numbers, state: _State, searching: Bool[Array, ""]) -> tu
         projecting, improving = ~searching & (k == 0), ~searching & (k == 1)
         returning = ~searching & (k > 1)
         at = view(aim, now.q)
-        square = jnp.sum(at.error**2, axis=0)
+        square = 2 * _miss(at.error)
         by_error = times(at.jacobian, at.error)
 
         def of_cost() -> tuple[Array, Array]:
@@ -236,7 +239,7 @@ def _advanced(numbers: Numbers, state: _State, searching: Bool[Array, ""]) -> tu
         bound = bound | (~searching & ((wanted < numbers.lower) | (wanted > numbers.upper)))
         return _Move(
             _moved(numbers, now.q, step),
-            square / 2,
+            at.error,
             jnp.where(projecting, solution, now.weights),
             fixed,
             bound,
@@ -250,24 +253,25 @@ def _advanced(numbers: Numbers, state: _State, searching: Bool[Array, ""]) -> tu
     fixed, no = ~searching & (state.fixed > 0), reached & ~reached
     # Where a number is not used before it is known, any other stands for it.
     start = _Move(
-        *(state.q, state.miss, state.fixed, fixed, fixed, no, ~no, state.miss, no, state.steps)
+        *(state.q, state.error, state.fixed, fixed, fixed, no, ~no, state.cost, no, state.steps)
     )
     end = lax.fori_loop(0, count, move, start)
     q = jnp.where(searching, _turned(numbers, end.q), end.q)
     cost = each(lambda c, q: c(q), numbers.cost, q)
-    gain = state.cost - cost + (state.miss - end.miss) / FAINT
-    rounding = 1e-12 * (1 + jnp.abs(state.cost) + state.miss / FAINT)
+    before, after = _miss(state.error), _miss(end.error)
+    gain = state.cost - cost + (before - after) / FAINT
+    rounding = 1e-12 * (1 + jnp.abs(state.cost) + before / FAINT)
     better = searching | (gain > -rounding) | (end.size < 1e-6)
     steps = jnp.where(searching, end.steps, state.steps + 1)
     at_end = (end.size < _FINE) & ~end.freed
-    at_end &= (end.miss < _ACCURATE**2 / 2) | (end.miss > state.miss / 4)
-    at_end |= (steps > _IMPROVEMENTS) | (state.damping > 1e10) | ~jnp.isfinite(state.miss)
+    at_end &= (after < _ACCURATE**2 / 2) | (after > before / 4)
+    at_end |= (steps > _IMPROVEMENTS) | (state.damping > 1e10) | ~jnp.isfinite(before)
     x = rates_of(tree, q)
     fixed = jnp.where(better[None], end.bound, end.fixed)
     fixed = jnp.where(searching, (x <= numbers.lower) | (x >= numbers.upper), fixed)
     new = _State(
         jnp.where(better[None], q, state.q),
-        jnp.where(better, end.miss, state.miss),
+        jnp.where(better[None], end.error, state.error),
         jnp.where(better, cost, state.cost),
         state.reached,
         jnp.where(better, state.damping / 10, 10 * jnp.maximum(state.damping, 1e-2)),
@@ -277,12 +281,17 @@ def _advanced(numbers: Numbers, state: _State, searching: Bool[Array, ""]) -> tu
     return new, jnp.where(searching, end.done, at_end)
 
 
+def _miss(error: Float[Array, "m ..."]) -> Float[Array, "..."]:
+    """Half the squared error."""
+    return jnp.sum(error**2, axis=0) / 2
+
+
 def _pool(
     numbers: Numbers,
-    first: Float[Array, "tasks w"],
+    first: Float[Array, "w tasks"],
     waiting: Bool[Array, " tasks"],
     searching: Bool[Array, ""],
-) -> Float[Array, "tasks w"]:
+) -> Float[Array, "w tasks"]:
     """Work off tasks by `_advanced`.
 
     **Arguments:** `numbers` of the targets, with these as their first axis, or one; `first`: the
@@ -296,44 +305,46 @@ def _pool(
     many = [len(x) > 1 for x in leaves]
     own, shared = ([x for x, m in zip(leaves, many, strict=True) if m == k] for k in (True, False))
     shapes = [x.shape[1:] for x in own]
-    columns = _joined([x.reshape(targets, -1).T for x in own], targets).T
+    columns = _joined([x.reshape(targets, -1).T for x in own], targets)
     shared = [jnp.moveaxis(x, 0, -1) for x in shared]
-    count, n = len(first), tree.n
-    state_shapes = [(tree.nq,), (), (), (), (), (n,), ()]
+    count, n = first.shape[1], tree.n
     places = min(count, _PLACES)
     if jax.default_backend() == "cpu":
         places = min(places, max(_FEWEST, _NUMBERS // (n * n + n)))
     left = jnp.sum(waiting)
-    order = jnp.where(jnp.arange(count) < left, jnp.argsort(~waiting), count)
+    order = jnp.sort(jnp.where(waiting, jnp.arange(count), count))
     order = jnp.append(order, np.full(places, count))
+    index = np.arange(places)
 
-    def whole(table: Array) -> Any:
-        mine, common = iter(_parted(table.T, shapes)), iter(shared)
+    def whole(task: Array) -> Any:
+        mine, common = iter(_parted(columns[:, task % targets], shapes)), iter(shared)
         return jax.tree.unflatten(structure, [next(mine if m else common) for m in many])
+
+    def begun(task: Array) -> Array:
+        return first.at[:, task].get(mode="clip")
 
     def body(loop: tuple) -> tuple:
         task, upcoming, left, state, ends = loop
-        state, done = _advanced(
-            whole(columns[task % targets]), _State(*_parted(state.T, state_shapes)), searching
-        )
-        state, done = _joined(state, places).T, done & (task < count)
-        ends = ends.at[jnp.where(done, task, count)].set(state, mode="drop")
+        begin = _State(*_parted(state, _shapes(numbers.aim)))
+        state, done = _advanced(whole(task), begin, searching)
+        state, done = _joined(state, places), done & (task < count)
+        ends = ends.at[:, jnp.where(done, task, count)].set(state, mode="drop")
         # Places in another order, those that are free first, which take what comes next.
-        place, ended = jnp.argsort(~done), jnp.sum(done)
-        free = np.arange(places) < ended
+        place = jnp.sort(jnp.where(done, index, index + places)) % places
+        ended = jnp.sum(done)
+        free = index < ended
         following = lax.dynamic_slice_in_dim(order, upcoming, places)
         task = jnp.where(free, following, task[place])
-        state = jnp.where(free[:, None], first.at[task].get(mode="clip"), state[place])
+        state = jnp.where(free[None], begun(task), state[:, place])
         return task, upcoming + ended, left - ended, state, ends
 
-    start = (
-        order[:places],
-        jnp.asarray(places),
-        left,
-        first.at[order[:places]].get(mode="clip"),
-        first,
-    )
+    start = order[:places], jnp.asarray(places), left, begun(order[:places]), first
     return lax.while_loop(lambda loop: loop[2] > 0, body, start)[-1]
+
+
+def _shapes(aim: Aim) -> list[tuple[int, ...]]:
+    """Those of the fields of a state."""
+    return [(aim.tree.nq,), (len(aim.rows),), (), (), (), (aim.tree.n,), ()]
 
 
 def _joined(arrays: Sequence[Array], size: int) -> Float[Array, "w p"]:
@@ -378,44 +389,52 @@ def search(numbers: Numbers) -> Found:
     **Returns:** `Found`, with the targets as the first axis.
     """
     targets = max(x.shape[0] for x in jax.tree.leaves(numbers))
-    tree = numbers.aim.tree
+    shapes = _shapes(numbers.aim)
     # By round, then by start.
     starts = jnp.broadcast_to(numbers.starts, (targets, *numbers.starts.shape[1:]))
-    starts = jnp.moveaxis(starts, 0, 2)
-    rounds, count = starts.shape[:2]
+    starts = jnp.transpose(starts, (1, 3, 2, 0))
+    rounds, _, count, _ = starts.shape
     rows = max(count, _KEPT)
     # One more for the round that improves what the others have found.
-    starts = jnp.pad(starts, ((0, 1), (0, rows - count), (0, 0), (0, 0)), mode="edge")
+    starts = jnp.pad(starts, ((0, 1), (0, 0), (0, rows - count), (0, 0)), mode="edge")
     one = numbers._replace(starts=jnp.zeros((1, 1), starts.dtype))
     row = np.arange(rows)[:, None]
     # The state of a search that begins, after its position.
-    rest = jnp.asarray([np.inf, *[0.0] * (tree.n + 4)], starts.dtype)
-    rest = jnp.broadcast_to(rest, (rows, targets, len(rest)))
-    ends = np.cumsum([tree.nq, 1, 1, 1, 1, tree.n]).tolist()
+    sizes = [int(np.prod(shape)) for shape in shapes[1:]]
+    rest = jnp.asarray([np.inf] * sizes[0] + [0.0] * sum(sizes[1:]), starts.dtype)
+    rest = jnp.broadcast_to(rest[:, None, None], (len(rest), rows, targets))
+
+    def state_of(table: Array) -> _State:
+        parts = _parted(table.reshape(len(table), -1), shapes)
+        return _State(*(x.reshape(*x.shape[:-1], *table.shape[1:]) for x in parts))
 
     def of_round(loop: tuple, x: tuple[Array, Array]) -> tuple[tuple, None]:
         (best, missed, steps), (q, searching) = loop, x
-        fresh = jnp.concatenate([q, rest], axis=2)
-        q, miss, cost, *_, fixed, zero = jnp.split(best, ends, axis=2)
-        zero, reached = jnp.zeros_like(zero), (miss < REACHED**2).astype(miss.dtype)
-        again = jnp.concatenate([q, miss, cost, reached, zero + _FIRST, fixed, zero], axis=2)
-        again = jnp.pad(again, ((0, rows - _KEPT), (0, 0), (0, 0)))
-        first = jnp.where(searching | (row >= _KEPT)[..., None], fresh, again)
+        fresh = jnp.concatenate([q, rest])
+        kept = state_of(best)
+        reached = (_miss(kept.error) < REACHED**2).astype(q.dtype)
+        damping, zero = jnp.full_like(reached, _FIRST), jnp.zeros_like(reached)
+        kept = kept._replace(reached=reached, damping=damping, steps=zero)
+        again = _joined(kept, reached.size).reshape(best.shape)
+        again = jnp.pad(again, ((0, 0), (0, rows - _KEPT), (0, 0)))
+        first = jnp.where(searching | (row >= _KEPT)[None], fresh, again)
         waiting = jnp.where(searching, missed[None] & (row < count), row < _KEPT)
-        found = _pool(one, first.reshape(-1, first.shape[2]), waiting.reshape(-1), searching)
+        found = _pool(one, first.reshape(len(first), -1), waiting.reshape(-1), searching)
         found = found.reshape(first.shape)
-        miss = found[..., ends[0]]
+        steps = steps + jnp.sum(jnp.where(waiting, found[-1], 0.0), axis=0)
         # Close to singular positions an improvement may have lost its target when it must end.
-        best = jnp.concatenate([best, found])
-        order = _ranked(best[..., ends[0]], best[..., ends[1]])[:_KEPT]
-        best = jnp.take_along_axis(best, order[..., None], axis=0)
-        steps = steps + jnp.sum(jnp.where(waiting, found[..., -1], 0.0), axis=0)
-        return (best, missed & ~jnp.any(miss < REACHED**2, axis=0), steps), None
+        best = jnp.concatenate([best, found], axis=1)
+        kept = state_of(best)
+        miss = _miss(kept.error)
+        order = _ranked(miss, kept.cost)[:_KEPT]
+        missed &= ~jnp.any(miss < REACHED**2, axis=0)
+        return (jnp.take_along_axis(best, order[None], axis=1), missed, steps), None
 
-    best = jnp.concatenate([starts[0], rest], axis=2)[:_KEPT]
+    best = jnp.concatenate([starts[0], rest])[:, :_KEPT]
     loop = best, jnp.ones(targets, bool), jnp.zeros(targets, starts.dtype)
     (best, _, steps), _ = lax.scan(of_round, loop, (starts, np.arange(rounds + 1) < rounds))
-    return Found(best[0, :, : tree.nq], best[0, :, ends[-2] : ends[-1]] > 0, steps)
+    best = state_of(best[:, 0])
+    return Found(best.q.T, best.error.T, best.cost, best.fixed.T > 0, steps)
 
 
 def _ranked(miss: Float[Array, "k b"], cost: Float[Array, "k b"]) -> Int[Array, "k b"]:
