@@ -38,7 +38,9 @@ _SMALLEST_DAMPING = 1e-14
 # Best ends of the search that are improved; steps of this, and those back to the targets in each;
 # its first damping.
 _KEPT, _IMPROVEMENTS, _RETURNS, _FIRST = 4, 40, 4, 1e-3
-_FINE, _ACCURATE, _SMALL = 1e-9, 1e-12, 1e-10
+# The last moves of an improvement [rad or m], where targets are reached and where not; errors that
+# are none; dampings; the weight of the cost where it is judged whether a position is nearer.
+_FINE, _COARSE, _ACCURATE, _SMALL, _TINY, _FAINTEST = 1e-9, 1e-8, 1e-12, 1e-10, 1e-13, 1e-12
 
 
 class Numbers(NamedTuple):
@@ -60,13 +62,14 @@ class Numbers(NamedTuple):
 class Found(NamedTuple):
     """Best position of each target.
 
-    `q` (nq,); `error` (m,), as in `View`; `cost`; `fixed` (n,): whether a limit holds a joint;
-    `steps` of the search.
+    `q` (nq,); `error` (m,), as in `View`; `cost`; `refined`: whether it is one of least error and
+    cost nearby; `fixed` (n,): whether a limit holds a joint; `steps` of the search.
     """
 
     q: Float[Array, "*b nq"]
     error: Float[Array, "*b m"]
     cost: Float[Array, "*b"]
+    refined: Bool[Array, "*b"]
     fixed: Bool[Array, "*b n"]
     steps: Float[Array, "*b"]
 
@@ -117,13 +120,15 @@ def _short(tree: Tree, step: Array) -> Array:
 class _State(NamedTuple):
     """A task, floats with the tasks as their last axis.
 
-    Position; the errors and the cost there; in an improvement, whether the target is reached and
-    the damping; which joints are at limits that hold them; steps taken.
+    Position; the errors and the cost there; whether an improvement has come to its end; in an
+    improvement, whether the target is reached and the damping; which joints are at limits that hold
+    them; steps taken.
     """
 
     q: Array
     error: Array
     cost: Array
+    refined: Array
     reached: Array
     damping: Array
     fixed: Array
@@ -135,8 +140,7 @@ class _Move(NamedTuple):
 
     `q` to look at; `error` of the one looked at last; `weights` by which the slope of the cost
     moves frames; `fixed` joints, and these and others that a move has brought to a limit, `bound`;
-    whether one has been `freed`, and whether the errors are `convex`; `size` of the step; `done`;
-    `steps`.
+    whether one has been `freed`, and whether the errors are `convex`; `done`; `steps`.
     """
 
     q: Array
@@ -146,7 +150,6 @@ class _Move(NamedTuple):
     bound: Array
     freed: Array
     convex: Array
-    size: Array
     done: Array
     steps: Array
 
@@ -167,12 +170,12 @@ def costs(
 def _advanced(numbers: Numbers, state: _State, searching: Bool[Array, ""]) -> tuple[_State, Array]:
     """A few steps of a search or one of an improvement, and whether it was the last.
 
-    Steps of a search are damped by the squared error. A step of an improvement goes along the
-    positions that miss least, to a lower cost, and back to these.
+    Steps of a search are damped by the squared error. A step of an improvement goes to where the
+    error and, more faintly, the cost are less; where the targets are reached, along the positions
+    that reach them, and back to these.
 
     Source: Sugihara 2011 for the search; for the improvement own derivation: Newton's method for
-    half the squared error and `FAINT` times the cost, whose step is followed by some that lower the
-    error alone.
+    half the squared error and `FAINT` times the cost.
     """
     aim, tree = numbers.aim, numbers.aim.tree
     eye = jnp.eye(tree.n, dtype=state.q.dtype)[:, :, None]
@@ -212,9 +215,10 @@ def _advanced(numbers: Numbers, state: _State, searching: Bool[Array, ""]) -> tu
             found = curvature(aim, at, pull)
             return (found + jnp.swapaxes(found, 0, 1)) / 2 - curved[None, None] * lacking(aim, at)
 
-        caution = 2 * _DAMPING * (1 + state.damping) * square / 2
-        caution = _SMALL + jnp.where(returning & ~reached & ~now.convex, caution, 0.0)
-        damping = jnp.where(improving, FAINT * state.damping, caution)
+        plain = _DAMPING * (1 + state.damping) * square
+        nearer = _SMALL + jnp.where(now.convex, FAINT * state.damping, plain)
+        damping = jnp.where(returning, jnp.where(reached, _TINY, nearer), _SMALL)
+        damping = jnp.where(improving, FAINT * state.damping, damping)
         damping = jnp.where(searching, _DAMPING * square + _SMALLEST_DAMPING, damping)
         a = gram(at.jacobian) + lax.cond(searching, lambda: zero, of_error)
         a = a + jnp.where(improving, FAINT, 0.0) * bend + damping[None, None] * eye
@@ -223,16 +227,14 @@ def _advanced(numbers: Numbers, state: _State, searching: Bool[Array, ""]) -> tu
         solution = solved(_free(a, hold), jnp.where(hold, 0.0, b))
         finite = jnp.all(jnp.isfinite(solution), axis=0)
 
-        # Far from where the error is least it may be curved the wrong way: then there is no step
-        # but the way back.
-        convex = now.convex & (finite | returning)
+        # Far from where the error is least it may be curved the wrong way: then the way back alone
+        # is taken.
+        convex = now.convex & (finite | returning | (projecting & ~reached))
         solution = jnp.where(finite[None], solution, 0.0)
         step = jnp.where(projecting | (improving & ~convex)[None], 0.0, -solution)
         promised = jnp.sum((damping[None] * step - by_error) * step, axis=0)
         done = (square < _ACCURATE**2) | ~(promised >= _HOPELESS * square)
         done = now.done | (searching & (done | ~finite | (now.steps >= _STEPS)))
-        first = (improving & convex) | (~convex & (k == 2))
-        size = jnp.where(first, jnp.max(jnp.abs(step), axis=0), now.size)
         stays = done | projecting | (~searching & (k == count - 1))
         step = jnp.where(stays[None], 0.0, _short(tree, step))
         wanted = x + step
@@ -245,27 +247,31 @@ def _advanced(numbers: Numbers, state: _State, searching: Bool[Array, ""]) -> tu
             bound,
             now.freed | jnp.any(worst, axis=0),
             convex,
-            size,
             done,
             now.steps + jnp.where(now.done, 0.0, 1.0),
         )
 
     fixed, no = ~searching & (state.fixed > 0), reached & ~reached
     # Where a number is not used before it is known, any other stands for it.
-    start = _Move(
-        *(state.q, state.error, state.fixed, fixed, fixed, no, ~no, state.cost, no, state.steps)
-    )
+    start = _Move(state.q, state.error, state.fixed, fixed, fixed, no, ~no, no, state.steps)
     end = lax.fori_loop(0, count, move, start)
     q = jnp.where(searching, _turned(numbers, end.q), end.q)
     cost = each(lambda c, q: c(q), numbers.cost, q)
     before, after = _miss(state.error), _miss(end.error)
-    gain = state.cost - cost + (before - after) / FAINT
-    rounding = 1e-12 * (1 + jnp.abs(state.cost) + before / FAINT)
-    better = searching | (gain > -rounding) | (end.size < 1e-6)
+    # Out of reach no cost is worth a distance.
+    weight = jnp.where(reached, FAINT, _FAINTEST)
+    gain = state.cost - cost + (before - after) / weight
+    rounding = 1e-12 * (1 + jnp.abs(state.cost)) + 1e-15 * before / weight
+    # Of steps there and back only what is left counts.
+    away = jnp.max(jnp.abs(end.q - state.q), axis=0)
+    at_end = (after < _ACCURATE**2 / 2) | (after > 0.9 * before)
+    at_end &= away < jnp.where(reached, _FINE, _COARSE)
+    # At the targets the cost may be curved the wrong way along them, until it is damped enough.
+    stuck = reached & ~end.convex & at_end
+    better = searching | (gain > -rounding) | (away < 1e-6)
     steps = jnp.where(searching, end.steps, state.steps + 1)
-    at_end = (end.size < _FINE) & ~end.freed
-    at_end &= (after < _ACCURATE**2 / 2) | (after > before / 4)
-    at_end |= (steps > _IMPROVEMENTS) | (state.damping > 1e10) | ~jnp.isfinite(before)
+    at_end &= ~stuck & ~end.freed
+    stopped = (steps > _IMPROVEMENTS) | (state.damping > 1e10) | ~jnp.isfinite(before)
     x = rates_of(tree, q)
     fixed = jnp.where(better[None], end.bound, end.fixed)
     fixed = jnp.where(searching, (x <= numbers.lower) | (x >= numbers.upper), fixed)
@@ -273,12 +279,13 @@ def _advanced(numbers: Numbers, state: _State, searching: Bool[Array, ""]) -> tu
         jnp.where(better[None], q, state.q),
         jnp.where(better[None], end.error, state.error),
         jnp.where(better, cost, state.cost),
+        (at_end & end.convex & ~searching).astype(q.dtype),
         state.reached,
-        jnp.where(better, state.damping / 10, 10 * jnp.maximum(state.damping, 1e-2)),
+        jnp.where(better & ~stuck, state.damping / 10, 10 * jnp.maximum(state.damping, 1e-2)),
         fixed.astype(q.dtype),
         steps,
     )
-    return new, jnp.where(searching, end.done, at_end)
+    return new, jnp.where(searching, end.done, at_end | stopped)
 
 
 def _miss(error: Float[Array, "m ..."]) -> Float[Array, "..."]:
@@ -344,7 +351,7 @@ def _pool(
 
 def _shapes(aim: Aim) -> list[tuple[int, ...]]:
     """Those of the fields of a state."""
-    return [(aim.tree.nq,), (len(aim.rows),), (), (), (), (aim.tree.n,), ()]
+    return [(aim.tree.nq,), (len(aim.rows),), (), (), (), (), (aim.tree.n,), ()]
 
 
 def _joined(arrays: Sequence[Array], size: int) -> Float[Array, "w p"]:
@@ -423,6 +430,9 @@ def search(numbers: Numbers) -> Found:
         found = found.reshape(first.shape)
         steps = steps + jnp.sum(jnp.where(waiting, found[-1], 0.0), axis=0)
         # Close to singular positions an improvement may have lost its target when it must end.
+        improved, before = found[:, :_KEPT], state_of(best).error
+        lost = ~(_miss(state_of(improved).error) <= _no_more(_miss(before)))
+        best = jnp.where((searching | lost)[None], best, improved)
         best = jnp.concatenate([best, found], axis=1)
         kept = state_of(best)
         miss = _miss(kept.error)
@@ -434,14 +444,19 @@ def search(numbers: Numbers) -> Found:
     loop = best, jnp.ones(targets, bool), jnp.zeros(targets, starts.dtype)
     (best, _, steps), _ = lax.scan(of_round, loop, (starts, np.arange(rounds + 1) < rounds))
     best = state_of(best[:, 0])
-    return Found(best.q.T, best.error.T, best.cost, best.fixed.T > 0, steps)
+    return Found(best.q.T, best.error.T, best.cost, best.refined > 0, best.fixed.T > 0, steps)
 
 
 def _ranked(miss: Float[Array, "k b"], cost: Float[Array, "k b"]) -> Int[Array, "k b"]:
     """Order of ends, by the cost among those that miss as little as the best, then by the miss."""
     miss = jnp.where(jnp.isfinite(miss), miss, jnp.inf)
-    near = miss <= jnp.min(miss, axis=0, keepdims=True) * (1 + 1e-6) + REACHED**2 / 2
+    near = miss <= _no_more(jnp.min(miss, axis=0, keepdims=True))
     return jnp.lexsort((jnp.where(near, cost, 0.0), jnp.where(near, -1.0, miss)), axis=0)
+
+
+def _no_more(miss: Array) -> Array:
+    """Up to what others miss no more than this."""
+    return miss * (1 + 1e-6) + REACHED**2 / 2
 
 
 @search.def_vmap

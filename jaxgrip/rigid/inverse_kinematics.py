@@ -31,9 +31,18 @@ class RESULTS(eqx.Enumeration):
     """How inverse kinematics can end; the message says what to try."""
 
     successful = ""
+    not_least = (
+        "The targets are reached, but nearby the cost may be lower: its minimisation did not come "
+        "to its end. Try another `start`, more `starts` or a smoother cost."
+    )
     out_of_reach = (
         "No start reaches the target: it is out of reach, or there must be more `starts` or wider "
         "limits. The position is the nearest one found."
+    )
+    not_nearest = (
+        "No start reaches the target: it is out of reach, or there must be more `starts` or wider "
+        "limits. There may be a nearer position than the one found: the search for it did not come "
+        "to its end."
     )
     crossed_limits = "A lower limit is above the upper one: no position is allowed."
     not_finite = "The target, the start or the numbers of the model are not finite."
@@ -72,12 +81,12 @@ class Reach(eqx.Module):
     @property
     def succeeded(self) -> Bool[Array, "*batch"]:
         """Whether all targets are reached."""
-        return self.result == RESULTS.successful
+        return (self.result == RESULTS.successful) | (self.result == RESULTS.not_least)
 
     def message(self) -> str:
         """The result of one search in words; not within `jit`."""
         text = str(RESULTS[self.result])
-        if self.result != RESULTS.out_of_reach:
+        if self.result not in (RESULTS.out_of_reach, RESULTS.not_nearest):
             return text
         gaps = zip(self.frames, np.asarray(self.distance), np.asarray(self.angle), strict=True)
         missed = [
@@ -478,7 +487,9 @@ def _reached(inputs: tuple, found: Found, names: tuple[str, ...]) -> Reach:
     q, distance, angle, cost = _values(given, found, function)
     finite = jnp.all(jnp.isfinite(q)) & jnp.all(jnp.isfinite(distance + angle))
     reached = jnp.all((distance <= REACHED) & (angle <= REACHED))
-    result = RESULTS.where(reached, RESULTS.successful, RESULTS.out_of_reach)
+    fine = RESULTS.where(reached, RESULTS.successful, RESULTS.out_of_reach)
+    coarse = RESULTS.where(reached, RESULTS.not_least, RESULTS.not_nearest)
+    result = RESULTS.where(found.refined, fine, coarse)
     result = RESULTS.where(finite, result, RESULTS.not_finite)
     crossed = jnp.any(given.lower > given.upper)
     result = RESULTS.where(crossed, RESULTS.crossed_limits, result)
