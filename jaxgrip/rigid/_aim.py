@@ -206,6 +206,20 @@ def _counted(aim: Aim, x: Float[Array, "k 6 ..."]) -> Float[Array, "m ..."]:
     return jnp.concatenate([x[k, 0 if o else 3 :] for k, o in enumerate(aim.oriented)])
 
 
+def by_frame(aim: Aim, rows: Float[Array, "m ..."]) -> tuple[Array, Array]:
+    """Of rows as those of `View.error`, the orientations, zero where none counts, and positions.
+
+    Both (k, 3, ...).
+    """
+    turns, places, row = [], [], 0
+    for is_oriented in aim.oriented:
+        turns.append(rows[row : row + 3] if is_oriented else jnp.zeros_like(rows[:3]))
+        row += 3 * is_oriented
+        places.append(rows[row : row + 3])
+        row += 3
+    return jnp.stack(turns), jnp.stack(places)
+
+
 def _turn(rotation: Float[Array, "3 3"]) -> Float[Array, "3"]:
     return quaternions.rotation_vector(quaternions.along_matrix(rotation))
 
@@ -235,14 +249,9 @@ def curvature(aim: Aim, at: View, weights: Float[Array, "m p"]) -> Float[Array, 
 
     Source: own derivation: a joint turns and moves the axes of those that it carries.
     """
-    moment, force, zero, row = [], [], jnp.zeros_like(weights[:3]), 0
-    for is_oriented in aim.oriented:
-        moment.append(aim.length[None] * weights[row : row + 3] if is_oriented else zero)
-        row += 3 * is_oriented
-        force.append(weights[row : row + 3])
-        row += 3
-    moment = _cross(at.angular, jnp.stack(moment)[:, :, None])
-    force = _cross(at.linear, jnp.stack(force)[:, :, None])
+    moment, force = by_frame(aim, weights)
+    moment = _cross(at.angular, aim.length[None, None, None] * moment[:, :, None])
+    force = _cross(at.linear, force[:, :, None])
     pairs = [(k, i) for k in range(len(aim.bodies)) for i in range(3)]
     turned, moved = (
         _sum(at.angular[k, i][:, None] * x[k, i][None] for k, i in pairs) for x in (moment, force)

@@ -38,7 +38,9 @@ _SMALLEST_DAMPING = 1e-14
 # Best ends of the search that are improved; steps of this, and those back to the targets in each;
 # its first damping.
 _KEPT, _IMPROVEMENTS, _RETURNS, _FIRST = 4, 40, 4, 1e-3
-_FINE, _ACCURATE, _SMALL = 1e-9, 1e-12, 1e-10
+# The last moves of an improvement [rad or m], where targets are reached and where not; errors that
+# are none; dampings; the weight of the cost where it is judged whether a position is nearer.
+_FINE, _COARSE, _ACCURATE, _SMALL, _TINY, _FAINTEST = 1e-9, 1e-8, 1e-12, 1e-10, 1e-13, 1e-12
 
 
 class Numbers(NamedTuple):
@@ -60,10 +62,14 @@ class Numbers(NamedTuple):
 class Found(NamedTuple):
     """Best position of each target.
 
-    `q` (nq,); `fixed` (n,): whether a limit holds a joint; `steps` of the search.
+    `q` (nq,); `error` (m,), as in `View`; `cost`; `refined`: whether it is one of least error and
+    cost nearby; `fixed` (n,): whether a limit holds a joint; `steps` of the search.
     """
 
     q: Float[Array, "*b nq"]
+    error: Float[Array, "*b m"]
+    cost: Float[Array, "*b"]
+    refined: Bool[Array, "*b"]
     fixed: Bool[Array, "*b n"]
     steps: Float[Array, "*b"]
 
@@ -114,13 +120,15 @@ def _short(tree: Tree, step: Array) -> Array:
 class _State(NamedTuple):
     """A task, floats with the tasks as their last axis.
 
-    Position; half the squared error and the cost there; in an improvement, whether the target is
-    reached and the damping; which joints are at limits that hold them; steps taken.
+    Position; the errors and the cost there; whether an improvement has come to its end; in an
+    improvement, whether the target is reached and the damping; which joints are at limits that hold
+    them; steps taken.
     """
 
     q: Array
-    miss: Array
+    error: Array
     cost: Array
+    refined: Array
     reached: Array
     damping: Array
     fixed: Array
@@ -130,20 +138,18 @@ class _State(NamedTuple):
 class _Move(NamedTuple):
     """What changes within `_advanced`, with the places as last axis.
 
-    `q` to look at; `miss`, half the squared error of the one looked at last; `weights` by which the
-    slope of the cost moves frames; `fixed` joints, and these and others that a move has brought to
-    a limit, `bound`; whether one has been `freed`, and whether the errors are `convex`; `size` of
-    the step; `done`; `steps`.
+    `q` to look at; `error` of the one looked at last; `weights` by which the slope of the cost
+    moves frames; `fixed` joints, and these and others that a move has brought to a limit, `bound`;
+    whether one has been `freed`, and whether the errors are `convex`; `done`; `steps`.
     """
 
     q: Array
-    miss: Array
+    error: Array
     weights: Array
     fixed: Array
     bound: Array
     freed: Array
     convex: Array
-    size: Array
     done: Array
     steps: Array
 
@@ -164,12 +170,12 @@ def costs(
 def _advanced(numbers: Numbers, state: _State, searching: Bool[Array, ""]) -> tuple[_State, Array]:
     """A few steps of a search or one of an improvement, and whether it was the last.
 
-    Steps of a search are damped by the squared error. A step of an improvement goes along the
-    positions that miss least, to a lower cost, and back to these.
+    Steps of a search are damped by the squared error. A step of an improvement goes to where the
+    error and, more faintly, the cost are less; where the targets are reached, along the positions
+    that reach them, and back to these.
 
     Source: Sugihara 2011 for the search; for the improvement own derivation: Newton's method for
-    half the squared error and `FAINT` times the cost, whose step is followed by some that lower the
-    error alone.
+    half the squared error and `FAINT` times the cost.
     """
     aim, tree = numbers.aim, numbers.aim.tree
     eye = jnp.eye(tree.n, dtype=state.q.dtype)[:, :, None]
@@ -180,7 +186,7 @@ def _advanced(numbers: Numbers, state: _State, searching: Bool[Array, ""]) -> tu
         projecting, improving = ~searching & (k == 0), ~searching & (k == 1)
         returning = ~searching & (k > 1)
         at = view(aim, now.q)
-        square = jnp.sum(at.error**2, axis=0)
+        square = 2 * _miss(at.error)
         by_error = times(at.jacobian, at.error)
 
         def of_cost() -> tuple[Array, Array]:
@@ -209,9 +215,10 @@ def _advanced(numbers: Numbers, state: _State, searching: Bool[Array, ""]) -> tu
             found = curvature(aim, at, pull)
             return (found + jnp.swapaxes(found, 0, 1)) / 2 - curved[None, None] * lacking(aim, at)
 
-        caution = 2 * _DAMPING * (1 + state.damping) * square / 2
-        caution = _SMALL + jnp.where(returning & ~reached & ~now.convex, caution, 0.0)
-        damping = jnp.where(improving, FAINT * state.damping, caution)
+        plain = _DAMPING * (1 + state.damping) * square
+        nearer = _SMALL + jnp.where(now.convex, FAINT * state.damping, plain)
+        damping = jnp.where(returning, jnp.where(reached, _TINY, nearer), _SMALL)
+        damping = jnp.where(improving, FAINT * state.damping, damping)
         damping = jnp.where(searching, _DAMPING * square + _SMALLEST_DAMPING, damping)
         a = gram(at.jacobian) + lax.cond(searching, lambda: zero, of_error)
         a = a + jnp.where(improving, FAINT, 0.0) * bend + damping[None, None] * eye
@@ -220,69 +227,78 @@ def _advanced(numbers: Numbers, state: _State, searching: Bool[Array, ""]) -> tu
         solution = solved(_free(a, hold), jnp.where(hold, 0.0, b))
         finite = jnp.all(jnp.isfinite(solution), axis=0)
 
-        # Far from where the error is least it may be curved the wrong way: then there is no step
-        # but the way back.
-        convex = now.convex & (finite | returning)
+        # Far from where the error is least it may be curved the wrong way: then the way back alone
+        # is taken.
+        convex = now.convex & (finite | returning | (projecting & ~reached))
         solution = jnp.where(finite[None], solution, 0.0)
         step = jnp.where(projecting | (improving & ~convex)[None], 0.0, -solution)
         promised = jnp.sum((damping[None] * step - by_error) * step, axis=0)
         done = (square < _ACCURATE**2) | ~(promised >= _HOPELESS * square)
         done = now.done | (searching & (done | ~finite | (now.steps >= _STEPS)))
-        first = (improving & convex) | (~convex & (k == 2))
-        size = jnp.where(first, jnp.max(jnp.abs(step), axis=0), now.size)
         stays = done | projecting | (~searching & (k == count - 1))
         step = jnp.where(stays[None], 0.0, _short(tree, step))
         wanted = x + step
         bound = bound | (~searching & ((wanted < numbers.lower) | (wanted > numbers.upper)))
         return _Move(
             _moved(numbers, now.q, step),
-            square / 2,
+            at.error,
             jnp.where(projecting, solution, now.weights),
             fixed,
             bound,
             now.freed | jnp.any(worst, axis=0),
             convex,
-            size,
             done,
             now.steps + jnp.where(now.done, 0.0, 1.0),
         )
 
     fixed, no = ~searching & (state.fixed > 0), reached & ~reached
     # Where a number is not used before it is known, any other stands for it.
-    start = _Move(
-        *(state.q, state.miss, state.fixed, fixed, fixed, no, ~no, state.miss, no, state.steps)
-    )
+    start = _Move(state.q, state.error, state.fixed, fixed, fixed, no, ~no, no, state.steps)
     end = lax.fori_loop(0, count, move, start)
     q = jnp.where(searching, _turned(numbers, end.q), end.q)
     cost = each(lambda c, q: c(q), numbers.cost, q)
-    gain = state.cost - cost + (state.miss - end.miss) / FAINT
-    rounding = 1e-12 * (1 + jnp.abs(state.cost) + state.miss / FAINT)
-    better = searching | (gain > -rounding) | (end.size < 1e-6)
+    before, after = _miss(state.error), _miss(end.error)
+    # Out of reach no cost is worth a distance.
+    weight = jnp.where(reached, FAINT, _FAINTEST)
+    gain = state.cost - cost + (before - after) / weight
+    rounding = 1e-12 * (1 + jnp.abs(state.cost)) + 1e-15 * before / weight
+    # Of steps there and back only what is left counts.
+    away = jnp.max(jnp.abs(end.q - state.q), axis=0)
+    at_end = (after < _ACCURATE**2 / 2) | (after > 0.9 * before)
+    at_end &= away < jnp.where(reached, _FINE, _COARSE)
+    # At the targets the cost may be curved the wrong way along them, until it is damped enough.
+    stuck = reached & ~end.convex & at_end
+    better = searching | (gain > -rounding) | (away < 1e-6)
     steps = jnp.where(searching, end.steps, state.steps + 1)
-    at_end = (end.size < _FINE) & ~end.freed
-    at_end &= (end.miss < _ACCURATE**2 / 2) | (end.miss > state.miss / 4)
-    at_end |= (steps > _IMPROVEMENTS) | (state.damping > 1e10) | ~jnp.isfinite(state.miss)
+    at_end &= ~stuck & ~end.freed
+    stopped = (steps > _IMPROVEMENTS) | (state.damping > 1e10) | ~jnp.isfinite(before)
     x = rates_of(tree, q)
     fixed = jnp.where(better[None], end.bound, end.fixed)
     fixed = jnp.where(searching, (x <= numbers.lower) | (x >= numbers.upper), fixed)
     new = _State(
         jnp.where(better[None], q, state.q),
-        jnp.where(better, end.miss, state.miss),
+        jnp.where(better[None], end.error, state.error),
         jnp.where(better, cost, state.cost),
+        (at_end & end.convex & ~searching).astype(q.dtype),
         state.reached,
-        jnp.where(better, state.damping / 10, 10 * jnp.maximum(state.damping, 1e-2)),
+        jnp.where(better & ~stuck, state.damping / 10, 10 * jnp.maximum(state.damping, 1e-2)),
         fixed.astype(q.dtype),
         steps,
     )
-    return new, jnp.where(searching, end.done, at_end)
+    return new, jnp.where(searching, end.done, at_end | stopped)
+
+
+def _miss(error: Float[Array, "m ..."]) -> Float[Array, "..."]:
+    """Half the squared error."""
+    return jnp.sum(error**2, axis=0) / 2
 
 
 def _pool(
     numbers: Numbers,
-    first: Float[Array, "tasks w"],
+    first: Float[Array, "w tasks"],
     waiting: Bool[Array, " tasks"],
     searching: Bool[Array, ""],
-) -> Float[Array, "tasks w"]:
+) -> Float[Array, "w tasks"]:
     """Work off tasks by `_advanced`.
 
     **Arguments:** `numbers` of the targets, with these as their first axis, or one; `first`: the
@@ -296,44 +312,46 @@ def _pool(
     many = [len(x) > 1 for x in leaves]
     own, shared = ([x for x, m in zip(leaves, many, strict=True) if m == k] for k in (True, False))
     shapes = [x.shape[1:] for x in own]
-    columns = _joined([x.reshape(targets, -1).T for x in own], targets).T
+    columns = _joined([x.reshape(targets, -1).T for x in own], targets)
     shared = [jnp.moveaxis(x, 0, -1) for x in shared]
-    count, n = len(first), tree.n
-    state_shapes = [(tree.nq,), (), (), (), (), (n,), ()]
+    count, n = first.shape[1], tree.n
     places = min(count, _PLACES)
     if jax.default_backend() == "cpu":
         places = min(places, max(_FEWEST, _NUMBERS // (n * n + n)))
     left = jnp.sum(waiting)
-    order = jnp.where(jnp.arange(count) < left, jnp.argsort(~waiting), count)
+    order = jnp.sort(jnp.where(waiting, jnp.arange(count), count))
     order = jnp.append(order, np.full(places, count))
+    index = np.arange(places)
 
-    def whole(table: Array) -> Any:
-        mine, common = iter(_parted(table.T, shapes)), iter(shared)
+    def whole(task: Array) -> Any:
+        mine, common = iter(_parted(columns[:, task % targets], shapes)), iter(shared)
         return jax.tree.unflatten(structure, [next(mine if m else common) for m in many])
+
+    def begun(task: Array) -> Array:
+        return first.at[:, task].get(mode="clip")
 
     def body(loop: tuple) -> tuple:
         task, upcoming, left, state, ends = loop
-        state, done = _advanced(
-            whole(columns[task % targets]), _State(*_parted(state.T, state_shapes)), searching
-        )
-        state, done = _joined(state, places).T, done & (task < count)
-        ends = ends.at[jnp.where(done, task, count)].set(state, mode="drop")
+        begin = _State(*_parted(state, _shapes(numbers.aim)))
+        state, done = _advanced(whole(task), begin, searching)
+        state, done = _joined(state, places), done & (task < count)
+        ends = ends.at[:, jnp.where(done, task, count)].set(state, mode="drop")
         # Places in another order, those that are free first, which take what comes next.
-        place, ended = jnp.argsort(~done), jnp.sum(done)
-        free = np.arange(places) < ended
+        place = jnp.sort(jnp.where(done, index, index + places)) % places
+        ended = jnp.sum(done)
+        free = index < ended
         following = lax.dynamic_slice_in_dim(order, upcoming, places)
         task = jnp.where(free, following, task[place])
-        state = jnp.where(free[:, None], first.at[task].get(mode="clip"), state[place])
+        state = jnp.where(free[None], begun(task), state[:, place])
         return task, upcoming + ended, left - ended, state, ends
 
-    start = (
-        order[:places],
-        jnp.asarray(places),
-        left,
-        first.at[order[:places]].get(mode="clip"),
-        first,
-    )
+    start = order[:places], jnp.asarray(places), left, begun(order[:places]), first
     return lax.while_loop(lambda loop: loop[2] > 0, body, start)[-1]
+
+
+def _shapes(aim: Aim) -> list[tuple[int, ...]]:
+    """Those of the fields of a state."""
+    return [(aim.tree.nq,), (len(aim.rows),), (), (), (), (), (aim.tree.n,), ()]
 
 
 def _joined(arrays: Sequence[Array], size: int) -> Float[Array, "w p"]:
@@ -378,51 +396,67 @@ def search(numbers: Numbers) -> Found:
     **Returns:** `Found`, with the targets as the first axis.
     """
     targets = max(x.shape[0] for x in jax.tree.leaves(numbers))
-    tree = numbers.aim.tree
+    shapes = _shapes(numbers.aim)
     # By round, then by start.
     starts = jnp.broadcast_to(numbers.starts, (targets, *numbers.starts.shape[1:]))
-    starts = jnp.moveaxis(starts, 0, 2)
-    rounds, count = starts.shape[:2]
+    starts = jnp.transpose(starts, (1, 3, 2, 0))
+    rounds, _, count, _ = starts.shape
     rows = max(count, _KEPT)
     # One more for the round that improves what the others have found.
-    starts = jnp.pad(starts, ((0, 1), (0, rows - count), (0, 0), (0, 0)), mode="edge")
+    starts = jnp.pad(starts, ((0, 1), (0, 0), (0, rows - count), (0, 0)), mode="edge")
     one = numbers._replace(starts=jnp.zeros((1, 1), starts.dtype))
     row = np.arange(rows)[:, None]
     # The state of a search that begins, after its position.
-    rest = jnp.asarray([np.inf, *[0.0] * (tree.n + 4)], starts.dtype)
-    rest = jnp.broadcast_to(rest, (rows, targets, len(rest)))
-    ends = np.cumsum([tree.nq, 1, 1, 1, 1, tree.n]).tolist()
+    sizes = [int(np.prod(shape)) for shape in shapes[1:]]
+    rest = jnp.asarray([np.inf] * sizes[0] + [0.0] * sum(sizes[1:]), starts.dtype)
+    rest = jnp.broadcast_to(rest[:, None, None], (len(rest), rows, targets))
+
+    def state_of(table: Array) -> _State:
+        parts = _parted(table.reshape(len(table), -1), shapes)
+        return _State(*(x.reshape(*x.shape[:-1], *table.shape[1:]) for x in parts))
 
     def of_round(loop: tuple, x: tuple[Array, Array]) -> tuple[tuple, None]:
         (best, missed, steps), (q, searching) = loop, x
-        fresh = jnp.concatenate([q, rest], axis=2)
-        q, miss, cost, *_, fixed, zero = jnp.split(best, ends, axis=2)
-        zero, reached = jnp.zeros_like(zero), (miss < REACHED**2).astype(miss.dtype)
-        again = jnp.concatenate([q, miss, cost, reached, zero + _FIRST, fixed, zero], axis=2)
-        again = jnp.pad(again, ((0, rows - _KEPT), (0, 0), (0, 0)))
-        first = jnp.where(searching | (row >= _KEPT)[..., None], fresh, again)
+        fresh = jnp.concatenate([q, rest])
+        kept = state_of(best)
+        reached = (_miss(kept.error) < REACHED**2).astype(q.dtype)
+        damping, zero = jnp.full_like(reached, _FIRST), jnp.zeros_like(reached)
+        kept = kept._replace(reached=reached, damping=damping, steps=zero)
+        again = _joined(kept, reached.size).reshape(best.shape)
+        again = jnp.pad(again, ((0, 0), (0, rows - _KEPT), (0, 0)))
+        first = jnp.where(searching | (row >= _KEPT)[None], fresh, again)
         waiting = jnp.where(searching, missed[None] & (row < count), row < _KEPT)
-        found = _pool(one, first.reshape(-1, first.shape[2]), waiting.reshape(-1), searching)
+        found = _pool(one, first.reshape(len(first), -1), waiting.reshape(-1), searching)
         found = found.reshape(first.shape)
-        miss = found[..., ends[0]]
+        steps = steps + jnp.sum(jnp.where(waiting, found[-1], 0.0), axis=0)
         # Close to singular positions an improvement may have lost its target when it must end.
-        best = jnp.concatenate([best, found])
-        order = _ranked(best[..., ends[0]], best[..., ends[1]])[:_KEPT]
-        best = jnp.take_along_axis(best, order[..., None], axis=0)
-        steps = steps + jnp.sum(jnp.where(waiting, found[..., -1], 0.0), axis=0)
-        return (best, missed & ~jnp.any(miss < REACHED**2, axis=0), steps), None
+        improved, before = found[:, :_KEPT], state_of(best).error
+        lost = ~(_miss(state_of(improved).error) <= _no_more(_miss(before)))
+        best = jnp.where((searching | lost)[None], best, improved)
+        best = jnp.concatenate([best, found], axis=1)
+        kept = state_of(best)
+        miss = _miss(kept.error)
+        order = _ranked(miss, kept.cost)[:_KEPT]
+        missed &= ~jnp.any(miss < REACHED**2, axis=0)
+        return (jnp.take_along_axis(best, order[None], axis=1), missed, steps), None
 
-    best = jnp.concatenate([starts[0], rest], axis=2)[:_KEPT]
+    best = jnp.concatenate([starts[0], rest])[:, :_KEPT]
     loop = best, jnp.ones(targets, bool), jnp.zeros(targets, starts.dtype)
     (best, _, steps), _ = lax.scan(of_round, loop, (starts, np.arange(rounds + 1) < rounds))
-    return Found(best[0, :, : tree.nq], best[0, :, ends[-2] : ends[-1]] > 0, steps)
+    best = state_of(best[:, 0])
+    return Found(best.q.T, best.error.T, best.cost, best.refined > 0, best.fixed.T > 0, steps)
 
 
 def _ranked(miss: Float[Array, "k b"], cost: Float[Array, "k b"]) -> Int[Array, "k b"]:
     """Order of ends, by the cost among those that miss as little as the best, then by the miss."""
     miss = jnp.where(jnp.isfinite(miss), miss, jnp.inf)
-    near = miss <= jnp.min(miss, axis=0, keepdims=True) * (1 + 1e-6) + REACHED**2 / 2
+    near = miss <= _no_more(jnp.min(miss, axis=0, keepdims=True))
     return jnp.lexsort((jnp.where(near, cost, 0.0), jnp.where(near, -1.0, miss)), axis=0)
+
+
+def _no_more(miss: Array) -> Array:
+    """Up to what others miss no more than this."""
+    return miss * (1 + 1e-6) + REACHED**2 / 2
 
 
 @search.def_vmap

@@ -1,7 +1,7 @@
 """Joint positions that bring frames to where they should be."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -12,7 +12,7 @@ from jaxtyping import Array, ArrayLike, Bool, Float
 
 from jaxgrip.checks import brief, check_function, concrete, is_whole, numbers, real, rotation_matrix
 from jaxgrip.precision import require_x64
-from jaxgrip.rigid._aim import Aim, curvature, part, rates, times, view
+from jaxgrip.rigid._aim import Aim, by_frame, curvature, part, rates, times, view
 from jaxgrip.rigid._coordinates import checked, difference, integrate, layout, neutral, precision
 from jaxgrip.rigid._frames import Frame, FramePose, frame_of
 from jaxgrip.rigid._search import FAINT, REACHED, Found, Numbers, bounded, costs, rates_of, search
@@ -31,9 +31,18 @@ class RESULTS(eqx.Enumeration):
     """How inverse kinematics can end; the message says what to try."""
 
     successful = ""
+    not_least = (
+        "The targets are reached, but nearby the cost may be lower: its minimisation did not come "
+        "to its end. Try another `start`, more `starts` or a smoother cost."
+    )
     out_of_reach = (
         "No start reaches the target: it is out of reach, or there must be more `starts` or wider "
         "limits. The position is the nearest one found."
+    )
+    not_nearest = (
+        "No start reaches the target: it is out of reach, or there must be more `starts` or wider "
+        "limits. There may be a nearer position than the one found: the search for it did not come "
+        "to its end."
     )
     crossed_limits = "A lower limit is above the upper one: no position is allowed."
     not_finite = "The target, the start or the numbers of the model are not finite."
@@ -72,12 +81,12 @@ class Reach(eqx.Module):
     @property
     def succeeded(self) -> Bool[Array, "*batch"]:
         """Whether all targets are reached."""
-        return self.result == RESULTS.successful
+        return (self.result == RESULTS.successful) | (self.result == RESULTS.not_least)
 
     def message(self) -> str:
         """The result of one search in words; not within `jit`."""
         text = str(RESULTS[self.result])
-        if self.result != RESULTS.out_of_reach:
+        if self.result not in (RESULTS.out_of_reach, RESULTS.not_nearest):
             return text
         gaps = zip(self.frames, np.asarray(self.distance), np.asarray(self.angle), strict=True)
         missed = [
@@ -362,8 +371,17 @@ def _step(point: _Point, step: Array, tree: Tree) -> _Point:
     )
 
 
-def _attached(given: _Given, point: _Point, function: Any) -> Array:
-    """The position, with the derivative of the solution by what it depends on."""
+class _Values(NamedTuple):
+    """Position, distances and angles that remain, and cost."""
+
+    q: Array
+    distance: Array
+    angle: Array
+    cost: Array
+
+
+def _values(given: _Given, found: Found, function: Any) -> _Values:
+    """What the search has found, with the derivative of the solution by what it depends on."""
     tree = lax.stop_gradient(given).numbers(function).aim.tree
 
     def moved(point: _Point, step: Array) -> _Point:
@@ -375,7 +393,24 @@ def _attached(given: _Given, point: _Point, function: Any) -> Array:
     def conditions(given: _Given, point: _Point) -> Array:
         return _conditions(given, point, function)
 
-    return implicit(conditions, correction, moved)(given, point).q
+    def attached(given: _Given, found: Found) -> _Values:
+        point = _point(lax.stop_gradient(given).numbers(function), found)
+        q, own = implicit(conditions, correction, moved)(given, point).q, given.numbers(function)
+        at = view(*_last((own.aim, q)))
+        return _Values(q, _norm(at.gap[..., 0]), _norm(at.turn[..., 0]), own.cost(q))
+
+    # A program without derivatives has none of the above.
+    @jax.custom_jvp
+    def values(given: _Given, found: Found) -> _Values:
+        turn, gap = by_frame(given.numbers(function).aim, found.error)
+        return _Values(found.q, _norm(gap), _norm(turn) / given.length, found.cost)
+
+    @values.defjvp
+    def _(primals: tuple, tangents: tuple) -> tuple:
+        given, found = primals
+        return jax.jvp(lambda g: attached(g, found), (given,), tangents[:1])
+
+    return values(given, found)
 
 
 def _last(tree: Any) -> Any:
@@ -449,20 +484,18 @@ def _searched(inputs: tuple, more: Array, units: Array, rounds: int) -> Found:
 @jit_plainly
 def _reached(inputs: tuple, found: Found, names: tuple[str, ...]) -> Reach:
     given, function = _given(inputs)
-    point = _point(lax.stop_gradient(given).numbers(function), found)
-    q = _attached(given, point, function)
-    here = given.numbers(function)
-    at = view(*_last((here.aim, q)))
-    distance, angle = _norm(jnp.stack([at.gap, at.turn])[..., 0])
+    q, distance, angle, cost = _values(given, found, function)
     finite = jnp.all(jnp.isfinite(q)) & jnp.all(jnp.isfinite(distance + angle))
     reached = jnp.all((distance <= REACHED) & (angle <= REACHED))
-    result = RESULTS.where(reached, RESULTS.successful, RESULTS.out_of_reach)
+    fine = RESULTS.where(reached, RESULTS.successful, RESULTS.out_of_reach)
+    coarse = RESULTS.where(reached, RESULTS.not_least, RESULTS.not_nearest)
+    result = RESULTS.where(found.refined, fine, coarse)
     result = RESULTS.where(finite, result, RESULTS.not_finite)
     crossed = jnp.any(given.lower > given.upper)
     result = RESULTS.where(crossed, RESULTS.crossed_limits, result)
     *_, coordinates, _ = part(given.tree, tuple(f.body for f in given.frames))
     whole = _placed(given.start, coordinates, q)
-    return Reach(whole, distance, angle, here.cost(q), found.steps, result, names)
+    return Reach(whole, distance, angle, cost, found.steps, result, names)
 
 
 def _given(inputs: tuple) -> tuple["_Given", Any]:
@@ -475,7 +508,7 @@ def _placed(start: Array, coordinates: np.ndarray, q: Array) -> Array:
     return q if len(q) == len(start) else start.at[coordinates].set(q)
 
 
-def _norm(x: Float[Array, "*k 3"]) -> Float[Array, "*k"]:
-    square = jnp.sum(x * x, axis=-1)
+def _norm(x: Float[Array, "k 3"]) -> Float[Array, " k"]:
+    square = jnp.sum(x * x, axis=1)
     zero = square == 0
     return jnp.where(zero, 0.0, jnp.sqrt(jnp.where(zero, 1.0, square)))

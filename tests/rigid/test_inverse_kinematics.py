@@ -118,7 +118,7 @@ def test_random_poses_of_six_joints():
     pose = jax.vmap(lambda q: jg.rigid.frame_pose(tree, q, "link5"))
     wanted = pose(q)
     found = jax.vmap(lambda p: inverse_kinematics(tree, "link5", p))(wanted)
-    assert found.succeeded.all()
+    assert jnp.all(found.result == jg.rigid.RESULTS.successful)
     ours = pose(found.q)
     np.testing.assert_allclose(ours.translation, wanted.translation, atol=1e-12)
     np.testing.assert_allclose(ours.rotation, wanted.rotation, atol=1e-12)
@@ -256,6 +256,31 @@ def test_two_fingers_leave_other_joints_alone():
     moved = set(np.flatnonzero(one.q != q + 0.1).tolist())
     assert moved
     assert moved <= {0, 1, 2} or moved <= {3, 4, 5}
+
+
+def test_a_search_for_the_least_cost_that_has_no_end_is_named():
+    """The slope of the cost jumps where it is least, so that steps go to and fro."""
+    tree, tip = planar((0.4, 0.3, 0.3, 0.2))
+    results, place = jg.rigid.RESULTS, jnp.array([0.2, 0.6, 0.0])
+
+    def solve(target):
+        def cost(q):
+            return jnp.sum(jnp.abs(jnp.sin(50 * q)))
+
+        return jax.jit(lambda t: inverse_kinematics(tree, tip, t, cost=cost))(target)
+
+    found = solve(place)
+    assert found.result == results.not_least
+    assert found.succeeded
+    np.testing.assert_allclose(found.distance, 0.0, atol=1e-9)
+    assert found.message().startswith("The targets are reached, but nearby the cost may be lower")
+    # A tool that leaves the plane; four joints remain for three errors.
+    far = solve(FramePose(jg.spatial.rotation_x(jnp.asarray(0.3)), place))
+    assert far.result == results.not_nearest
+    assert not far.succeeded
+    np.testing.assert_allclose(far.angle, 0.3, atol=1e-6)
+    assert re.match(r"The target is out of reach: .* did not come to its end\.", far.message())
+    assert inverse_kinematics(tree, tip, place).result == results.successful
 
 
 def test_what_cannot_be_is_refused_in_a_sentence():
