@@ -18,6 +18,9 @@ GRAVITY = 9.81
 SLOWEST, LONG = 0.1, 0.5
 # Least number of samples of a log.
 FEWEST = 20
+# Error of an input between samples [rad, or duty] and the time after it in which angles are not
+# used [s].
+UNCLEAR, FORGOTTEN = 0.02, 1.0
 OPTIONAL = {"torque on": "-", "voltage": "V"}
 # Families of controllers, and what their arguments are called here.
 CONTROLLERS = {
@@ -154,16 +157,20 @@ class Log(Section):
 
 
 class Motion(NamedTuple):
-    """A motion: `name`; `time` (k,) [s] from zero on; `input`, duty or target [rad], `angle` (k,).
+    """A motion: `name`; `time` (k,) [s] from zero on and `angle` (k,) [rad] there.
 
-    `on` and `voltage` (k,) or None; `arm` (inertia, weight, damping); `load` (inertia, weight);
-    `controller` and its `speed_limit` or None; `held_out`.
+    `input` (i,): duties or targets [rad], each from one of `input_time` (i,) on; `clear` (k,),
+    whether the input that led to an angle is known; `on` and `voltage` (k,) or None; `arm`
+    (inertia, weight, damping); `load` (inertia, weight); `controller` and its `speed_limit` or
+    None; `held_out`.
     """
 
     name: str
     time: np.ndarray
-    input: np.ndarray
     angle: np.ndarray
+    input_time: np.ndarray
+    input: np.ndarray
+    clear: np.ndarray
     on: np.ndarray | None
     voltage: np.ndarray | None
     arm: tuple[float, float, float]
@@ -200,6 +207,11 @@ def read(logs: tuple[Log, ...]) -> tuple[list[Motion], list[str]]:
                 f"{m.name} has a gap of {gap:.2g} s, over which its input is held: if it was not, "
                 "make two files of it, each starting at rest."
             )
+        if not np.all(m.clear):
+            notes.append(
+                f"{m.name}: the input jumps where samples are lost; {np.sum(~m.clear)} angles "
+                f"within {FORGOTTEN:g} s after it are not used."
+            )
     return motions, notes
 
 
@@ -234,11 +246,12 @@ def _motion(log: Log) -> tuple[Motion, list[str]]:
         _check(name, "voltage", time, voltage, voltage > 0)
     elif log.voltage is not None:
         voltage = np.full(len(time), log.voltage)
+    time = time - time[0]
     motion = Motion(
         path.stem,
-        time - time[0],
-        read[given],
+        time,
         read["angle"],
+        *_inputs(time, read[given]),
         on,
         voltage,
         log.arm.numbers(),
@@ -248,6 +261,29 @@ def _motion(log: Log) -> tuple[Motion, list[str]]:
         log.held_out,
     )
     return motion, [k for k in there if k not in wanted]
+
+
+def _inputs(time: np.ndarray, given: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Times and values of the input, with the lost ones, and whether angles are clear of doubt.
+
+    Inputs of lost samples are on the straight line between their neighbours, or are held in long
+    gaps.
+    """
+    steps, rises = np.diff(time), np.diff(given)
+    usual = np.median(steps)
+    times, values, clear = [time[:1]], [given[:1]], np.ones(len(time), bool)
+    for k in range(len(steps)):
+        parts = max(1, round(steps[k] / usual)) if steps[k] <= LONG else 1
+        share = np.arange(1, parts + 1) / parts
+        times.append(time[k] + share * steps[k])
+        values.append(given[k] + share * rises[k])
+        if parts > 1:
+            near = [i for i in (k - 1, k + 1) if 0 <= i < len(steps)]
+            expected = steps[k] * np.mean([rises[i] / steps[i] for i in near])
+            if abs(rises[k] - expected) > UNCLEAR:
+                after = time - time[k]
+                clear &= ~((after > 0) & (after < FORGOTTEN))
+    return np.concatenate(times), np.concatenate(values), clear
 
 
 ALLOWED = {

@@ -33,7 +33,7 @@ class Logs(NamedTuple):
 
     `h` (p, s) [s]; `input` (p, s), duties or targets [rad]; `on` and `voltage` (p, s) or None;
     `start` (p,), the angle at rest [rad]; `arm` (p, 3); `load` (p, 2); `controller` of each or
-    None; `times` (p, k) of the samples [s].
+    None; `times` (p, k) of the clear samples [s].
     """
 
     h: Float[Array, "p s"]
@@ -72,28 +72,28 @@ def build(
     **Arguments:** `ranges` of the parameters, of which the equal ones are fixed; `voltage` of the
     stall torque [V].
     """
-    nodes = [_nodes(m.time, step) for m in motions]
+    nodes = [_nodes(m.input_time, step) for m in motions]
     steps = max(map(len, nodes)) - 1
 
     def padded(rows: list[np.ndarray], length: int) -> Array:
         return jnp.asarray(np.stack([np.pad(x, (0, length - len(x)), "edge") for x in rows]))
 
-    def mean(series: list[np.ndarray]) -> Array:
-        rows = [_means(m.time, x, n) for m, x, n in zip(motions, series, nodes, strict=True)]
+    def mean(series: list[tuple[np.ndarray, np.ndarray]]) -> Array:
+        rows = [_means(*x, ends) for x, ends in zip(series, nodes, strict=True)]
         return padded(rows, steps)
 
     inputs = [m.input for m in motions]
     for k, m in enumerate(motions):
         if m.speed_limit is not None:
-            lengths = np.diff(m.time, append=m.time[-1] + 1.0)
+            lengths = np.diff(m.input_time, append=m.input_time[-1] + 1.0)
             inputs[k] = np.asarray(slewed(m.input[:, None], lengths, m.speed_limit)[:, 0])
     on = voltages = None
     if any(m.on is not None for m in motions):
-        on = mean([np.ones_like(m.time) if m.on is None else m.on for m in motions])
+        on = mean([(m.time, np.ones_like(m.time) if m.on is None else m.on) for m in motions])
         # Where the torque goes off within a step, it does so at its nearer end.
         on = jnp.where(on < 0.5, 0.0, 1.0)
     if motions[0].voltage is not None:
-        voltages = mean([m.voltage for m in motions])
+        voltages = mean([(m.time, m.voltage) for m in motions])
     elif on is not None:
         voltages = jnp.full_like(on, voltage)
     controller = None
@@ -101,14 +101,14 @@ def build(
         controller = jax.tree.map(lambda *x: jnp.stack(x), *(m.controller for m in motions))
     logs = Logs(
         padded([np.diff(n) for n in nodes], steps),
-        mean(inputs),
+        mean([(m.input_time, x) for m, x in zip(motions, inputs, strict=True)]),
         on,
         voltages,
         jnp.asarray([_start(m) for m in motions]),
         jnp.asarray([m.arm for m in motions]),
         jnp.asarray([m.load for m in motions]),
         controller,
-        padded([m.time for m in motions], max(len(m.time) for m in motions)),
+        padded([m.time[m.clear] for m in motions], max(np.sum(m.clear) for m in motions)),
     )
     return Model(
         {name: jnp.asarray(low, float) for name, (low, high) in ranges.items() if low == high},
@@ -122,7 +122,7 @@ def build(
 def residuals(
     parameters: dict[str, Array], model: Model, measured: tuple[Float[Array, " k"], ...]
 ) -> tuple[Float[Array, " k"], ...]:
-    """Simulated minus measured angles [rad] at the first samples of every motion."""
+    """Simulated minus measured angles [rad] at the first clear samples of every motion."""
     angles = simulated(parameters, model)
     pairs = zip(angles, measured, strict=True)
     return tuple(one[: len(angle)] - angle for one, angle in pairs if len(angle))
@@ -233,6 +233,7 @@ def _means(time: np.ndarray, held: np.ndarray, nodes: np.ndarray) -> np.ndarray:
 def _start(motion: Motion) -> float:
     """Angle at rest [rad]: the mean of those before the input changes, if the arm rests there."""
     changes = np.flatnonzero(motion.input != motion.input[0])
-    first = motion.angle[: changes[0] if changes.size else 1]
+    until = motion.input_time[changes[0]] if changes.size else 0.0
+    first = motion.angle[motion.time <= until]
     pushed = motion.controller is None and motion.input[0] != 0
     return float(first[0] if pushed or np.ptp(first) > RESTING else np.mean(first))

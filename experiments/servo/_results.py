@@ -48,7 +48,7 @@ def record(
                 "The error on the held-out data is more than 1.5 times that on the fitted data: "
                 "the parameters do not generalise."
             )
-    measured = np.concatenate([m.angle for m in motions])
+    measured = np.concatenate([m.angle[m.clear] for m in motions])
     if np.sqrt(np.mean(np.concatenate(off) ** 2)) > 0.3 * np.std(measured):
         run.note(
             "The model does not explain the motion: the error is more than 30 % of it. The arm "
@@ -77,7 +77,7 @@ def draw(run: Run, motions: list[Motion], off: list[np.ndarray], used: list[int]
     """Draw the first motions, and what the model makes of them."""
     panels = []
     for motion, r, k in list(zip(motions, off, used, strict=True))[:DRAWN]:
-        name, time, angle = motion.name, motion.time, motion.angle
+        name, time, angle = motion.name, motion.time[motion.clear], motion.angle[motion.clear]
         bands = [(time[k], time[-1], "held out")] if k < len(time) else []
         dots = slice(None, None, max(1, len(time) // 200))
         panels += [
@@ -110,7 +110,7 @@ def draw(run: Run, motions: list[Motion], off: list[np.ndarray], used: list[int]
 def store(run: Run, motions: list[Motion], off: list[np.ndarray]) -> None:
     """Store measured and simulated angles."""
     for motion, r in zip(motions, off, strict=True):
-        angle = motion.angle
+        time, angle = motion.time[motion.clear], motion.angle[motion.clear]
         run.arrays(
             motion.name,
             xarray.Dataset(
@@ -122,6 +122,6 @@ def store(run: Run, motions: list[Motion], off: list[np.ndarray]) -> None:
                         {"units": "rad", "long_name": "simulated angle"},
                     ),
                 },
-                {"time": ("time", motion.time, {"units": "s"})},
+                {"time": ("time", time, {"units": "s"})},
             ),
         )

@@ -89,6 +89,17 @@ class Sheet(Section):
         missing = [k for k, x in own.items() if x is None and getattr(preset, k) is not None]
         return preset._replace(**{k: x for k, x in own.items() if x is not None}), missing
 
+    def said(self) -> str:
+        """A sentence on where the bounds come from."""
+        sheet, taken = self.known()
+        if not taken:
+            return "Bounds that are not given follow from the data sheet."
+        return (
+            f"Bounds that are not given follow from the data sheet; {', '.join(taken)} are those "
+            f"of the {sheet.model}, a starting point for the family {self.family}: give those of "
+            "your own servo."
+        )
+
 
 class Bounds(Section):
     """Range in which each parameter is sought; equal bounds fix it.
@@ -178,12 +189,17 @@ class Gear(Section):
         return self
 
 
+def has_creep_test(sheet: Preset | None) -> bool:
+    """Whether the gear of this servo is that of a creep test: of the AX-12."""
+    return sheet is None or sheet.model == PRESETS["AX"].model
+
+
 def gear(sheet: Preset | None) -> Gear:
-    """The gear where there is no creep test: that of the AX-12, or a stiff one.
+    """The gear where none is given: that of the AX-12, or a stiff one.
 
     The stall torque twists the stiff one by two degrees; a branch as stiff as its spring damps it.
     """
-    if sheet is None or sheet.model == PRESETS["AX"].model:
+    if has_creep_test(sheet):
         return Gear(**servo.GEAR)
     spring = sheet.stall_torque / STIFF
     return Gear(spring=spring, springs=(spring,), dampers=(RELAXES * spring,))

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float
 from pydantic import Field, field_validator, model_validator
 
-from experiments.servo import _results, _sheet
+from experiments.servo import _checks, _results, _sheet
 from experiments.servo._campaign import Arm, Load, Log, Motion, Registers, read
 from experiments.servo._model import Model, build, residuals
 from experiments.servo._sheet import Bounds, Gear, Preset, Sheet
@@ -119,11 +119,12 @@ def run(settings: Config, run: Run) -> None:
         run.note(note)
     model = _model(settings, motions)
     bounds = _bounds(settings, len(motions))
+    shown = tuple(jnp.asarray(m.angle[m.clear]) for m in motions)
     used = [
-        0 if m.held_out else max(2, round((1 - settings.holdout) * len(m.time))) for m in motions
+        0 if m.held_out else max(2, round((1 - settings.holdout) * len(angle)))
+        for m, angle in zip(motions, shown, strict=True)
     ]
-    measured = tuple(jnp.asarray(m.angle[:k]) for m, k in zip(motions, used, strict=True))
-    shown = tuple(jnp.asarray(m.angle) for m in motions)
+    measured = tuple(angle[:k] for angle, k in zip(shown, used, strict=True))
     size = sum(bound.lower.size for bound in bounds.values())
     count = "1 motion" if len(motions) == 1 else f"{len(motions)} motions"
     with run.stage(f"{size} parameters from {count}"):
@@ -141,6 +142,14 @@ def run(settings: Config, run: Run) -> None:
             f"by up to {shift:.2g} standard deviations, which are widened by as much. Choose a "
             "smaller step."
         )
+    if settings.servo is not None:
+        run.note(settings.servo.said())
+    if found.starts.untried or np.any(found.starts.failed):
+        run.note(_checks.where_not_finite(found.names, bounds, model, measured))
+    assumed = settings.gear is None and not _sheet.has_creep_test(settings.sheet())
+    if assumed and "gear" in model.fixed:
+        with run.stage("Fits with a softer and a stiffer gear"):
+            _checks.vary_gear(run, bounds, found, model, measured)
     with run.stage("Pictures"):
         _results.draw(run, motions, off, used)
         _results.store(run, motions, off)
