@@ -18,6 +18,8 @@ GRAVITY = 9.81
 SLOWEST, LONG = 0.1, 0.5
 # Least number of samples of a log.
 FEWEST = 20
+# Samples are lost where the time between two is longer than the usual one by this factor.
+LOST = 1.6
 # Error of an input between samples [rad, or duty] and the time after it in which angles are not
 # used [s].
 UNCLEAR, FORGOTTEN = 0.02, 1.0
@@ -273,7 +275,8 @@ def _inputs(time: np.ndarray, given: np.ndarray) -> tuple[np.ndarray, np.ndarray
     usual = np.median(steps)
     times, values, clear = [time[:1]], [given[:1]], np.ones(len(time), bool)
     for k in range(len(steps)):
-        parts = max(1, round(steps[k] / usual)) if steps[k] <= LONG else 1
+        lost = LOST * usual < steps[k] <= LONG
+        parts = max(2, round(steps[k] / usual)) if lost else 1
         share = np.arange(1, parts + 1) / parts
         times.append(time[k] + share * steps[k])
         values.append(given[k] + share * rises[k])

@@ -23,7 +23,7 @@ from jaxgrip.actuators import (
 )
 
 # Samples may follow each other in so many steps, or one step take so many samples.
-LONGER, SHORTER = 1.5, 0.5
+LONGER, SHORTER = 1.5, 0.3
 # Range of the angles of an arm at rest, with noise [rad].
 RESTING = 0.035
 
@@ -73,7 +73,7 @@ def build(
     stall torque [V].
     """
     nodes = [_nodes(m.input_time, step) for m in motions]
-    steps = max(map(len, nodes)) - 1
+    steps = _rounded(max(map(len, nodes)) - 1)
 
     def padded(rows: list[np.ndarray], length: int) -> Array:
         return jnp.asarray(np.stack([np.pad(x, (0, length - len(x)), "edge") for x in rows]))
@@ -108,7 +108,7 @@ def build(
         jnp.asarray([m.arm for m in motions]),
         jnp.asarray([m.load for m in motions]),
         controller,
-        padded([m.time[m.clear] for m in motions], max(np.sum(m.clear) for m in motions)),
+        padded([m.time[m.clear] for m in motions], _rounded(max(np.sum(m.clear) for m in motions))),
     )
     return Model(
         {name: jnp.asarray(low, float) for name, (low, high) in ranges.items() if low == high},
@@ -210,6 +210,11 @@ def _between(t: Array, q: Array, qd: Array, times: Array) -> Array:
     rise = q[k + 1] - q[k]
     a, b = h * qd[k] - rise, rise - h * qd[k + 1]
     return q[k] + s * (rise + (1 - s) * ((1 - s) * a + s * b))
+
+
+def _rounded(length: int) -> int:
+    """A length that motions of nearly the same length share, and so the compiled program."""
+    return 64 * int(np.ceil(length / 64))
 
 
 def _nodes(time: np.ndarray, step: float) -> np.ndarray:

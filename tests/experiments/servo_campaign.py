@@ -12,8 +12,6 @@ import numpy as np
 
 STEP = 1e-4
 GRAVITY = 9.81
-# Time at rest before a log [s].
-SETTLED = 1.0
 
 
 @dataclass(frozen=True)
@@ -130,9 +128,12 @@ def rates(truth: Truth, y: np.ndarray, target: np.ndarray, law: np.ndarray, arm:
 
 
 def simulate(truth, targets: np.ndarray, law: np.ndarray, arm: np.ndarray, start: np.ndarray):
-    """Angles (steps + 1, lanes) under targets (steps, lanes), from rest; all of the arm itself."""
+    """Angles (steps + 1, lanes) of the arm under targets (steps, lanes), after a long rest."""
     y = np.zeros((5 + len(truth.springs), targets.shape[1]))
-    y[0] = y[2] = start
+    # The spring alone carries the arm, and the bristles hold it.
+    carried = arm[1] * np.sin(start)
+    y[5:] = carried / truth.spring
+    y[0], y[2], y[4] = start, start + carried / truth.spring, -carried
     angles = [y[0]]
     for target in targets:
         a = rates(truth, y, target, law, arm)
@@ -194,10 +195,7 @@ def logs(truth: Truth, seeds: range, duration: float, sensor: Sensor) -> list[li
     # The controller acts on the servo's angle, which is that of the arm less the offset.
     targets = np.stack([held for held, _ in lanes], axis=1) + sensor.offset
     start = np.full(len(ks), sensor.offset)
-    before = np.repeat(targets[:1], round(SETTLED / STEP), axis=0)
-    targets = np.concatenate([before, targets])
     angles = simulate(truth, targets, laws, np.stack([inertia, weight]), start) - sensor.offset
-    angles = angles[len(before) :]
     found: list[list[dict]] = []
     for lane, ((index, target, rng), k) in enumerate(zip(begun, ks, strict=True)):
         if k == 0:
