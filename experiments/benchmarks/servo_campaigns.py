@@ -81,9 +81,7 @@ def _print(family, names, z, spent):
         f"  |z| < 3: {np.mean(size < 3):.1%} of the parameters, all of a campaign in "
         f"{np.sum(np.all(size < 3, axis=1))} of {len(z)}"
     )
-    print(
-        f"  processor time: first {spent[0]:.0f} s, with compiling; then {np.mean(spent[1:] or 0):.0f} s\n"
-    )
+    print(f"  processor time: {spent[0]:.0f} s with compiling, then {np.mean(spent[1:]):.0f} s\n")
 
 
 if __name__ == "__main__":

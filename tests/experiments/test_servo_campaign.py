@@ -60,7 +60,7 @@ def test_logs_are_those_of_a_stiff_integrator(truth):
 
 @pytest.mark.parametrize("truth", campaign.TRUTHS.values(), ids=campaign.TRUTHS)
 def test_motions_are_those_of_another_program(tmp_path, truth):
-    """Irregular times, two loads and three gains, a crooked arm; files have hundredths of degrees."""
+    """Irregular times, loads, gains, a crooked arm, and files in hundredths of degrees."""
     settings = fitted(tmp_path, truth=truth, duration=2.0, sensor=EXACT)
     model, measured, parameters = modelled(settings, truth, EXACT.offset)
     off = _model.residuals(parameters, model._replace(substeps=jnp.asarray(8)), measured)
