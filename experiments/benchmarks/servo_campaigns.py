@@ -52,10 +52,9 @@ def main() -> None:
             off.append(
                 [(found.parameters[k] - true[k]) / found.standard_deviation[k] for k in true]
             )
-            print(
-                f"{family} seed {len(off) - 1}: largest |z| {np.max(np.abs(off[-1])):.2f}",
-                flush=True,
-            )
+            worst = int(np.argmax(np.abs(off[-1])))
+            name, z = list(true)[worst], off[-1][worst]
+            print(f"{family} seed {len(off) - 1}: farthest off is {name}, z {z:.2f}", flush=True)
         _print(family, list(true), np.array(off), spent)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import xarray
 from jaxtyping import Array
 
-from experiments.servo._campaign import Motion
+from experiments.servo._campaign import LONG, Motion
 from experiments.servo._sheet import UNITS
 from jaxgrip import viz
 from jaxgrip.fitting import Fit
@@ -78,6 +78,7 @@ def draw(run: Run, motions: list[Motion], off: list[np.ndarray], used: list[int]
     panels = []
     for motion, r, k in list(zip(motions, off, used, strict=True))[:DRAWN]:
         name, time, angle = motion.name, motion.time[motion.clear], motion.angle[motion.clear]
+        after_gap = np.diff(time, prepend=time[0]) > LONG
         bands = [(time[k], time[-1], "held out")] if k < len(time) else []
         dots = slice(None, None, max(1, len(time) // 200))
         panels += [
@@ -86,7 +87,7 @@ def draw(run: Run, motions: list[Motion], off: list[np.ndarray], used: list[int]
                 "angle [°]",
                 [
                     Curve("data", time[dots], np.rad2deg(angle[dots]), points=True),
-                    Curve("model", time, np.rad2deg(angle + r)),
+                    Curve("model", time, np.rad2deg(np.where(after_gap, np.nan, angle + r))),
                 ],
                 title=name,
                 bands=bands,

@@ -182,7 +182,7 @@ def test_bad_files_get_a_sentence(tmp_path, text, sentence):
     ("override", "sentence"),
     [
         ("bounds.stiction=[0.5, 0.1]", "lower bound above its upper"),
-        ("gear.springs=[1.0]", "every branch has one of each"),
+        ("gear={spring=1.0, springs=[1.0]}", "every branch has one of each"),
         ("data=[]", "has 0 entries"),
         ("arm.inertia=-1.0", "greater than 0"),
     ],

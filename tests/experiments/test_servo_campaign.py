@@ -215,7 +215,7 @@ def test_torque_off_and_voltage_are_those_of_the_log(tmp_path):
     model = fit._model(settings, motions)
     truth = campaign.STS
     parameters = {k: jnp.asarray(getattr(truth, k)) for k in truth.EIGHT}
-    still, driven = _model.simulated(parameters, model)
+    still, driven = _model.simulated(parameters, model._replace(substeps=jnp.asarray(4)))
     np.testing.assert_allclose(still, 0.0, atol=1e-12)
     gear = model.gear
     servo = jg.models.servo_ax12(
@@ -223,7 +223,7 @@ def test_torque_off_and_voltage_are_those_of_the_log(tmp_path):
     )
     arm = jg.actuators.rigs.Pendulum(0.01)
     other = jg.actuators.simulate(arm, servo, jg.actuators.rigs.constant([1.0]), time)
-    np.testing.assert_allclose(driven, other.q[:, 0], atol=2e-3)
+    np.testing.assert_allclose(driven[: len(time)], other.q[:, 0], atol=5e-4)
 
 
 TARGETS = "time [s],target [deg],angle [deg]\n" + "".join(f"{0.01 * k},0,0\n" for k in range(30))
