@@ -11,7 +11,7 @@ from jax.tree_util import Partial
 from jaxtyping import Array, Float
 
 import jaxgrip as jg
-from experiments.servo.fit import UNITS, Bounds
+from experiments.servo._sheet import RANGES, UNITS
 from jaxgrip import fitting, viz
 from jaxgrip.actuators import SourceAlgorithm, simulate, simulate_fixed
 from jaxgrip.fitting import Bound, Fit
@@ -26,7 +26,7 @@ WORDS = (
     *("Coulomb\nfriction", "stiction", "viscous\nfriction", "bristle\nstiffness"),
     *("Stribeck\nspeed", "damping\nspeed", "inertia", "stall\ntorque"),
 )
-BOUNDS = {name: Bound(*getattr(Bounds(), name)) for name in UNITS}
+BOUNDS = {name: Bound(*RANGES[name]) for name in UNITS}
 PROFILES = ("sine", "slow sine", "square", "chirp", "two sines", "steps")
 SOURCE_FITNESS = 0.09745
 LEVELS = np.random.default_rng(0).uniform(-0.7, 0.7, 20)

@@ -15,7 +15,7 @@ from jaxgrip.actuators._driven import Driven, Inputs, Motion, check_duties, prep
 from jaxgrip.actuators._servo import Servo, ServoState, SourceAlgorithm
 from jaxgrip.actuators._stage import Stage
 from jaxgrip.actuators._supply import Supply
-from jaxgrip.checks import concrete, numbers, positive
+from jaxgrip.checks import brief, concrete, numbers, positive
 from jaxgrip.solve.fusion import jit_plainly
 
 # Alexander's diagonally implicit method of two stages, second order, L-stable.
@@ -49,6 +49,7 @@ def simulate_fixed(
     state: ServoState | None = None,
     joints: Sequence[int] | None = None,
     supply: Supply | ArrayLike | Sequence | None = None,
+    substeps: int | Array = 1,
     tolerance: ArrayLike | None = None,
     throw: bool = True,
 ) -> Motion:
@@ -69,6 +70,8 @@ def simulate_fixed(
       takes a semi-implicit Euler step in each of its own, with the voltage at its beginning.
     - `on`: (steps, m), or (steps,) for all servos: 1 or 0, for open windings; all on when None.
     - `supply`: of servos with motors: a `Supply`, or a voltage [V], () or (steps,).
+    - `substeps`: equal parts into which every step is divided. Other numbers do not compile again
+      where it is traced, but then there is no reverse mode.
     - `tolerance`: largest error of a coordinate or a flywheel's angle, as a fraction of its range,
       or of a thousandth of a radian or metre if that is larger; 0.01, or 0.1 with `algorithm`.
     - `throw`: whether to raise for a larger error; otherwise, and within `jit` and `vmap`, see
@@ -82,9 +85,9 @@ def simulate_fixed(
     repeated. `stats["error"]` is the largest error, as a fraction; `result` says whether it is
     small enough. Within `jit` neither costs anything unless it is used.
 
-    **Raises:** `ValueError` for wrong shapes, unknown joints, a step that is not positive, duties
-    not finite or outside [-1, 1], controllers or open windings with `algorithm`, and a step that is
-    too long; the message names one that is short enough.
+    **Raises:** `ValueError` for wrong shapes, unknown joints, steps or `substeps` that are not
+    positive, duties not finite or outside [-1, 1], controllers or open windings with `algorithm`,
+    and a step that is too long; the message names one that is short enough.
 
     Source: Alexander 1977; Kubisch 2008, section 4.2, pp. 33-35, for `algorithm`.
     """
@@ -109,8 +112,12 @@ def simulate_fixed(
     # Within `jit` a new array is traced; numbers in a closure may not be.
     plain = all(map(concrete, (*jax.tree.leaves(inputs), jnp.zeros(()))))
     # With a traced number of steps one program serves all, but there is no reverse mode.
-    count = jnp.asarray if plain else int
-    divided = _divided(driven.sampling, h)
+    count = jnp.asarray
+    if concrete(substeps):
+        if not np.asarray(substeps) >= 1:
+            raise ValueError(f"substeps is {brief(substeps)}; it must be at least 1.")
+        substeps, count = int(substeps), jnp.asarray if plain else int
+    divided = _divided(driven.sampling, h) * substeps
     motion = _fixed(*inputs, times, algorithm, count(divided))
     numbers_alone, rest = eqx.partition(inputs, eqx.is_array)
     constant = eqx.combine(lax.stop_gradient(numbers_alone), rest)

@@ -109,6 +109,19 @@ def test_within_jit_the_result_says_so():
     assert 0 < float(error) < 0.01
 
 
+def test_substeps_are_shorter_steps_and_compile_nothing():
+    model, duties = servo(), 0.6 * np.cos(0.1 * np.arange(40))[:, None]
+    expected = swing(model, np.repeat(duties, 4, axis=0), 0.0025).q[::4]
+    np.testing.assert_allclose(swing(model, duties, 0.01, substeps=4).q, expected, rtol=1e-12)
+    program = jax.jit(lambda n: swing(model, duties, 0.01, substeps=n).q)
+    for n in (2, 4):
+        found = program(jnp.asarray(n))
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+    assert program._cache_size() == 1
+    with pytest.raises(ValueError, match="substeps is 0; it must be at least 1"):
+        swing(model, duties, 0.01, substeps=0)
+
+
 @pytest.mark.long
 def test_the_error_is_that_of_the_motion():
     """Of second order, and what is measured in half steps is the error."""

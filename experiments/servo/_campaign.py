@@ -1,0 +1,335 @@
+"""Measured motions of a servo: how each was made, and what its file holds."""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from jaxgrip import fitting
+from jaxgrip.actuators import Controller, families
+from jaxgrip.config import ConfigError, InputPath, Real, Section
+
+Positive = Annotated[Real, Field(gt=0.0)]
+NotNegative = Annotated[Real, Field(ge=0.0)]
+
+GRAVITY = 9.81
+# Longest usual time between samples, and longest time for which an input is held unnoticed [s].
+SLOWEST, LONG = 0.1, 0.5
+# Least number of samples of a log.
+FEWEST = 20
+# Samples are lost where the time between two is longer than the usual one by this factor.
+LOST = 1.6
+# Error of an input between samples [rad, or duty] and the time after it in which angles are not
+# used [s].
+UNCLEAR, FORGOTTEN = 0.02, 1.0
+OPTIONAL = {"torque on": "-", "voltage": "V"}
+# Families of controllers, and what their arguments are called here.
+CONTROLLERS = {
+    "ax": (families.dynamixel_ax, {k: k for k in ("margin", "slope", "punch", "torque_limit")}),
+    "mx": (
+        families.dynamixel_mx,
+        {"p": "p_gain", "i": "i_gain", "d": "d_gain", "punch": "punch", "duty_limit": "duty_limit"},
+    ),
+    "x": (
+        families.dynamixel_x,
+        {"p": "p_gain", "i": "i_gain", "d": "d_gain", "pwm_limit": "pwm_limit"}
+        | {"p_divisor": "p_divisor"},
+    ),
+    "sts": (
+        families.feetech_sts,
+        {"p": "p_coefficient", "dead_zone": "dead_zone", "torque_limit": "torque_limit"}
+        | {"minimum_force": "minimum_force"},
+    ),
+    "rc": (
+        families.rc,
+        {"full_error": "full_error", "dead_band": "dead_band", "duty_limit": "duty_limit"},
+    ),
+    "position": (
+        Controller.position,
+        {"p": "proportional", "i": "integral", "d": "derivative", "dead_band": "dead_band"}
+        | {"punch": "punch", "duty_limit": "duty_limit"},
+    ),
+}
+# What a controller cannot do without.
+NEEDED = {"mx": "p", "x": "p", "sts": "p", "rc": "full_error", "position": "p"}
+
+
+class Arm(Section):
+    """The arm of the servo, which hangs down where the angle is the offset."""
+
+    inertia: Positive | None = Field(
+        None, description="about the axis, mass · radius² when not given [kg m^2]"
+    )
+    weight: NotNegative | None = Field(None, description="torque of gravity when horizontal [N m]")
+    mass: NotNegative | None = Field(None, description="in place of the weight [kg]")
+    radius: Positive | None = Field(None, description="of the centre of mass [m]")
+    damping: NotNegative = Field(0.0, description="of the axis [N m s/rad]")
+
+    @model_validator(mode="after")
+    def _has_a_weight(self) -> "Arm":
+        if (self.mass is None) != (self.radius is None):
+            raise ValueError("mass and radius must be given together")
+        if (self.weight is None) == (self.mass is None):
+            raise ValueError("give either the weight, or mass and radius, and not both")
+        if self.inertia is None and not self.mass:
+            raise ValueError("give the inertia")
+        return self
+
+    def numbers(self) -> tuple[float, float, float]:
+        """Inertia [kg m^2], weight [N m] and damping [N m s/rad]."""
+        mass, radius = self.mass or 0.0, self.radius or 0.0
+        inertia = mass * radius**2 if self.inertia is None else self.inertia
+        weight = mass * GRAVITY * radius if self.weight is None else self.weight
+        return inertia, weight, self.damping
+
+
+class Load(Section):
+    """A mass on the arm."""
+
+    mass: NotNegative = Field(description="[kg]")
+    radius: Positive = Field(description="from the axis to its centre [m]")
+    inertia: NotNegative = Field(0.0, description="about its own centre [kg m^2]")
+
+    def numbers(self) -> tuple[float, float]:
+        """Inertia about the axis [kg m^2] and weight [N m]."""
+        return (
+            self.inertia + self.mass * self.radius**2,
+            self.mass * GRAVITY * self.radius,
+        )
+
+
+class Registers(Section):
+    """The position controller within the servo."""
+
+    family: Literal["ax", "mx", "x", "sts", "rc", "position"] = Field(
+        description="whose registers are given; position: gains in duty per rad, and SI units"
+    )
+    p: NotNegative | None = Field(None, description="P gain")
+    i: NotNegative | None = Field(None, description="I gain")
+    d: NotNegative | None = Field(None, description="D gain")
+    margin: NotNegative | None = Field(None, description="compliance margin of AX")
+    slope: NotNegative | None = Field(None, description="compliance slope of AX")
+    punch: NotNegative | None = Field(None, description="punch of AX and MX")
+    torque_limit: NotNegative | None = Field(None, description="of AX and STS")
+    duty_limit: Positive | None = Field(None, description="largest duty of MX, RC and position")
+    pwm_limit: Positive | None = Field(None, description="of X")
+    p_divisor: Positive | None = Field(None, description="of X: 128, or as measured")
+    dead_zone: NotNegative | None = Field(None, description="of STS")
+    minimum_force: NotNegative | None = Field(None, description="of STS")
+    full_error: Positive | None = Field(None, description="of RC: error of full duty [s]")
+    dead_band: NotNegative | None = Field(None, description="of RC [s], of position [rad]")
+    speed_limit: Positive | None = Field(
+        None, description="at which the servo lets its target follow [rad/s]"
+    )
+
+    @model_validator(mode="after")
+    def _is_a_controller(self) -> "Registers":
+        allowed = CONTROLLERS[self.family][1]
+        other = [name for name in self._given() if name not in allowed]
+        if other:
+            raise ValueError(
+                f"{other[0]} is no register of {self.family}; it has {', '.join(allowed)}"
+            )
+        needed = NEEDED.get(self.family)
+        if needed and getattr(self, needed) is None:
+            raise ValueError(f"give {needed}")
+        self.controller()
+        return self
+
+    def _given(self) -> dict[str, float]:
+        without = ("family", "speed_limit")
+        return {k: x for k, x in self if x is not None and k not in without}
+
+    def controller(self) -> Controller:
+        """The controller with these registers."""
+        make, names = CONTROLLERS[self.family]
+        return make(**{names[k]: x for k, x in self._given().items()})
+
+
+class Log(Section):
+    """One measured motion; what is not given is that of the whole configuration."""
+
+    file: InputPath = Field(description="with the columns of data")
+    arm: Arm | None = Field(None, description="the arm of this motion")
+    load: Load | None = Field(None, description="on the arm")
+    controller: Registers | None = Field(None, description="of the servo in this motion")
+    voltage: Positive | None = Field(None, description="of the supply [V]")
+    held_out: bool = Field(False, description="whether the whole motion is kept for validation")
+
+
+class Motion(NamedTuple):
+    """A motion: `name`; `time` (k,) [s] from zero on and `angle` (k,) [rad] there.
+
+    `input` (i,): duties or targets [rad], each from one of `input_time` (i,) on; `clear` (k,),
+    whether the input that led to an angle is known; `on` and `voltage` (k,) or None; `arm`
+    (inertia, weight, damping); `load` (inertia, weight); `controller` and its `speed_limit` or
+    None; `held_out`.
+    """
+
+    name: str
+    time: np.ndarray
+    angle: np.ndarray
+    input_time: np.ndarray
+    input: np.ndarray
+    clear: np.ndarray
+    on: np.ndarray | None
+    voltage: np.ndarray | None
+    arm: tuple[float, float, float]
+    load: tuple[float, float]
+    controller: Controller | None
+    speed_limit: float | None
+    held_out: bool
+
+
+def read(logs: tuple[Log, ...]) -> tuple[list[Motion], list[str]]:
+    """The motions, and sentences about what of their files is not used.
+
+    **Arguments:** `logs`, of which each has an arm.
+
+    **Raises:** `ConfigError` with a sentence.
+    """
+    motions, unused = [], {}
+    for log in logs:
+        if log.file.stem in [m.name for m in motions]:
+            raise ConfigError(f"data: two files are called {log.file.stem}; names must differ.")
+        motion, left = _motion(log)
+        motions.append(motion)
+        unused.update(dict.fromkeys(left))
+    _check_alike(motions)
+    notes = []
+    if unused:
+        notes.append(
+            f"Columns that are not used, as the model does not give them: {', '.join(unused)}."
+        )
+    for m in motions:
+        gap = np.max(np.diff(m.time))
+        if gap > LONG:
+            notes.append(
+                f"{m.name} has a gap of {gap:.2g} s, over which its input is held: if it was not, "
+                "make two files of it, each starting at rest."
+            )
+        if not np.all(m.clear):
+            notes.append(
+                f"{m.name}: the input jumps where samples are lost; {np.sum(~m.clear)} angles "
+                f"within {FORGOTTEN:g} s after it are not used."
+            )
+    return motions, notes
+
+
+def _motion(log: Log) -> tuple[Motion, list[str]]:
+    path, name = log.file, log.file.name
+    given = "duty" if log.controller is None else "target"
+    wanted = {"time": "s", given: "-" if log.controller is None else "rad", "angle": "rad"}
+    there = _columns(path)
+    if given not in there and {"duty", "target"} & set(there):
+        raise ConfigError(
+            f"data: {name} has targets and no duties: say which controller the servo has, such as "
+            'controller = {family = "mx", p = 32}.'
+            if log.controller is None
+            else f"data: {name} has duties and no targets: leave out the controller."
+        )
+    wanted |= {k: unit for k, unit in OPTIONAL.items() if k in there}
+    read = fitting.read_series(path, wanted, gaps=True)
+    time, on, voltage = read["time"], read.get("torque on"), read.get("voltage")
+    if len(time) < FEWEST:
+        raise ConfigError(f"data: {name} has {len(time)} samples; at least {FEWEST} needed.")
+    usual = float(np.median(np.diff(time)))
+    if usual > SLOWEST:
+        raise ConfigError(
+            f"data: samples are {usual:g} s apart in {name}, too far to follow a servo; at most "
+            f"{SLOWEST:g} s are allowed. Is the time in ms?"
+        )
+    if log.controller is None:
+        _check(name, "duty", time, read["duty"], np.abs(read["duty"]) <= 1)
+    if on is not None:
+        _check(name, "torque on", time, on, (on == 0) | (on == 1))
+    if voltage is not None:
+        _check(name, "voltage", time, voltage, voltage > 0)
+    elif log.voltage is not None:
+        voltage = np.full(len(time), log.voltage)
+    time = time - time[0]
+    motion = Motion(
+        path.stem,
+        time,
+        read["angle"],
+        *_inputs(time, read[given]),
+        on,
+        voltage,
+        log.arm.numbers(),
+        (0.0, 0.0) if log.load is None else log.load.numbers(),
+        None if log.controller is None else log.controller.controller(),
+        None if log.controller is None else log.controller.speed_limit,
+        log.held_out,
+    )
+    return motion, [k for k in there if k not in wanted]
+
+
+def _inputs(time: np.ndarray, given: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Times and values of the input, with the lost ones, and whether angles are clear of doubt.
+
+    Inputs of lost samples are on the straight line between their neighbours, or are held in long
+    gaps.
+    """
+    steps, rises = np.diff(time), np.diff(given)
+    usual = np.median(steps)
+    times, values, clear = [time[:1]], [given[:1]], np.ones(len(time), bool)
+    for k in range(len(steps)):
+        lost = LOST * usual < steps[k] <= LONG
+        parts = max(2, round(steps[k] / usual)) if lost else 1
+        share = np.arange(1, parts + 1) / parts
+        times.append(time[k] + share * steps[k])
+        values.append(given[k] + share * rises[k])
+        if parts > 1:
+            near = [i for i in (k - 1, k + 1) if 0 <= i < len(steps)]
+            expected = steps[k] * np.mean([rises[i] / steps[i] for i in near])
+            if abs(rises[k] - expected) > UNCLEAR:
+                after = time - time[k]
+                clear &= ~((after > 0) & (after < FORGOTTEN))
+    return np.concatenate(times), np.concatenate(values), clear
+
+
+ALLOWED = {
+    "duty": "duties lie between -1 and 1 (or -100 % and 100 %)",
+    "torque on": "it is 0 or 1",
+    "voltage": "voltages are positive",
+}
+
+
+def _check(name: str, column: str, time: np.ndarray, x: np.ndarray, good: np.ndarray) -> None:
+    bad = np.flatnonzero(~good)
+    if bad.size:
+        raise ConfigError(
+            f"data: {name} has the {column} {x[bad[0]]:g} at {time[bad[0]]:g} s; {ALLOWED[column]}."
+        )
+
+
+def _columns(path: Path) -> list[str]:
+    """Names of the columns of a file; whether they are right is for `read_series` to say."""
+    try:
+        with path.open(encoding="utf-8-sig", errors="replace") as file:
+            header = file.readline(10000)
+    except OSError:
+        return []
+    return [cell.partition("[")[0].strip() for cell in header.split(",")]
+
+
+def _check_alike(motions: list[Motion]) -> None:
+    """Raise where motions cannot be simulated side by side."""
+
+    def differ(what: str, has: Any) -> None:
+        kinds = [has(m) for m in motions]
+        if any(kind != kinds[0] for kind in kinds):
+            other = motions[next(i for i, kind in enumerate(kinds) if kind != kinds[0])]
+            raise ConfigError(f"logs: {motions[0].name} and {other.name} differ: {what}.")
+
+    differ(
+        "the servo must have a controller in all motions or in none, of one family, with the same "
+        "registers given",
+        lambda m: None if m.controller is None else _parts(m.controller),
+    )
+    differ("give the voltage of all motions or of none", lambda m: m.voltage is None)
+
+
+def _parts(controller: Controller) -> list[str]:
+    return [k for k, x in vars(controller).items() if x is not None]

@@ -1,0 +1,77 @@
+"""What is looked at after a fit: an assumed gear, and bounds beyond what can be simulated."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from experiments.servo._model import Model, residuals
+from jaxgrip import fitting
+from jaxgrip.fitting import Bound, Fit
+from jaxgrip.report import Run
+
+# Factor by which a gear that is not known is varied.
+VARIED = 3.0
+# Points within the bounds that are tried where some are not finite.
+TRIED = 64
+
+
+def vary_gear(
+    run: Run,
+    bounds: dict[str, Bound],
+    found: Fit,
+    model: Model,
+    measured: tuple[Float[Array, " k"], ...],
+) -> None:
+    """Say how far an assumed gear that is softer or stiffer moves the parameters."""
+    moved, rms = dict.fromkeys(bounds, 0.0), []
+    for factor in (1 / VARIED, VARIED):
+        other = model._replace(fixed={**model.fixed, "gear": jnp.asarray(factor)})
+        fit = fitting.fit(residuals, bounds, other, measured, guess=found.parameters, starts=1)
+        rms.append(fit.rms)
+        for name, x in fit.parameters.items():
+            off = np.abs(x - found.parameters[name]) / found.standard_deviation[name]
+            moved[name] = max(moved[name], float(np.max(off)))
+    for name, shift in moved.items():
+        run.add(f"{name}_shift_by_gear", shift, "1")
+    run.add("rms_softer_gear", rms[0], "rad")
+    run.add("rms_stiffer_gear", rms[1], "rad")
+    large = [f"{k} {x:.2g}" for k, x in moved.items() if x > 1]
+    run.note(
+        "The gear is assumed, as there is no creep test: the stall torque twists it by two degrees."
+        f" One {VARIED:g} times softer or stiffer moves "
+        + (
+            f"by more than a standard deviation: {', '.join(large)}. Give the gear, or have it "
+            "fitted with bounds.gear = [0.1, 10.0]."
+            if large
+            else "no parameter by more than its standard deviation."
+        )
+    )
+
+
+def where_not_finite(
+    names: tuple[str, ...],
+    bounds: dict[str, Bound],
+    model: Model,
+    measured: tuple[Float[Array, " k"], ...],
+) -> str:
+    """A sentence on the share of the bounds where the simulation is not finite, and where it is."""
+    share = np.random.default_rng(0).uniform(0.01, 0.99, (TRIED, len(names)))
+
+    def finite(x: Array) -> Array:
+        parts = residuals(fitting.constrain(bounds, x), model, measured)
+        return jnp.all(jnp.stack([jnp.all(jnp.isfinite(r)) for r in parts]))
+
+    good = np.asarray(jax.jit(jax.vmap(finite))(jnp.log(share) - jnp.log1p(-share)))
+    if good.all() or not good.any():
+        return (
+            f"The simulation is finite at {'all' if good.all() else 'none'} of {TRIED} random "
+            "points within the bounds."
+        )
+    apart = share[~good].mean(axis=0) - share[good].mean(axis=0)
+    k = int(np.argmax(np.abs(apart)))
+    where = "large" if apart[k] > 0 else "small"
+    return (
+        f"The simulation is not finite at {np.mean(~good):.0%} of the points within the bounds, "
+        f"mostly where {names[k]} is {where}: narrow its bounds. These starts were avoided."
+    )

@@ -1,0 +1,302 @@
+"""Campaigns of servos, against motions made by a program of its own."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.integrate import solve_ivp
+
+import jaxgrip as jg
+from experiments.servo import _campaign, _checks, _model, _sheet, fit
+from jaxgrip import config, report
+from jaxgrip.fitting import Bound
+from tests.experiments import servo_campaign as campaign
+
+EXACT = campaign.Sensor(noise=0.0, resolution=1e-6, lost=0.0)
+
+
+def fitted(folder, *overrides, truth, seed=0, duration=8.0, sensor=None, gear=True):
+    logs = campaign.logs(truth, range(seed, seed + 1), duration, sensor or campaign.Sensor())[0]
+    return config.load(campaign.write(folder, truth, logs, gear), overrides)[0]
+
+
+def modelled(settings, truth, offset):
+    """Model, measured angles and true parameters of a campaign."""
+    motions, _ = _campaign.read(settings.motions())
+    parameters = {k: jnp.asarray(getattr(truth, k)) for k in truth.EIGHT}
+    measured = tuple(jnp.asarray(m.angle[m.clear]) for m in motions)
+    return (
+        fit._model(settings, motions),
+        measured,
+        {**parameters, "offset": jnp.asarray(offset)},
+    )
+
+
+@pytest.mark.parametrize("truth", campaign.TRUTHS.values(), ids=campaign.TRUTHS)
+def test_logs_are_those_of_a_stiff_integrator(truth):
+    """The steps of the program that makes logs, against SciPy's Radau between changes."""
+    t = np.arange(0.3, 0.8, 0.02)
+    targets = campaign.profile(0, t, np.random.default_rng(0)) + 0.05
+    law = np.array(campaign.law(truth.registers[0]))[:, None]
+    arm = np.array([[truth.arm[0] + 0.02], [truth.arm[1] + 0.5]])
+    held = np.repeat(targets, 200)[:, None]
+    angles = campaign.simulate(truth, held, law, arm, np.zeros(1))[::200, 0]
+    y, other = np.zeros(5 + len(truth.springs)), [0.0]
+    for target in targets:
+        y = solve_ivp(
+            lambda _, y, u=target: campaign.rates(truth, y[:, None], u, law, arm)[:, 0],
+            (0.0, 0.02),
+            y,
+            "Radau",
+            rtol=1e-6,
+            atol=1e-8,
+        ).y[:, -1]
+        other.append(y[0])
+    assert np.ptp(angles) > 0.05
+    np.testing.assert_allclose(angles, other, atol=2e-5)
+
+
+@pytest.mark.parametrize("truth", campaign.TRUTHS.values(), ids=campaign.TRUTHS)
+def test_motions_are_those_of_another_program(tmp_path, truth):
+    """Irregular times, loads, gains, a crooked arm, and files in hundredths of degrees."""
+    settings = fitted(tmp_path, truth=truth, duration=2.0, sensor=EXACT)
+    model, measured, parameters = modelled(settings, truth, EXACT.offset)
+    off = _model.residuals(parameters, model._replace(substeps=jnp.asarray(8)), measured)
+    for r, angle in zip(off, measured, strict=True):
+        assert np.ptp(angle) > 0.1
+        assert np.sqrt(np.mean(r**2)) < 1e-4
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("truth", campaign.TRUTHS.values(), ids=campaign.TRUTHS)
+def test_campaigns_give_back_the_servo(tmp_path, truth):
+    """With noise, a coarse sensor, jitter and lost samples."""
+    settings = fitted(tmp_path, truth=truth)
+    run = report.Run(tmp_path, settings)
+    fit.run(settings, run)
+    true = {k: getattr(truth, k) for k in truth.EIGHT} | {"offset": campaign.Sensor().offset}
+    for name, value in true.items():
+        found, sd = run.results[name].value, run.results[f"{name}_deviation"].value
+        assert abs(found - value) < 3 * sd, name
+
+
+def test_other_numbers_compile_nothing(tmp_path):
+    truth = campaign.STS
+    settings = fitted(tmp_path, truth=truth, duration=0.5, sensor=EXACT)
+    model, measured, parameters = modelled(settings, truth, 0.0)
+    program = jax.jit(_model.residuals)
+    program(parameters, model, measured)
+    other = model._replace(
+        substeps=jnp.asarray(2), logs=jax.tree.map(lambda x: 1.1 * x, model.logs)
+    )
+    program({k: 0.9 * x for k, x in parameters.items()}, other, measured)
+    assert program._cache_size() == 1
+
+
+def log(folder, text, name="mine.csv"):
+    (folder / name).write_text(text, encoding="utf-8")
+    return folder / name
+
+
+def rows(header, *columns):
+    lines = zip(*columns, strict=True)
+    return "\n".join([header, *(",".join(f"{x:.6f}" for x in row) for row in lines)]) + "\n"
+
+
+def read(path, **given):
+    arm = _campaign.Arm(inertia=0.01, weight=0.5)
+    return _campaign.read((_campaign.Log(file=path, arm=arm, **given),))
+
+
+REGISTERS = _campaign.Registers(family="mx", p=32.0)
+
+
+def test_lost_inputs_lie_between_their_neighbours(tmp_path):
+    time = np.delete(0.01 * np.arange(40), [10, 11])
+    path = log(tmp_path, rows("time [s],target [rad],angle [rad]", time, 2 * time, time))
+    (motion,), notes = read(path, controller=REGISTERS)
+    np.testing.assert_allclose(motion.input_time, 0.01 * np.arange(40), atol=1e-12)
+    np.testing.assert_allclose(motion.input, 0.02 * np.arange(40), atol=1e-12)
+    assert motion.clear.all()
+    assert not notes
+
+
+def test_angles_after_an_unknown_jump_are_not_used(tmp_path):
+    time = np.delete(0.01 * np.arange(200), 50)
+    target = np.where(time < 0.505, 0.0, 1.0)
+    path = log(tmp_path, rows("time [s],target [rad],angle [rad]", time, target, time))
+    (motion,), notes = read(path, controller=REGISTERS)
+    unclear = motion.time[~motion.clear]
+    assert unclear.min() == pytest.approx(0.51)
+    assert unclear.max() == pytest.approx(1.48)
+    assert "not used" in notes[0]
+
+
+def test_steps_take_means_of_held_inputs():
+    """Against sums over a fine grid, for samples closer and further apart than a step."""
+    rng = np.random.default_rng(0)
+    time = np.concatenate([[0.0], np.cumsum(rng.uniform(1e-3, 0.03, 60))])
+    held = rng.standard_normal(len(time))
+    nodes = _model._nodes(time, 0.01)
+    assert nodes[0] == time[0]
+    assert nodes[-1] == time[-1]
+    assert np.all(np.diff(nodes) > 0)
+    assert np.max(np.diff(nodes)) <= 0.0151
+    means = _model._means(time, held, nodes)
+    for k, mean in enumerate(means):
+        fine = np.linspace(nodes[k], nodes[k + 1], 20001)[:-1] + np.diff(nodes)[k] / 40000
+        value = held[np.searchsorted(time, fine, side="right") - 1]
+        assert mean == pytest.approx(np.mean(value), abs=1e-3)
+
+
+def test_angles_between_steps_are_those_of_a_cubic():
+    t = jnp.cumsum(jnp.asarray([0.0, 0.1, 0.3, 0.2]))
+    times = jnp.linspace(0.0, 0.6, 13)
+    cubic = jnp.asarray([1.0, -2.0, 0.5, 0.3])
+    found = _model._between(t, jnp.polyval(cubic, t), jnp.polyval(jnp.polyder(cubic), t), times)
+    np.testing.assert_allclose(found, jnp.polyval(cubic, times), atol=1e-12)
+
+
+def test_an_arm_at_rest_stays(tmp_path):
+    """A raised arm, carried by a twisted gear and the error of a P controller."""
+    weight, inertia, angle, truth = 0.5, 0.01, 0.7, campaign.MX
+    carried = weight * math.sin(angle)
+    gain = 0.158 * 32.0
+    target = angle + carried / (gain * truth.stall_torque)
+    time = 0.01 * np.arange(60)
+    same = np.ones(len(time))
+    path = log(
+        tmp_path, rows("time [s],target [rad],angle [rad]", time, target * same, angle * same)
+    )
+    settings = config.validate(
+        fit.Config,
+        {
+            "experiment": "servo/fit",
+            "data": str(path),
+            "arm": {"inertia": inertia, "weight": weight},
+            "controller": {"family": "mx", "p": 32.0},
+            "gear": {"spring": 20.0, "springs": [10.0], "dampers": [0.1]},
+        },
+        "here",
+    )
+    model, measured, parameters = modelled(settings, truth, 0.0)
+    (off,) = _model.residuals(parameters, model, measured)
+    np.testing.assert_allclose(off, 0.0, atol=1e-6)
+
+
+def test_torque_off_and_voltage_are_those_of_the_log(tmp_path):
+    """Free fall of an arm with an open winding, and a stall torque in proportion to the voltage."""
+    time = 0.01 * np.arange(60)
+    one = np.ones(len(time))
+    text = rows(
+        "time [s],duty [-],angle [rad],torque on [-],voltage [V]",
+        time,
+        one,
+        0 * one,
+        0 * one,
+        6 * one,
+    )
+    off = log(tmp_path, text, "off.csv")
+    on = log(tmp_path, text.replace("0.000000,6.0", "1.000000,6.0"), "on.csv")
+    settings = config.validate(
+        fit.Config,
+        {
+            "experiment": "servo/fit",
+            "data": [str(off), str(on)],
+            "servo": {"family": "STS"},
+            "arm": {"inertia": 0.01, "weight": 0.0},
+        },
+        "here",
+    )
+    assert settings.ranges()["offset"] == (0.0, 0.0)
+    motions, _ = _campaign.read(settings.motions())
+    model = fit._model(settings, motions)
+    truth = campaign.STS
+    parameters = {k: jnp.asarray(getattr(truth, k)) for k in truth.EIGHT}
+    still, driven = _model.simulated(parameters, model._replace(substeps=jnp.asarray(4)))
+    np.testing.assert_allclose(still, 0.0, atol=1e-12)
+    gear = model.gear
+    servo = jg.models.servo_ax12(
+        **{**parameters, "stall_torque": truth.stall_torque * 6 / 12}, gear=gear
+    )
+    arm = jg.actuators.rigs.Pendulum(0.01)
+    other = jg.actuators.simulate(arm, servo, jg.actuators.rigs.constant([1.0]), time)
+    np.testing.assert_allclose(driven[: len(time)], other.q[:, 0], atol=5e-4)
+
+
+TARGETS = "time [s],target [deg],angle [deg]\n" + "".join(f"{0.01 * k},0,0\n" for k in range(30))
+DUTIES = TARGETS.replace("target [deg]", "duty [-]")
+
+
+def with_column(name, value):
+    return DUTIES.replace("0,0\n", f"0,0,{value}\n").replace("]\n", f"],{name}\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "given", "sentence"),
+    [
+        (TARGETS, {}, "say which controller the servo has"),
+        (DUTIES, {"controller": {"family": "mx", "p": 32.0}}, "leave out the controller"),
+        (TARGETS, {"controller": {"family": "mx"}}, "give p"),
+        (TARGETS, {"controller": {"family": "ax", "p": 3.0}}, "p is no register of ax"),
+        (TARGETS, {"controller": {"family": "sts", "p": 300.0}}, "holds 0 to 254"),
+        (DUTIES, {"arm": {"mass": 0.1}}, "mass and radius must be given together"),
+        (DUTIES, {"arm": {"inertia": 0.1}}, "give either the weight, or mass and radius"),
+        (DUTIES, {"servo": {"stall_torque": 1.0}}, "give stall_torque and no_load_speed"),
+        (
+            DUTIES.replace("0,0\n", "0,0,2\n").replace("]\n", "],torque on [-]\n"),
+            {},
+            "it is 0 or 1",
+        ),
+        (DUTIES.replace("0,0\n", "0,0,0\n").replace("]\n", "],voltage [V]\n"), {}, "are positive"),
+    ],
+)
+def test_mistakes_get_a_sentence(tmp_path, text, given, sentence):
+    raw = {"experiment": "servo/fit", "data": str(log(tmp_path, text)), **given}
+    with pytest.raises(config.ConfigError, match=sentence):
+        config.validate(fit.Config, raw, "here")
+
+
+def test_logs_must_be_alike(tmp_path):
+    raw = {
+        "experiment": "servo/fit",
+        "logs": [
+            {
+                "file": str(log(tmp_path, TARGETS, "a.csv")),
+                "controller": {"family": "mx", "p": 8.0},
+            },
+            {"file": str(log(tmp_path, DUTIES, "b.csv"))},
+        ],
+    }
+    with pytest.raises(config.ConfigError, match="a and b differ"):
+        config.validate(fit.Config, raw, "here")
+    with pytest.raises(config.ConfigError, match="both given"):
+        config.validate(fit.Config, {**raw, "data": "c.csv"}, "here")
+
+
+def test_a_resolved_campaign_is_the_same(tmp_path):
+    settings = fitted(tmp_path, truth=campaign.AX, duration=0.5)
+    path = tmp_path / "again.toml"
+    path.write_text(config.dumps(settings), encoding="utf-8")
+    assert config.load(path)[0] == settings
+
+
+@pytest.mark.parametrize("truth", campaign.TRUTHS.values(), ids=campaign.TRUTHS)
+def test_data_sheets_bound_servos(truth):
+    sheet, _ = _sheet.Sheet(**truth.sheet).known()
+    for name, (low, high) in _sheet.from_sheet(sheet).items():
+        assert low < getattr(truth, name) < high, name
+
+
+def test_bounds_that_cannot_be_simulated_are_said(monkeypatch):
+    def residuals(parameters, model, measured):
+        return (jnp.sqrt(2.0 - parameters["stiffness"]) * jnp.ones(3),)
+
+    monkeypatch.setattr(_checks, "residuals", residuals)
+    bounds = {"stiffness": Bound(1.0, 4.0), "coulomb": Bound(1.0, 2.0)}
+    sentence = _checks.where_not_finite(("coulomb", "stiffness"), bounds, None, ())
+    assert "mostly where stiffness is large" in sentence
+    share = int(sentence.partition(" %")[0].partition("%")[0].split()[-1])
+    assert abs(share - 50) < 15
