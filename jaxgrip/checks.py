@@ -62,10 +62,18 @@ def real(name: str, value: Any, dtype: Any, *allowed: tuple[int, ...]) -> jax.Ar
     return x
 
 
-def check_function(name: str, function: Any, shape: tuple[int, ...], **arguments: Any) -> None:
+def check_function(
+    name: str,
+    function: Any,
+    shape: tuple[int, ...],
+    read: Callable[[str, Any], jax.Array] | None = None,
+    /,
+    **arguments: Any,
+) -> None:
     """Raise `ValueError` unless a user's function of these arguments gives an array of the shape.
 
-    The arguments are those it will be called with, in their order. It is traced, not computed.
+    The arguments are those it will be called with, in their order. It is traced, not computed. Its
+    result is an array of numbers, or what `read(name, result)` makes one of.
     """
     wanted = f"it must be a function of ({', '.join(arguments)}) that returns an array {shape}"
     if not callable(function):
@@ -73,7 +81,8 @@ def check_function(name: str, function: Any, shape: tuple[int, ...], **arguments
     if not takes(function, len(arguments)):
         raise ValueError(f"The {name} is a function of {inspect.signature(function)}; {wanted}.")
     result = f"The result of the {name}"
-    found = jax.eval_shape(lambda *x: _floats(result, function(*x)), *arguments.values())
+    read = _floats if read is None else read
+    found = jax.eval_shape(lambda *x: read(result, function(*x)), *arguments.values())
     check_shape(result, found, shape)
 
 

@@ -10,34 +10,38 @@ from jax import lax
 from jaxtyping import Array, ArrayLike, Float
 
 from jaxgrip.actuators._supply import Motor
-from jaxgrip.checks import concrete, non_negative, numbers, positive
+from jaxgrip.checks import brief, concrete, is_whole, non_negative, numbers, positive
 
 # An update is due at this fraction of a period before its time already, against rounding.
 _EARLY = 1e-6
+# Steps that end for an update do so this fraction of a period later, so that rounding does not let
+# them end before a target jumps at the same time.
+_LATE = 1e-9
 
 
 class ControlState(NamedTuple):
     """State of a controller; what it does not have is None.
 
-    `integral`: its integral part, a duty, or a current [A]; `updates`: how many there were; `held`
-    (k,): the duties of the latest updates, the newest first.
+    `integral`: its integral part, a duty, or a current [A]; `wait`: time to the next update [s],
+    zero or less when it is due; `held` (k,): the duties of the latest updates, the newest first.
     """
 
     integral: Any = None
-    updates: Any = None
+    wait: Any = None
     held: Any = None
 
 
 class Sampling(eqx.Module):
-    """Updates of a controller at a fixed rate, from time zero on; in between its duty is held.
+    """Updates of a controller at a fixed rate, from the start on; in between its duty is held.
 
     **Arguments:** `period` between updates [s]; `delay` from an update to the motor [s]; `periods`:
-    the longest delay in periods, needed only where these numbers are traced. A delay of a fraction
-    of a period is that of the mean duty over each period. There are derivatives by the delay, none
-    by the period.
+    the longest delay in periods, needed only where these numbers are traced; longer traced delays
+    act as this one. A delay of a fraction of a period is that of the mean duty over each period.
+    There are derivatives by the delay, none by the period; at a whole number of periods they are
+    those of longer delays, at the longest that of shorter ones.
 
-    **Raises:** `ValueError` unless the period is positive and the delay not negative, and for a
-    delay beyond `periods`.
+    **Raises:** `ValueError` unless the period is positive, the delay not negative, and `periods` a
+    whole number, at least 1; for a delay beyond `periods`.
 
     Source: own choice.
     """
@@ -53,7 +57,12 @@ class Sampling(eqx.Module):
         if not known and periods is None:
             raise ValueError("With a traced delay or period give periods, the longest delay.")
         needed = 0 if delay is None or not known else self.delay / self.period
-        self.periods = int(np.ceil(needed - _EARLY)) if periods is None else int(periods)
+        if periods is None:
+            # A delay of zero can grow too.
+            periods = 0 if delay is None else max(1, int(np.ceil(needed - _EARLY)))
+        elif not is_whole(periods, 1):
+            raise ValueError(f"periods is {brief(periods)}; it must be a whole number, at least 1.")
+        self.periods = int(periods)
         if known and needed > self.periods + _EARLY:
             raise ValueError(
                 f"The delay is {float(needed):.3g} periods of the controller; periods is "
@@ -64,8 +73,11 @@ class Sampling(eqx.Module):
         """Duty at the motor, out of those of the latest updates."""
         if self.delay is None:
             return held[0]
-        age = jnp.arange(float(self.periods + 1))
-        return held @ jnp.maximum(0.0, 1.0 - jnp.abs(age - self.delay / self.period))
+        age = self.delay / self.period
+        age = jnp.where(age > self.periods, float(self.periods), age)
+        newer = jnp.clip(jnp.floor(lax.stop_gradient(age)), 0.0, self.periods - 1.0)
+        index = newer.astype(int)
+        return held[index] + (age - newer) * (held[index + 1] - held[index])
 
 
 class Drive(NamedTuple):
@@ -246,16 +258,25 @@ class Controller(eqx.Module):
         return self._limited(output, drive)
 
     def _limited(self, output: Array, drive: Drive) -> Array:
-        if self.needs_motor:
-            resistance = drive.motor.resistance
-            idle = drive.motor.back_emf * drive.speed
+        if self.gives_current:
             current = output
-            if not self.gives_current:
-                current = (output * drive.voltage - idle) / resistance
             if self.current_limit is not None:
                 current = within(current, self.current_limit)
-            output = (resistance * current + idle) / drive.voltage
-        return within(output, self.duty_limit)
+            return self._duty_of(current, drive)
+        if self.current_limit is None:
+            return within(output, self.duty_limit)
+        current = drive.motor.winding_current(output, drive.voltage, drive.speed)
+        limited = self._duty_of(within(current, self.current_limit), drive)
+        is_limited = jnp.abs(current) > self.current_limit
+        return jnp.where(is_limited, limited, within(output, self.duty_limit))
+
+    def _duty_of(self, current: Array, drive: Drive) -> Array:
+        """Duty for a current [A], the nearest one where the voltage does not suffice."""
+        volts = drive.motor.resistance * current + drive.motor.back_emf * drive.speed
+        # Without a voltage the quotient and its slopes would not be finite.
+        suffices = (drive.voltage > 0) & (jnp.abs(volts) <= self.duty_limit * drive.voltage)
+        duty = volts / jnp.where(suffices, drive.voltage, 1.0)
+        return jnp.where(suffices, duty, jnp.sign(volts) * self.duty_limit)
 
     def integrated(self, integral: Array, error: Array, h: ArrayLike) -> Float[Array, ""]:
         """Integral part after a time `h` [s] at an error."""
@@ -267,49 +288,53 @@ class Controller(eqx.Module):
         leaves = (jnp.abs(integral) >= self.integral_limit) & (integral * error > 0)
         return jnp.where(leaves, 0.0, rate)
 
-    def due(self, state: ControlState, t: ArrayLike) -> Array:
-        """Whether a controller with sampling updates at the time [s]."""
-        return t / self.sampling.period >= state.updates - _EARLY
+    def _due(self, state: ControlState) -> Array:
+        """Number of updates due, of which all but one have been missed."""
+        passed = jnp.floor(lax.stop_gradient(_EARLY - state.wait / self.sampling.period))
+        return jnp.maximum(passed + 1.0, 0.0)
 
-    def next_update(self, state: ControlState, t: ArrayLike) -> Float[Array, ""]:
-        """Time of the first update after `t` [s]."""
-        later = state.updates + jnp.where(self.due(state, t), 1.0, 0.0)
-        return lax.stop_gradient(later * self.sampling.period)
+    def until_update(self, state: ControlState) -> Float[Array, ""]:
+        """Time [s] to the first update after one that is due now."""
+        period = self.sampling.period
+        return lax.stop_gradient(state.wait + (self._due(state) + _LATE) * period)
 
     def updated(
         self,
         state: ControlState,
-        t: ArrayLike,
-        on: Array,
+        on: ArrayLike,
         target: Array,
         angle: Array,
         rate: Array,
         drive: Drive,
     ) -> ControlState:
-        """State at the time `t` [s], after an update if one is due then; see `duty`.
+        """The state after an update if one is due; see `duty`.
 
         While it is off, its integral part and its duties are zero.
         """
-        is_due = self.due(state, t)
+        due = self._due(state)
+        is_due = due > 0
         integral = state.integral
         if integral is not None:
             error = self.error(target, angle, rate)
             moved = self.integrated(integral, error, self.sampling.period)
-            integral = on * jnp.where(is_due, moved, integral)
-        duty = on * self.duty(integral, target, angle, rate, drive)
+            integral = if_on(on, jnp.where(is_due, moved, integral))
+        duty = self.duty(integral, target, angle, rate, drive)
         shifted = jnp.concatenate([duty[None], state.held[:-1]])
+        held = if_on(on, jnp.where(is_due, shifted, state.held))
         # Updates missed within a step that is longer than the period are lost.
-        updates = jnp.floor(lax.stop_gradient(t / self.sampling.period) + _EARLY) + 1.0
         return ControlState(
-            integral,
-            jnp.where(is_due, updates, state.updates),
-            on * jnp.where(is_due, shifted, state.held),
+            integral, state.wait + due * lax.stop_gradient(self.sampling.period), held
         )
 
 
 def within(x: Array, limit: ArrayLike) -> Float[Array, "..."]:
     """The number limited to ±`limit`; its slope at the limit is one, that of `jnp.clip` a half."""
     return jnp.where(jnp.abs(x) > limit, jnp.sign(x) * limit, x)
+
+
+def if_on(on: ArrayLike, x: Array) -> Float[Array, "..."]:
+    """The number where a servo is on, zero where its winding is open."""
+    return jnp.where(on, x, 0.0)
 
 
 def slewed(

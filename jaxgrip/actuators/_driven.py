@@ -12,15 +12,16 @@ from jaxtyping import Array, Float
 from jaxgrip.actuators._controller import Controller
 from jaxgrip.actuators._servo import Servo, ServoState
 from jaxgrip.actuators._supply import Supply
-from jaxgrip.checks import check_function, concrete, numbers
+from jaxgrip.checks import check_function, concrete, first, numbers
 
 
 class Motion(NamedTuple):
     """A motion at given times, of n coordinates of which m carry a servo.
 
     `t` (k,) [s]; `q` and `qd` (k, n) [rad or m, and per s]; `servo`, the states (k, m) of the
-    servos; `duty` (k, m) applied; `output_torque` (k, m) on the joints in these states [N m];
-    `voltage` (k,) of the supply [V], or None; `stats` and `result` say how the simulation went.
+    servos, before updates of their controllers that are due; `duty` (k, m) applied from then on;
+    `output_torque` (k, m) on the joints in these states [N m]; `voltage` (k,) of the supply [V], or
+    None; `stats` and `result` say how the simulation went.
     """
 
     t: Float[Array, " k"]
@@ -37,8 +38,8 @@ class Motion(NamedTuple):
 class Inputs(NamedTuple):
     """What m servos are given at a time.
 
-    `value` (m,): duties, or targets of servos with a controller; `on` (m,): 1, or 0 for open
-    windings; `voltage` of a given supply [V], None for a `Supply` or for servos without motors.
+    `value` (m,): duties, or targets of servos with a controller; `on` (m,): whether windings are
+    closed; `voltage` of a given supply [V], None for a `Supply` or for servos without motors.
     """
 
     value: Array
@@ -69,15 +70,14 @@ class Driven(eqx.Module):
             return torque
         return jnp.zeros(n, torque.dtype).at[np.array(self.joints)].set(torque)
 
-    def begin(self, t: Array, y: tuple, inputs: Inputs) -> tuple:
+    def begin(self, y: tuple, inputs: Inputs) -> tuple:
         """State at the beginning of a step, after what controllers do at times."""
         q, qd, state = y
         if state.control is None:
             return y
-        state = jax.vmap(Servo.begin, in_axes=(0, 0, None, 0, 0, 0, 0, None))(
+        state = jax.vmap(Servo.begin, in_axes=(0, 0, 0, 0, 0, 0, None))(
             self.servo,
             state,
-            t,
             inputs.value,
             inputs.on,
             self.at_joints(q),
@@ -87,11 +87,8 @@ class Driven(eqx.Module):
         return q, qd, state
 
     def next_update(self, t: Array, y: tuple) -> Array:
-        """Time of the first update of a controller after `t` [s]."""
-        controllers, control = self.servo.controller, y[2].control
-        return jnp.min(
-            jax.vmap(Controller.next_update, in_axes=(0, 0, None))(controllers, control, t)
-        )
+        """Time of the first update of a controller after those that are due at `t` [s]."""
+        return t + jnp.min(jax.vmap(Controller.until_update)(self.servo.controller, y[2].control))
 
     def drive(self, inputs: Inputs, joints: Array, rates: Array, state: ServoState) -> tuple:
         """Duties (m,) of the servos, and the voltage [V]; None without one."""
@@ -128,7 +125,8 @@ class Driven(eqx.Module):
         torque = jax.vmap(jax.vmap(Servo.output_torque), in_axes=(None, 0, 0, 0))(
             self.servo, state, joints, rates
         )
-        duty, voltage = jax.vmap(self.drive)(inputs, joints, rates, state)
+        begun = jax.vmap(self.begin)(y, inputs)[2]
+        duty, voltage = jax.vmap(self.drive)(inputs, joints, rates, begun)
         return Motion(t, q, qd, state, duty, torque, voltage, None, None)
 
 
@@ -160,6 +158,9 @@ def prepare(
         servo = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (count, *leaf.shape)), servo)
     qd0 = jnp.zeros_like(q0) if qd0 is None else numbers("qd0", qd0, (n,))
     check_function("plant", plant, (n,), q=q0, qd=qd0, tau=jnp.zeros_like(q0))
+    if hasattr(plant, "inverse"):
+        name = "method inverse of the plant"
+        check_function(name, plant.inverse, (n,), q=q0, qd=qd0, qdd=jnp.zeros_like(q0))
     if (supply is None) != (servo.motor is None):
         raise ValueError("servo.motor and supply must be given together; only one of them is.")
     driven = Driven(plant, servo, supply if isinstance(supply, Supply) else None, joints)
@@ -185,6 +186,20 @@ def _checked_state(state: ServoState, like: ServoState) -> ServoState:
         for found, wanted in zip(*map(jax.tree.leaves, (state.control, like.control)), strict=True)
     )
     return ServoState(*mechanical, jax.tree.unflatten(parts, control))
+
+
+def switched(name: str, on: Any, *allowed: tuple[int, ...]) -> Array:
+    """Which windings are closed, as booleans; `ValueError` unless all are 0 or 1, or booleans."""
+    # Booleans are no numbers elsewhere.
+    on = jax.tree.map(lambda x: jnp.asarray(x, float) if _is_boolean(x) else x, on)
+    on = numbers(name, on, *allowed)
+    if concrete(on) and (other := ~np.isin(on, (0, 1))).any():
+        raise ValueError(f"{name} is {first(on, other)}; it must be 0 or 1.")
+    return on.astype(bool)
+
+
+def _is_boolean(x: Any) -> bool:
+    return isinstance(x, bool) or getattr(x, "dtype", None) == np.bool_
 
 
 def check_duties(duties: Array, times: Array) -> None:

@@ -11,7 +11,7 @@ from jax import lax
 from jaxtyping import Array, ArrayLike, Float
 
 from jaxgrip.actuators._controller import Sampling, within
-from jaxgrip.actuators._driven import Driven, Inputs, Motion, check_duties, prepare
+from jaxgrip.actuators._driven import Driven, Inputs, Motion, check_duties, prepare, switched
 from jaxgrip.actuators._servo import Servo, ServoState, SourceAlgorithm
 from jaxgrip.actuators._stage import Stage
 from jaxgrip.actuators._supply import Supply
@@ -68,7 +68,7 @@ def simulate_fixed(
     - `h`: (), or (steps,) of different lengths [s].
     - `algorithm`: that of Kubisch 2008, of first order, instead of the implicit steps. The plant
       takes a semi-implicit Euler step in each of its own, with the voltage at its beginning.
-    - `on`: (steps, m), or (steps,) for all servos: 1 or 0, for open windings; all on when None.
+    - `on`: (steps, m), or (steps,) for all servos: 0 for open windings, else 1; all on when None.
     - `supply`: of servos with motors: a `Supply`, or a voltage [V], () or (steps,).
     - `substeps`: equal parts into which every step is divided. Other numbers do not compile again
       where it is traced, but then there is no reverse mode.
@@ -135,10 +135,9 @@ def simulate_fixed(
 def _given(on: Any, supply: Any, steps: int, m: int) -> tuple[Array, Array | None]:
     """Whether the servos are on (steps, m), and the voltage (steps,) if it is given."""
     if on is None:
-        on = jnp.ones((steps, m))
+        on = jnp.ones((steps, m), bool)
     else:
-        # Booleans are no numbers elsewhere.
-        on = numbers("on", np.asarray(on, float) if concrete(on) else on, (steps,), (steps, m))
+        on = switched("on", on, (steps,), (steps, m))
         on = jnp.broadcast_to(on if on.ndim == 2 else on[:, None], (steps, m))
     if supply is None or isinstance(supply, Supply):
         return on, None
@@ -237,7 +236,7 @@ def _source(algorithm: SourceAlgorithm, start: tuple) -> tuple[Callable, tuple]:
 def _implicit(start: tuple) -> tuple[Callable, tuple]:
     def advance(driven: Driven, carry: tuple, given: Inputs, t: Array, h: Array) -> tuple:
         (begun,) = carry
-        begun = driven.begin(t, begun, given)
+        begun = driven.begin(begun, given)
 
         def stage(carry: tuple, _: None) -> tuple:
             y, last = carry

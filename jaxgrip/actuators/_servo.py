@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxgrip.actuators._backlash import backlash
-from jaxgrip.actuators._controller import Controller, ControlState, Drive, within
+from jaxgrip.actuators._controller import Controller, ControlState, Drive, if_on, within
 from jaxgrip.actuators._friction import LuGre
 from jaxgrip.actuators._supply import Motor
 from jaxgrip.actuators._viscoelastic import GeneralizedMaxwell
@@ -142,7 +142,6 @@ class Servo(eqx.Module):
     def begin(
         self,
         state: ServoState,
-        t: Any,
         target: Float[Array, ""],
         on: Any,
         angle: Float[Array, ""],
@@ -151,16 +150,16 @@ class Servo(eqx.Module):
     ) -> ServoState:
         """State at the beginning of a step, after what its controller does at times, not between.
 
-        **Arguments:** `t` [s]; the others as for `duty`.
+        **Arguments:** as for `duty`.
         """
         control = state.control
         if self.controller is None:
             return state
         if self.controller.sampling is not None:
             drive = Drive(self.motor, voltage, state.speed)
-            control = self.controller.updated(control, t, on, target, angle, rate, drive)
+            control = self.controller.updated(control, on, target, angle, rate, drive)
         elif control.integral is not None:
-            control = control._replace(integral=on * control.integral)
+            control = control._replace(integral=if_on(on, control.integral))
         return state._replace(control=control)
 
     def duty(
@@ -174,15 +173,16 @@ class Servo(eqx.Module):
     ) -> Float[Array, ""]:
         """Duty for a target, or for a duty without a controller, within its limits.
 
-        **Arguments:** `state`; `target`; `on`, 1, or 0 for an open winding; `angle` [rad] and
+        **Arguments:** `state`; `target`; `on`, whether the winding is closed; `angle` [rad] and
         `rate` [rad/s] of the output joint; `voltage` of the supply without load [V].
         """
         if self.controller is None:
-            return on * within(target, 1.0)
+            return if_on(on, within(target, 1.0))
         if self.controller.sampling is not None:
-            return on * self.controller.sampling.applied(state.control.held)
+            return if_on(on, self.controller.sampling.applied(state.control.held))
         drive = Drive(self.motor, voltage, state.speed)
-        return on * self.controller.duty(state.control.integral, target, angle, rate, drive)
+        duty = self.controller.duty(state.control.integral, target, angle, rate, drive)
+        return if_on(on, duty)
 
     def control_rates(
         self,
@@ -196,11 +196,13 @@ class Servo(eqx.Module):
         if self.controller is None:
             return None
         still = jax.tree.map(jnp.zeros_like, state.control)
-        if self.controller.sampling is not None or still.integral is None:
+        if self.controller.sampling is not None:
+            return still._replace(wait=-jnp.ones_like(still.wait))
+        if still.integral is None:
             return still
         error = self.controller.error(target, angle, rate)
         change = self.controller.integral_rate(state.control.integral, error)
-        return still._replace(integral=on * change)
+        return still._replace(integral=if_on(on, change))
 
     def control_after(
         self,
@@ -213,31 +215,32 @@ class Servo(eqx.Module):
     ) -> ControlState | None:
         """Its controller's state at the end of an implicit Euler step of `h` [s]."""
         control = state.control
-        if self.controller is None or self.controller.sampling is not None:
-            return control
+        if self.controller is None:
+            return None
+        if self.controller.sampling is not None:
+            return control._replace(wait=control.wait - h)
         if control.integral is None:
             return control
         error = self.controller.error(target, angle, rate)
-        return control._replace(
-            integral=on * self.controller.integrated(control.integral, error, h)
-        )
+        integral = self.controller.integrated(control.integral, error, h)
+        return control._replace(integral=if_on(on, integral))
 
     def motor_torque(
         self,
         duty: Float[Array, ""],
         speed: Float[Array, ""],
         voltage: Any = None,
-        on: Any = 1.0,
+        on: Any = True,
     ) -> Float[Array, ""]:
         """Torque at the flywheel [N m] for a duty, at its speed [rad/s] and a voltage [V].
 
-        `on` is 1, or 0 for an open winding.
+        `on`: whether the winding is closed.
         """
         if self.motor is None:
-            return on * duty * self.stall_torque
+            return if_on(on, duty * self.stall_torque)
         if voltage is None:
             raise ValueError("A servo with a motor needs the voltage of its supply; give a supply.")
-        return on * self.motor.torque(duty, voltage, speed)
+        return if_on(on, self.motor.torque(duty, voltage, speed))
 
     def _play(self, twist: Array, rate: Array) -> tuple[Array, Array, Array]:
         """Twist of the gear itself, its rate, and the transmitted share of its torque.
@@ -274,12 +277,12 @@ class Servo(eqx.Module):
         angle: Float[Array, ""],
         speed: Float[Array, ""],
         voltage: Any = None,
-        on: Any = 1.0,
+        on: Any = True,
     ) -> tuple[ServoState, Float[Array, ""]]:
         """Rates of the state but for its controller's, and the torque on the output joint [N m].
 
         **Arguments:** `state`; `duty` in [-1, 1]; `angle` [rad] and `speed` [rad/s] of the output
-        joint; `voltage` [V] of a servo with a motor; `on`, 1, or 0 for an open winding.
+        joint; `voltage` [V] of a servo with a motor; `on`, whether the winding is closed.
 
         Source: own derivation: the algorithm of Kubisch 2008, section 4.2, in continuous time.
         """
@@ -357,7 +360,7 @@ class Servo(eqx.Module):
         speed: Float[Array, ""],
         h: Any,
         voltage: Any = None,
-        on: Any = 1.0,
+        on: Any = True,
     ) -> tuple[Float[Array, ""], Float[Array, " K"], Float[Array, ""]]:
         """Acceleration of the flywheel without friction, at the end of an implicit Euler step.
 
@@ -396,7 +399,7 @@ def stack(servos: Sequence[Servo]) -> Servo:
     """Servos of several joints as one `Servo` whose numbers have a leading axis.
 
     **Raises:** `ValueError` unless all have the same parts: branches of the gear, numbers per
-    direction, backlash, motor, controller.
+    direction, backlash, motor, controller, and of their sampling the same `periods`.
     """
     servos = tuple(servos)
     shapes = [jax.tree.map(jnp.shape, servo) for servo in servos]
@@ -404,7 +407,8 @@ def stack(servos: Sequence[Servo]) -> Servo:
         if jax.tree.structure(servos[k]) != jax.tree.structure(servos[0]) or other != shapes[0]:
             raise ValueError(
                 f"Servo {k} has other parts than servo 0 (branches of the gear, numbers per "
-                "direction, backlash, motor, controller); stacked servos must have the same parts."
+                "direction, backlash, motor, controller, periods of its sampling); stacked servos "
+                "must have the same parts."
             )
     if not servos:
         raise ValueError("There is no servo to stack.")

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
 from jaxgrip.actuators._controller import within
-from jaxgrip.actuators._driven import Inputs, Motion, check_duties, prepare
+from jaxgrip.actuators._driven import Inputs, Motion, check_duties, prepare, switched
 from jaxgrip.actuators._servo import Servo, ServoState
 from jaxgrip.actuators._stage import Stage
 from jaxgrip.actuators._supply import Supply
@@ -87,6 +87,9 @@ def stiff(
     )
 
 
+_ON = "The result of the function on"
+
+
 class _System(Stages):
     """A driven plant as `Stages`: the args are `Driven`, the command, `on` and the voltage."""
 
@@ -99,7 +102,7 @@ class _System(Stages):
         volts = voltage(t) if callable(voltage) else voltage
         return Inputs(
             value,
-            jnp.ones_like(value) if on is None else jnp.asarray(on(t), value.dtype),
+            jnp.ones_like(value, bool) if on is None else switched(_ON, on(t), value.shape),
             None if volts is None else jnp.asarray(volts, value.dtype),
         )
 
@@ -123,7 +126,7 @@ class _System(Stages):
 
     def begin(self, t: Array, y: tuple, args: tuple) -> tuple:
         """The state after what controllers do at the beginning of a step."""
-        return args[0].begin(t, y, self.inputs(t, y[0], y[1], args))
+        return args[0].begin(y, self.inputs(t, y[0], y[1], args))
 
     def stage(self, t: Array, h: Array, base: tuple, args: tuple) -> Stage:
         """An implicit Euler step."""
@@ -170,7 +173,7 @@ def simulate(
     - `command`: function `(t, q, qd)` giving the duties (m,) in [-1, 1], of servos with a
       controller its targets; within `jit` larger duties are clipped without a report.
     - `times`: (k,) increasing [s].
-    - `on`: function of `t` giving (m,) 1, or 0 for servos with open windings; all on when None.
+    - `on`: function of `t` giving (m,) 0 for servos with open windings, else 1; all on when None.
     - `q0`, `qd0`: (n,) coordinates [rad or m] and rates [per s] at the first of the times; zero
       when not given, with one coordinate for each servo.
     - `state`: of the servos (m, ...); relaxed and at rest when not given.
@@ -181,7 +184,8 @@ def simulate(
     - `options`: `jumps`, times at which steps end [s], for commands, `on` and voltages that jump;
       `max_steps` (default 100,000); `solver` and `adjoint` of diffrax; `throw`.
 
-    Steps end where controllers with `sampling` update. Between updates their duties are constant,
+    Controllers with `sampling` update at the first of the times, or when the `state` says, and
+    steps end where they do. Between updates their duties are constant,
     so that the motion between two is smooth and its error is controlled as without them.
 
     **Returns:** the `Motion`; differentiable in all numbers of plant, servos, command and start,
@@ -189,7 +193,8 @@ def simulate(
     `throw=False`, a motion that stops is not finite from there on, as `result` says.
 
     **Raises:** `ValueError` for wrong shapes, unknown joints, times not increasing,
-    numbers not finite, and duties outside [-1, 1] at one of the times; `RuntimeError` when 64-bit
+    numbers not finite, duties outside [-1, 1] or `on` neither 0 nor 1 at one of the times, and a
+    `solver` with controllers that have `sampling` or an integral part; `RuntimeError` when 64-bit
     mode is off, when the step limit is reached and when the motion stops being finite.
 
     Source: Kubisch 2008, section 4.2, pp. 33-35; own derivation of the continuous equations.
@@ -200,7 +205,12 @@ def simulate(
     shape = start[2].speed.shape
     check_function("command", command, shape, t=times[0], q=start[0], qd=start[1])
     if on is not None:
-        check_function("function on", on, shape, t=times[0])
+        check_function("function on", on, shape, switched, t=times[0])
+    if options.get("solver") is not None and any(x is not None for x in start[2].control or ()):
+        raise ValueError(
+            "A controller with `sampling` or an integral part needs the default solver, which lets "
+            "it act at the beginning of steps; leave `solver` out."
+        )
     voltage = None if isinstance(supply, Supply) else supply
     if callable(voltage):
         check_function("supply", voltage, (), t=times[0])
@@ -212,12 +222,14 @@ def simulate(
         options["jumps"] = check_times(options["jumps"], "jumps")
     throw = options.pop("throw", True)
     with forward_mode_explained():
-        solution, motion, asked = _simulated(start, times, args, tolerances, options)
+        solution, motion, asked, is_on = _simulated(start, times, args, tolerances, options)
     is_okay = diffrax.is_okay(solution.result)
     if throw and concrete(is_okay) and not is_okay:
         raise RuntimeError(why_stopped(solution))
     if servo.controller is None:
         check_duties(asked, times)
+    if is_on is not None:
+        switched(_ON, is_on)
     return motion._replace(stats=solution.stats, result=solution.result)
 
 
@@ -225,9 +237,9 @@ def simulate(
 @jit_plainly
 def _simulated(
     start: tuple, times: Array, args: tuple, tolerances: tuple, options: dict[str, Any]
-) -> tuple[Solution, Motion, Array]:
-    """The solution, the motion, and the inputs of the command before they are clipped."""
-    driven, command, _, _ = args
+) -> tuple[Solution, Motion, Array, Array | None]:
+    """The solution, the motion, and what command and `on` give before it is clipped or read."""
+    driven, command, on, _ = args
     rtol, atol = tolerances
     if options.get("solver") is None:
         staged = StagedKvaerno5(system=_System(), rtol=rtol, atol=atol)
@@ -235,7 +247,10 @@ def _simulated(
     if driven.sampling is not None:
         options = {**options, "latest": _latest}
     found = stiff(_rates, start, times, args, rtol=rtol, atol=atol, throw=False, **options)
+    # The first step begins with what controllers do at its beginning.
+    found = found._replace(ys=jax.tree.map(lambda x, ys: ys.at[0].set(x), start, found.ys))
     q, qd, _ = found.ys
     asked = jax.vmap(lambda *state: _asked(command, *state))(times, q, qd)
     inputs = jax.vmap(lambda t, q, qd: _System().inputs(t, q, qd, args))(times, q, qd)
-    return found, driven.motion(times, found.ys, inputs), asked
+    is_on = None if on is None else jax.vmap(lambda t: jnp.asarray(on(t)))(times)
+    return found, driven.motion(times, found.ys, inputs), asked, is_on

@@ -124,7 +124,7 @@ class Stage(eqx.Module):
         q, _, new, (acceleration, _, torque) = self._servos(x)
         if hasattr(self.driven.plant, "inverse"):
             taken = self.driven.plant.inverse(q, new, (new - qd) / h)
-            plant = taken - self.driven.to_joints(torque, len(q))
+            plant = jnp.asarray(taken, q.dtype) - self.driven.to_joints(torque, len(q))
         else:
             plant = new - qd - h * self.driven.acceleration(q, new, torque)
         servo = x[len(qd) :] - state.speed - h * acceleration

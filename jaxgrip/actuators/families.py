@@ -43,7 +43,7 @@ def dynamixel_ax(
     Within the margin the duty is zero, beyond it rises from the punch to one over the slope.
 
     **Arguments:** registers: `margin` (26, 27) and `slope` (28, 29), the same in both directions;
-    the slope acts as the power of two that the manual gives for it, if its number is known; `punch`
+    the slope acts as the power of two from 2 to 128 that the manual gives for it; `punch`
     (48); `torque_limit` (34). `sampling` as of `Controller`.
 
     **Raises:** `ValueError` for registers out of range.
@@ -54,8 +54,8 @@ def dynamixel_ax(
     """
     margin = _register("margin", margin, 255) * AX_STEP
     slope = _register("slope", slope, 254)
-    if concrete(slope):
-        slope = 2.0 ** np.clip(np.floor(np.log2(np.maximum(slope, 1))), 1, 7)
+    powers = jnp.asarray(2.0 ** np.arange(1, 8), slope.dtype)
+    slope = jnp.max(jnp.where(powers <= slope, powers, powers[0]))
     punch = _register("punch", punch, AX_FULL) / AX_FULL
     limit = positive("torque_limit", _register("torque_limit", torque_limit, 1023), ()) / AX_FULL
     return Controller.position(

@@ -44,7 +44,7 @@ class Controller(diffrax.PIDController):
     longer changes the time; diffrax would continue with steps of length zero to its limit.
 
     **Fields:** `latest(t, y, args)`: the latest end of a step that begins in a state; no limit
-    when None.
+    when None or not after `t`.
     """
 
     latest: Callable[..., Any] | None = None
@@ -55,7 +55,10 @@ class Controller(diffrax.PIDController):
         return jnp.where(end > t0, self._limited(end, t0, y0, args), jnp.nan), state
 
     def _limited(self, end: Array, t0: Array, y0: PyTree, args: Any) -> Array:
-        return end if self.latest is None else jnp.minimum(end, self.latest(t0, y0, args))
+        if self.latest is None:
+            return end
+        latest = self.latest(t0, y0, args)
+        return jnp.where(latest > t0, jnp.minimum(end, latest), end)
 
     def adapt_step_size(self, t0, t1, y0, y1, args, error, error_order, state):
         """Next step, or the end."""

@@ -31,6 +31,7 @@ from jaxgrip.actuators import (
     stack,
 )
 from jaxgrip.actuators._controller import Drive
+from jaxgrip.actuators._driven import switched
 
 from . import reference
 
@@ -96,19 +97,20 @@ def test_a_pd_controlled_ideal_servo_is_linear(fixed):
     np.testing.assert_allclose(q, TARGET * (1 - np.exp(-damped * t) * swing), atol=3e-4)
 
 
-def sampled_positions(a, b, period, updates, duty_of):
-    """Positions at the updates of a linear plant whose duty is held; `duty_of(k, x)`."""
+def sampled(a, b, period, updates, duty_of):
+    """Positions and duties at the updates of a linear plant; its duty `duty_of(k, x)` is held."""
     step = expm(np.block([[a, b[:, None]], [np.zeros((1, 5))]]) * period)
-    x, found = np.zeros(4), []
+    x, found, duties = np.zeros(4), [], []
     for k in range(updates):
         found.append(x[0])
-        x = step[:4, :4] @ x + step[:4, 4] * duty_of(k, x)
-    return np.array(found)
+        duties.append(duty_of(k, x))
+        x = step[:4, :4] @ x + step[:4, 4] * duties[-1]
+    return np.array(found), np.array(duties)
 
 
 @pytest.mark.parametrize("delay", [None, 0.03])
 def test_a_sampled_controller_is_a_discrete_one(delay):
-    """At its updates the motion is that of the discrete system, in both kinds of steps."""
+    """At its updates motion and duty are those of the discrete system, in both kinds of steps."""
     period, kp, a_b = 0.02, 4.0, system()
     given = []
 
@@ -118,29 +120,82 @@ def test_a_sampled_controller_is_a_discrete_one(delay):
         old = [0.0, 0.0, 0.0, *given]
         return given[-1] if delay is None else (old[-2] + old[-3]) / 2
 
-    exact = sampled_positions(*a_b, period, 26, duty)
+    exact, duties = sampled(*a_b, period, 26, duty)
     servo = ideal(Controller.position(kp, sampling=Sampling(period, delay)))
     times = period * np.arange(26.0)
-    adaptive = simulate(ROOMY, servo, constant(TARGET), times, rtol=1e-9, atol=1e-11)
-    np.testing.assert_allclose(adaptive.q[:, 0], exact, atol=2e-9)
+    for begin in (0.0, 7.013):
+        adaptive = simulate(ROOMY, servo, constant(TARGET), begin + times, rtol=1e-9, atol=1e-11)
+        np.testing.assert_allclose(adaptive.q[:, 0], exact, atol=2e-9)
+        np.testing.assert_allclose(adaptive.duty[:, 0], duties, atol=2e-8)
     fixed = simulate_fixed(ROOMY, servo, np.full((1000, 1), TARGET), 5e-4)
     np.testing.assert_allclose(fixed.q[::40, 0], exact, atol=2e-6)
+    np.testing.assert_allclose(fixed.duty[::40, 0], duties, atol=1e-5)
+    np.testing.assert_array_equal(fixed.duty[39::40], fixed.duty[:-1:40])
     # Steps longer than the period are divided.
     long = simulate_fixed(ROOMY, servo, np.full((5, 1), TARGET), 0.1, throw=False)
     np.testing.assert_allclose(long.q[:, 0], exact[::5], atol=5e-3)
 
 
+def later(motion):
+    """Arguments of a motion that continues this one."""
+    end = jax.tree.map(lambda x: x[-1], (motion.q, motion.qd, motion.servo))
+    return dict(zip(("q0", "qd0", "state"), end, strict=True))
+
+
+def test_halves_of_a_sampled_motion_are_the_whole():
+    """With another target in the second half, which begins at an update or between two."""
+    period, kp = 0.02, 4.0
+    exact, duties = sampled(
+        *system(), period, 27, lambda k, x: kp * ((TARGET if k < 13 else -TARGET) - x[0])
+    )
+    servo = ideal(Controller.position(kp, sampling=Sampling(period)))
+    tight = {"rtol": 1e-9, "atol": 1e-11}
+    for cut in (0.26, 0.252):
+        times = np.append(period * np.arange(13.0), cut)
+        first = simulate(ROOMY, servo, constant(TARGET), times, **tight)
+        for begin in (0.0, cut):
+            times = begin + np.append(0.0, period * np.arange(14.0, 27.0) - cut)
+            second = simulate(ROOMY, servo, constant(-TARGET), times, **later(first), **tight)
+            np.testing.assert_allclose(second.q[1:, 0], exact[14:], atol=2e-9)
+            np.testing.assert_allclose(second.duty[1:, 0], duties[14:], atol=2e-8)
+    targets = np.full((504, 1), TARGET)
+    first = simulate_fixed(ROOMY, servo, targets, 5e-4)
+    second = simulate_fixed(ROOMY, servo, -targets, 5e-4, **later(first))
+    np.testing.assert_allclose(second.q[16::40, 0], exact[13:26], atol=2e-6)
+
+
 def test_steps_end_where_controllers_of_other_periods_update():
-    """Two servos with arms of their own move as each alone, also where one is updated late."""
+    """Two servos with arms of their own are two discrete systems."""
+    gains, periods = (4.0, 3.0), (0.02, 0.035)
     servos = [
         ideal(Controller.position(kp, sampling=Sampling(period)))
-        for kp, period in ((4.0, 0.02), (3.0, 0.035))
+        for kp, period in zip(gains, periods, strict=True)
     ]
-    times = np.linspace(0.0, 0.21, 4)
-    both = simulate(ROOMY, stack(servos), rigs.constant([TARGET] * 2), times, rtol=1e-9)
-    for k, servo in enumerate(servos):
-        alone = simulate(ROOMY, servo, constant(TARGET), times, rtol=1e-9)
-        np.testing.assert_allclose(both.q[:, k], alone.q[:, 0], atol=1e-8)
+    updates = [period * np.arange(7.0) for period in periods]
+    times = np.unique(np.concatenate(updates))
+    both = simulate(ROOMY, stack(servos), rigs.constant([TARGET] * 2), times, rtol=1e-9, atol=1e-11)
+    for k, (kp, period) in enumerate(zip(gains, periods, strict=True)):
+        exact, _ = sampled(*system(), period, 7, lambda _, x, kp=kp: kp * (TARGET - x[0]))
+        own = np.searchsorted(times, updates[k])
+        np.testing.assert_allclose(both.q[own, k], exact, atol=2e-9)
+
+
+def test_a_delay_and_its_derivative():
+    """Between the duties of the latest updates it is linear, beyond the longest one constant."""
+    held, period = jnp.array([3.0, 5.0, 11.0]), 0.02
+
+    def applied(delay):
+        return Sampling(period, delay, periods=2).applied(held)
+
+    cases = ((0.0, 3.0, 2.0), (0.5, 4.0, 2.0), (1.0, 5.0, 6.0), (1.5, 8.0, 6.0), (2.0, 11.0, 6.0))
+    for delay, value, slope in (*cases, (3.0, 11.0, 0.0)):
+        for mode in (jax.jacfwd, jax.jacrev):
+            found = mode(lambda d: (applied(d), applied(d)), has_aux=True)(delay * period)
+            np.testing.assert_allclose(found, (slope / period, value), rtol=1e-9, atol=1e-9)
+    # Without `periods` the derivative at zero exists too.
+    sampling = Sampling(period, 0.0)
+    slope = jax.grad(lambda s: s.applied(held[: s.periods + 1]))(sampling).delay
+    np.testing.assert_allclose(slope, 2.0 / period, rtol=1e-12)
 
 
 WEIGHT = 0.6
@@ -289,11 +344,31 @@ def test_off_and_on_again():
     assert not np.any(fixed.servo.control.integral[201:401])
 
     def is_on(t):
-        return jnp.where((t < 0.2) | (t >= 0.4), 1.0, 0.0)[None]
+        return ((t < 0.2) | (t >= 0.4))[None]
 
     times = np.linspace(0.0, 0.6, 7)
     adaptive = simulate(arm, servo, constant(0.5), times, on=is_on, jumps=[0.2, 0.4])
     np.testing.assert_allclose(fixed.q[::100], adaptive.q, atol=2e-6)
+
+
+@pytest.mark.parametrize("wrap", [list, np.asarray, jnp.asarray])
+def test_what_tells_that_a_servo_is_on(wrap):
+    """Numbers and booleans, known or traced; other known numbers are refused."""
+    for on in ([1.0, 0.0], [1, 0], [True, False]):
+        for read in (switched, jax.jit(switched, static_argnums=0)):
+            np.testing.assert_array_equal(read("on", wrap(on)), [True, False])
+    with pytest.raises(ValueError, match=r"on is \[1\.0, 3\.0\]; it must be 0 or 1"):
+        switched("on", wrap([1.0, 3.0]))
+
+
+def test_a_servo_that_is_off_drops_what_is_not_finite():
+    servo = ideal(Controller.position(1.0, 1.0, sampling=Sampling(0.1)), motor=Motor(**MOTOR))
+    zero, bad = jnp.zeros(()), jnp.asarray(jnp.nan)
+    state = servo.rest(zero)
+    begun = servo.begin(state, bad, False, zero, zero, 8.0)
+    assert all(np.isfinite(x).all() for x in jax.tree.leaves(begun))
+    assert servo.duty(begun, bad, False, zero, zero, 8.0) == 0.0
+    assert servo.motor_torque(bad, zero, 8.0, False) == 0.0
 
 
 def test_a_voltage_that_is_a_series():
@@ -344,6 +419,51 @@ def test_a_limit_of_the_current(gives_current):
     assert float(jnp.max(jnp.abs(current))) <= 0.1 * (1 + 1e-12)
     limit = MOTOR["torque_per_volt"] * MOTOR["resistance"] * 0.1
     np.testing.assert_allclose(motion.output_torque[-1, 0], limit, rtol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["limited", "position", "current"])
+def test_a_voltage_of_zero(kind):
+    """The duty that is nearest to the current's, with finite slopes; the winding brakes."""
+    controller = {
+        "limited": Controller.position(5.0, current_limit=0.2),
+        "position": Controller.position(5.0, gives_current=True, duty_limit=0.9),
+        "current": Controller.current(current_limit=0.4),
+    }[kind]
+    motor = Motor(**MOTOR)
+
+    def duty(controller, target, speed, voltage):
+        zero = jnp.zeros(())
+        return controller.duty(None, target, zero, zero, Drive(motor, voltage, speed))
+
+    for target, speed in ((0.1, 0.0), (0.0, 0.0), (0.1, 3.0), (-0.1, 3.0)):
+        given = controller, *map(jnp.asarray, (target, speed, 0.0))
+        for mode in (jax.jacfwd, jax.jacrev):
+            found = mode(duty, (0, 1, 2, 3))(*given)
+            assert all(np.isfinite(x).all() for x in jax.tree.leaves(found))
+        # As at a voltage too small to matter.
+        close = duty(*given[:-1], jnp.asarray(1e-9))
+        np.testing.assert_allclose(duty(*given), close, atol=1e-12)
+    if kind != "limited":
+        return
+
+    def voltage(t):
+        return jnp.where(t < 0.1, 8.0, 0.0)
+
+    times = np.linspace(0.1, 0.3, 5)
+    motion = simulate(
+        ROOMY,
+        ideal(controller, motor=motor),
+        constant(1.0),
+        np.append(0.0, times),
+        supply=voltage,
+        jumps=[0.1],
+        rtol=1e-9,
+        atol=1e-11,
+    )
+    a, _ = system(viscous=MOTOR["torque_per_volt"] * MOTOR["back_emf"])
+    at = [motion.q[1, 0], motion.qd[1, 0], motion.servo.angle[1, 0], motion.servo.speed[1, 0]]
+    exact = [(expm(a * (t - 0.1)) @ np.array(at))[0] for t in times]
+    np.testing.assert_allclose(motion.q[1:, 0], exact, atol=1e-8)
 
 
 @pytest.mark.long
@@ -421,28 +541,24 @@ def test_derivatives_by_gains(sampling):
         np.testing.assert_allclose(forward[name], reverse[name], rtol=1e-7, atol=1e-12)
 
 
-def test_other_gains_do_not_compile_again():
-    """A batch of gains, limits and periods is one program, and each member is as alone."""
+def test_other_gains_do_not_compile_again(compilations):
+    """Nor other limits and periods, alone or in a batch, whose members move as alone."""
     arm = rigs.Pendulum(0.026, 1.15)
     plain = jg.models.servo_ax12()
 
-    @jax.jit
-    @jax.vmap
-    def ends(kp, band, period):
+    def end(kp, band, period):
         controller = Controller.position(kp, 1.0, dead_band=band, sampling=Sampling(period))
         servo = dataclasses.replace(plain, controller=controller)
         return simulate_fixed(arm, servo, np.full((20, 1), 0.4), 0.01, throw=False).q[-1, 0]
 
-    kp, band, period = np.array([2.0, 4.0]), np.array([0.0, 0.02]), np.array([0.01, 0.02])
-    first = ends(kp, band, period)
-    second = ends(kp[::-1], band[::-1], period[::-1])
+    numbers = np.array([[2.0, 4.0], [0.0, 0.02], [0.01, 0.02]])
+    for run, given in ((end, numbers.T), (jax.vmap(end), (numbers, numbers[:, ::-1]))):
+        first = run(*given[0])
+        with compilations() as found:
+            second = run(*given[1])
+        assert not found
     np.testing.assert_allclose(first, second[::-1], rtol=1e-12)
-    assert ends._cache_size() == 1
-    alone = dataclasses.replace(
-        plain, controller=Controller.position(4.0, 1.0, dead_band=0.02, sampling=Sampling(0.02))
-    )
-    q = simulate_fixed(arm, alone, np.full((20, 1), 0.4), 0.01, throw=False).q[-1, 0]
-    np.testing.assert_allclose(first[1], q, rtol=1e-12)
+    np.testing.assert_allclose(first, [end(*alone) for alone in numbers.T], rtol=1e-12)
 
 
 def test_a_campaign_of_logs():
@@ -496,6 +612,10 @@ def test_targets_that_follow_at_a_limited_speed():
     np.testing.assert_allclose(slope[2, 0], [0.2, 0.0], atol=1e-15)
 
 
+def sampled_late(periods):
+    return ideal(Controller.position(1.0, sampling=Sampling(0.01, 0.005, periods=periods)))
+
+
 def duty_of(controller, error):
     return float(
         controller.duty(
@@ -525,6 +645,19 @@ def test_registers_of_dynamixel_ax():
         np.testing.assert_allclose(duty_of(controller, steps * step), duty, atol=1e-12)
     half = families.dynamixel_ax(torque_limit=512)
     assert duty_of(half, 1.0) == pytest.approx(512 / 1023)
+
+
+def test_the_slope_of_a_dynamixel_ax_is_a_power_of_two():
+    """That of the highest bit of the register, from 2 to 128, known or traced."""
+
+    def gain(slope):
+        return families.dynamixel_ax(slope=slope, punch=0).proportional
+
+    for slope in (0, 1, 2, 3, 4, 25, 31, 32, 127, 128, 254):
+        acts = 2 ** min(max(slope.bit_length() - 1, 1), 7)
+        wanted = 1023 / (np.deg2rad(300.0) * acts)
+        for read in (gain, jax.jit(gain)):
+            np.testing.assert_allclose(read(float(slope)), wanted, rtol=1e-14)
 
 
 def test_registers_of_other_families():
@@ -574,6 +707,9 @@ def test_registers_of_other_families():
         (lambda: Sampling(0.0), "period of a controller is 0"),
         (lambda: Sampling(0.01, 0.025, periods=2), "delay is 2.5 periods .* periods is 2"),
         (lambda: jax.jit(lambda d: Sampling(0.01, d))(0.01), "give periods, the longest delay"),
+        (lambda: Sampling(0.01, 0.01, periods=1.5), "periods is 1.5; it must be a whole number"),
+        (lambda: Sampling(0.01, 0.0, periods=0), "periods is 0; it must be .* at least 1"),
+        (lambda: stack([sampled_late(1), sampled_late(2)]), "other parts.* periods of its sampl"),
         (lambda: families.dynamixel_mx(300), "p_gain is 300; this register holds 0 to 254"),
         (lambda: families.dynamixel_x(800, pwm_limit=0), "pwm_limit is 0; it must be positive"),
         (lambda: stack([ideal(), ideal(Controller.position(1.0))]), "other parts than servo 0"),
@@ -583,6 +719,13 @@ def test_registers_of_other_families():
 def test_bad_controllers(make, words):
     with pytest.raises(ValueError, match=words):
         make()
+
+
+class Backward(rigs.Pendulum):
+    """An arm with inverse dynamics of another shape."""
+
+    def inverse(self, q, qd, qdd):
+        return jnp.sum(qdd)
 
 
 def test_bad_inputs():
@@ -596,6 +739,15 @@ def test_bad_inputs():
         simulate_fixed(ROOMY, servo, targets, 0.01, algorithm=SourceAlgorithm())
     with pytest.raises(ValueError, match="result of the function on has the shape"):
         simulate(ROOMY, servo, constant(0.0), [0.0, 1.0], on=lambda t: jnp.ones(2))
+    with pytest.raises(ValueError, match=r"on is .*3.*; it must be 0 or 1"):
+        simulate_fixed(ROOMY, servo, targets, 0.01, on=[1, 1, 3, 1, 1])
+    with pytest.raises(ValueError, match=r"result of the function on is .*; it must be 0 or 1"):
+        simulate(ROOMY, servo, constant(0.0), [0.0, 1.0], on=lambda t: 2.0 * jnp.ones(1))
+    slow = ideal(Controller.position(1.0, 1.0))
+    with pytest.raises(ValueError, match="needs the default solver"):
+        simulate(ROOMY, slow, constant(0.0), [0.0, 1.0], solver=diffrax.Kvaerno5())
+    with pytest.raises(ValueError, match="method inverse of the plant has the shape"):
+        simulate_fixed(Backward(ARM), servo, targets, 0.01)
     with pytest.raises(ValueError, match="voltage of the supply is -1"):
         simulate(ROOMY, ideal(motor=Motor(**MOTOR)), constant(0.0), [0.0, 1.0], supply=-1.0)
     state = jax.tree.map(lambda x: x[None], ideal().rest(jnp.zeros(())))

@@ -130,3 +130,19 @@ def test_a_failure_is_explained_without_another_program():
 def test_bad_input(options, sentence):
     with pytest.raises(ValueError, match=sentence):
         solve(**options)
+
+
+@pytest.mark.parametrize("latest", [-1.0, 0.3])
+def test_a_latest_end_that_has_passed_is_no_limit(latest):
+    found = integrate(
+        lambda t, y, args: -y,
+        diffrax.Dopri5(),
+        jnp.array([0.0, 1.0]),
+        jnp.ones(1),
+        None,
+        rtol=1e-8,
+        atol=1e-10,
+        max_steps=1000,
+        latest=lambda t, y, args: jnp.asarray(latest),
+    )
+    np.testing.assert_allclose(found.ys[-1, 0], np.exp(-1.0), rtol=1e-7)
