@@ -26,6 +26,7 @@ from experiments.benchmarks import (
     optimal_control,
     optimal_control_batch,
     rigid_body,
+    robot_motion,
     servo_arm,
     servo_batch,
 )
@@ -62,6 +63,7 @@ def main(peer_python: str | None = None) -> int:
     show("Many servos at once", servo_batch.main(peer), console)
     show("An arm with servos", servo_arm.main(peer), console)
     show("Minimum-time motion of a finger", optimal_control.main(peer), console)
+    show("Fastest motion of a robot", robot_motion.main(peer), console)
     show("Many motions of a finger at once", optimal_control_batch.main(peer), console)
     return 0
 

@@ -1,4 +1,4 @@
-"""Rigid-body throughput against Pinocchio: many states of robots, float64."""
+"""Rigid-body throughput against Pinocchio and MJX: many states of robots, float64."""
 
 import time
 from collections.abc import Callable
@@ -44,10 +44,15 @@ PEERS = {
     "aba": "abaInParallel",
     "derivatives": "computeABADerivatives",
 }
+# Models that MJX is measured on too, its calls, and how many times as fast ours should be.
+MJX_MODELS = ("UR5", "Panda")
+MJX_CALLS = {"rnea": "inverse", "aba": "forward"}
+MJX_TARGET = 10.0
 NOTE = (
     "Time per state of {batch}, float64, least of {runs} runs or fewer; Pinocchio {version} "
     "with {threads} threads (its derivatives: half the time of one thread, called from Python). "
-    "Plain emitters: compiled with the option xla_cpu_use_fusion_emitters=False."
+    "Plain emitters: compiled with the option xla_cpu_use_fusion_emitters=False. MJX: compiled by "
+    "XLA, float64, without contacts and constraints; with its kinematics and mass matrix."
 )
 STATES = (None, -1, -1, -1)
 # Options for the outermost jit, which suit some programs and not others.
@@ -112,18 +117,20 @@ def fastest(function: Callable, arguments: tuple) -> float:
     return min(times)
 
 
-def peer_answer(peer_python: str, tree: jg.rigid.Tree, batch: int) -> dict | str:
-    """Times and samples of the peer for one tree, or why there are none."""
+def peer_answer(
+    peer_python: str, script: str, tree: jg.rigid.Tree, batch: int, repeats: int = REPEATS
+) -> dict | str:
+    """Times and samples of the peer's script for one tree, or why there are none."""
     names = ("rotation", "translation", "mass", "com", "inertia", "gravity")
     numbers = {name: np.asarray(getattr(tree, name)).tolist() for name in names}
     request = {
         "tree": numbers | {"parents": tree.parents, "joint_types": tree.joint_types},
         "batch": batch,
         "threads": THREADS,
-        "repeats": REPEATS,
+        "repeats": repeats,
         "seed": SEED,
     }
-    return peer_json(peer_python, Path(__file__).parent / "pinocchio_rigid.py", request)
+    return peer_json(peer_python, Path(__file__).with_name(script), request)
 
 
 def models() -> list[tuple[str, jg.rigid.Tree, int, dict[str, float]]]:
@@ -159,7 +166,11 @@ def main(peer_python: str) -> list[Row]:
             for name, (_, function) in ours.items():
                 run_s[name] = min(run_s[name], fastest(function, arguments) / batch)
             if not isinstance(theirs, str):
-                theirs = quicker(theirs, peer_answer(peer_python, tree, batch))
+                answer = peer_answer(peer_python, "pinocchio_rigid.py", tree, batch)
+                theirs = quicker(theirs, answer)
+        mjx: dict | str = {}
+        if model in MJX_MODELS:
+            mjx = peer_answer(peer_python, "mjx_rigid.py", tree, batch, 3)
         for (key, who), (compile_s, function) in ours.items():
             row = Row(f"{model}, {NAMES[key]}", run_s[key, who], compile_s, who)
             if isinstance(theirs, str):
@@ -167,14 +178,13 @@ def main(peer_python: str) -> list[Row]:
                 continue
             out, peer = function(*arguments), theirs[key]
             sample = np.asarray(out[0][0, :, 0] if key == "derivatives" else out[:, 0])
-            error = np.abs(sample - peer["sample"]).max() / np.abs(peer["sample"]).max()
             rows.append(
                 replace(
                     row,
                     peer=f"Pinocchio, {PEERS[key]}",
                     peer_run_s=peer["run_s"],
                     target=targets[key],
-                    answer=f"agrees to {error:.0e}",
+                    answer=agreement(sample, peer["sample"]),
                     note=NOTE.format(
                         batch=batch,
                         runs=ROUNDS * REPEATS,
@@ -183,7 +193,27 @@ def main(peer_python: str) -> list[Row]:
                     ),
                 )
             )
+            if isinstance(mjx, str):
+                rows.append(replace(row, note=mjx))
+            elif key in mjx and who == "jaxgrip":
+                peer = mjx[key]
+                rows.append(
+                    replace(
+                        rows[-1],
+                        peer=f"MJX, {MJX_CALLS[key]}",
+                        peer_run_s=peer["run_s"],
+                        peer_setup_s=peer["setup_s"],
+                        peer_answer=agreement(sample, peer["sample"]),
+                        target=MJX_TARGET,
+                    )
+                )
     return rows
+
+
+def agreement(ours: np.ndarray, theirs: list[float]) -> str:
+    """By how much two results differ, relative to the largest entry."""
+    error = np.abs(ours - theirs).max() / np.abs(theirs).max()
+    return f"agrees to {error:.0e}"
 
 
 def quicker(known: dict, new: dict | str) -> dict | str:

@@ -176,6 +176,7 @@ def run(settings: Config, run: Run) -> None:
     robot = Robot(settings)
     for sentence in robot.said:
         run.note(sentence)
+    run.note(f"Lists with a number for each joint are in the order {', '.join(robot.names)}.")
     motions = {}
     limits = {"torque": robot.torque, "speed": robot.speed, "position": robot.position}
     for k, ends in enumerate(pairwise(robot.poses), start=1):
@@ -199,7 +200,8 @@ def run(settings: Config, run: Run) -> None:
             draw(run, robot, name, f"Pose {k} to pose {k + 1}", solution, motions[name])
     whole = keep(run, robot, settings, motions)
     with run.stage("Picture and animation of the motion"):
-        title = f"{settings.robot.stem} in {float(whole.time[-1]):.3f} s"
+        time = float(whole.time[-1])
+        title = f"{settings.robot.stem} in {time:.3f} s, with the path of {robot.tip}"
         chains = {settings.robot.stem: whole.position}
         run.figure("motion", viz.stroboscope(chains, title), "The robot, coloured by time.")
         run.animation("motion", viz.animate(chains, title), "The same motion.")

@@ -16,3 +16,4 @@ from jaxgrip.fitting._fit import Starts as Starts
 from jaxgrip.fitting._fit import fit as fit
 from jaxgrip.fitting._fit import maximize_likelihood as maximize_likelihood
 from jaxgrip.fitting._series import read_series as read_series
+from jaxgrip.fitting._spikes import spikes as spikes

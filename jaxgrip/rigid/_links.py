@@ -147,7 +147,7 @@ def uncoupled(file: Import, reader: str) -> Import:
         f"Joints that mimic others move by themselves in a tree; {reader} couples them: "
         f"{listed(mimic.follower for mimic in file.mimics)}."
     )
-    return dataclasses.replace(file, ignored=(*file.ignored, said))
+    return dataclasses.replace(file, ignored=(said, *file.ignored))
 
 
 class Mass(NamedTuple):

@@ -83,18 +83,25 @@ class Reach(eqx.Module):
         """Whether all targets are reached."""
         return (self.result == RESULTS.successful) | (self.result == RESULTS.not_least)
 
+    def __str__(self) -> str:
+        if not concrete(self.q) or self.q.ndim > 1:
+            return super().__repr__()
+        return f"q = {np.asarray(self.q).round(6).tolist()}: {self._remaining(0.0)}"
+
     def message(self) -> str:
         """The result of one search in words; not within `jit`."""
         text = str(RESULTS[self.result])
         if self.result not in (RESULTS.out_of_reach, RESULTS.not_nearest):
             return text
+        return f"The target is out of reach: {self._remaining(REACHED)}. {text}"
+
+    def _remaining(self, least: float) -> str:
         gaps = zip(self.frames, np.asarray(self.distance), np.asarray(self.angle), strict=True)
-        missed = [
+        return ", ".join(
             f"{d:.3g} m and {a:.3g} rad remain at {name}"
             for name, d, a in gaps
-            if max(d, a) > REACHED
-        ]
-        return f"The target is out of reach: {', '.join(missed)}. {text}"
+            if max(d, a) >= least
+        )
 
 
 def inverse_kinematics(

@@ -59,6 +59,8 @@ UNUSED = {
     "safety_controller": "limits of a controller",
     "calibration": "a reference position of a sensor",
 }
+# Of unused elements that do not change the motion, so many places are named.
+FEW = 3
 
 
 def read_urdf(
@@ -187,10 +189,16 @@ class _Reader:
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        grouped = [
-            f"{what}{', '.join(dict.fromkeys(where))}." for what, where in self.notes.items()
-        ]
-        return (*grouped, *self.ignored)
+        """What may matter to the motion first; of looks and the like few places are named."""
+        telling, usual = [], []
+        for what, places in self.notes.items():
+            places = list(dict.fromkeys(places))
+            if what.startswith(tuple(f"<{tag}> (" for tag in UNUSED)):
+                more = f" and {len(places) - FEW} more" if len(places) > FEW else ""
+                usual.append(f"{what}{', '.join(places[:FEW])}{more}.")
+            else:
+                telling.append(f"{what}{', '.join(places)}.")
+        return (*telling, *self.ignored, *usual)
 
     def look(self, element: Element, tag: str, where: str) -> None:
         """Note the tags below an element that are not read, and attributes that are unknown."""

@@ -162,11 +162,12 @@ def test_derivatives_of_the_fastest_time():
     against_differences(time, jnp.array([1.0, 0.5, 20.0]), 1e-4)
 
 
-def ur5(length, payload):
+def ur5(joints, length, payload):
+    """The first joints of a UR5 with lengths times `length`, its limits, and a payload [kg]."""
     found = jg.rigid.read_urdf(UR5)
-    tree = jg.rigid.lock(found.tree, dict.fromkeys(found.joints[3:], 0.0))
+    tree = jg.rigid.lock(found.tree, dict.fromkeys(found.joints[joints:], 0.0))
     tree = dataclasses.replace(tree, translation=tree.translation * length)
-    limits = {"torque": found.effort[:3], "speed": found.velocity[:3]}
+    limits = {"torque": found.effort[:joints], "speed": found.velocity[:joints]}
     return jg.rigid.with_payload(tree, "tool0", payload), limits
 
 
@@ -174,7 +175,7 @@ def ur5(length, payload):
 def test_fastest_motion_of_three_joints_of_a_ur5():
     """0.416431: an implicit midpoint rule with 320 intervals gives 0.41643517, an interior-point
     method in CasADi; its error falls with their square."""
-    tree, limits = ur5(1.0, 0.0)
+    tree, limits = ur5(3, 1.0, 0.0)
     solution = arm.fastest_motion(tree, np.zeros(3), np.ones(3), **limits, effort=0.01)
     assert solution.certificate.passed
     np.testing.assert_allclose(solution.final_time, 0.416431, atol=1e-5)
@@ -183,14 +184,26 @@ def test_fastest_motion_of_three_joints_of_a_ur5():
 
 
 @pytest.mark.long
+def test_fastest_motion_of_a_ur5():
+    """0.43731943 and 0.43732017: collocation with 320 and 80 intervals by CasADi and IPOPT
+    (`experiments/benchmarks/casadi_robot.py`)."""
+    tree, limits = ur5(6, 1.0, 0.0)
+    solution = arm.fastest_motion(tree, np.zeros(6), np.ones(6), **limits)
+    assert solution.certificate.passed
+    assert solution.objective < 0.43731943
+    np.testing.assert_allclose(solution.objective, 0.43731943, rtol=2e-7)
+
+
+@pytest.mark.long
 @pytest.mark.soak
-def test_derivatives_of_the_fastest_time_of_a_ur5():
+@pytest.mark.parametrize("joints", [3, 6])
+def test_derivatives_of_the_fastest_time_of_a_ur5(joints):
     """By lengths, payload and the torque of the shoulder."""
 
     def time(values):
         length, mass, torque = values
-        tree, limits = ur5(length, mass)
+        tree, limits = ur5(joints, length, mass)
         limits["torque"] = jnp.asarray(limits["torque"]).at[1].set(torque)
-        return arm.fastest_motion(tree, np.zeros(3), np.ones(3), **limits).final_time
+        return arm.fastest_motion(tree, np.zeros(joints), np.ones(joints), **limits).final_time
 
     against_differences(time, jnp.array([1.0, 2.0, 150.0]), 1e-4)

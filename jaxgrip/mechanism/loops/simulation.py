@@ -43,7 +43,8 @@ FAR = 1e-2
 # its stages are projected too, so that it can go over the singular position.
 NEAR = 5e-2
 # A step to near a singular position is taken again, shorter, if the ratio of the constraints'
-# singular values falls to less than this part of it: from there rounding would decide.
+# singular values falls to less than this part of it, unless the motion ends there: from there
+# rounding would decide.
 PLUNGE = 0.1
 # Largest gap of a motion, and the rate [per s] below which it may lose all in a projection.
 OPEN = 1e-6
@@ -118,7 +119,8 @@ class Setting(eqx.Module):
 
     `effort`: function of `(t, equations, q, qd, inner)` giving (n,) torques or forces and the rates
     of the states of the forces, or None; `drives`: functions of t giving the values of the drives
-    of the loops `driven` [m or rad]; `is_near`: whether a step begins near a singular position.
+    of the loops `driven` [m or rad]; `is_near`: whether a step begins near a singular position;
+    `end`: time at which the motion ends [s].
     """
 
     mechanism: Mechanism
@@ -126,6 +128,7 @@ class Setting(eqx.Module):
     drives: tuple[Callable[..., Any], ...]
     driven: tuple[int, ...] = eqx.field(static=True)
     is_near: Array = eqx.field(default_factory=lambda: jnp.zeros((), bool))
+    end: Array = eqx.field(default_factory=lambda: jnp.array(jnp.inf))
 
     def equations(self, t: Array, turned: Array) -> Equations:
         """The constraints at a time, with balls at the rotations `turned`."""
@@ -243,6 +246,7 @@ class Projected(diffrax.AbstractAdaptiveSolver, diffrax.AbstractWrappedSolver):
         y1 = recentred(args.mechanism, y1)
         next_passed = _passed(args, t1, y1, t0, passed)
         is_plunge = next_passed.size < jnp.minimum(SINGULAR, PLUNGE * passed.size)
+        is_plunge &= t1 < args.end
         error = jax.tree.map(lambda e: jnp.where(is_plunge, jnp.inf, e), error)
         return y1, error, dense, (state, next_passed), result
 
@@ -339,7 +343,7 @@ def _simulate(setting, x0, times, rtol, atol, max_steps, adjoint) -> tuple:
         Projected(solver),
         times,
         x0,
-        setting,
+        eqx.tree_at(lambda setting: setting.end, setting, times[-1]),
         rtol=rtol,
         atol=atol,
         max_steps=max_steps,
