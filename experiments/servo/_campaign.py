@@ -23,6 +23,8 @@ LOST = 1.6
 # Error of an input between samples [rad, or duty] and the time after it in which angles are not
 # used [s].
 UNCLEAR, FORGOTTEN = 0.02, 1.0
+# Share of voltages of zero up to which they count as failed readings.
+MOST_FAILED = 0.05
 OPTIONAL = {"torque on": "-", "voltage": "V"}
 # Families of controllers, and what their arguments are called here.
 CONTROLLERS = {
@@ -189,15 +191,15 @@ def read(logs: tuple[Log, ...]) -> tuple[list[Motion], list[str]]:
 
     **Raises:** `ConfigError` with a sentence.
     """
-    motions, unused = [], {}
+    motions, unused, notes = [], {}, []
     for log in logs:
         if log.file.stem in [m.name for m in motions]:
             raise ConfigError(f"data: two files are called {log.file.stem}; names must differ.")
-        motion, left = _motion(log)
+        motion, left, said = _motion(log)
         motions.append(motion)
+        notes += said
         unused.update(dict.fromkeys(left))
     _check_alike(motions)
-    notes = []
     if unused:
         notes.append(
             f"Columns that are not used, as the model does not give them: {', '.join(unused)}."
@@ -209,15 +211,11 @@ def read(logs: tuple[Log, ...]) -> tuple[list[Motion], list[str]]:
                 f"{m.name} has a gap of {gap:.2g} s, over which its input is held: if it was not, "
                 "make two files of it, each starting at rest."
             )
-        if not np.all(m.clear):
-            notes.append(
-                f"{m.name}: the input jumps where samples are lost; {np.sum(~m.clear)} angles "
-                f"within {FORGOTTEN:g} s after it are not used."
-            )
     return motions, notes
 
 
-def _motion(log: Log) -> tuple[Motion, list[str]]:
+def _motion(log: Log) -> tuple[Motion, list[str], list[str]]:
+    """A motion, the columns of its file that are not used, and sentences on what is left out."""
     path, name = log.file, log.file.name
     given = "duty" if log.controller is None else "target"
     wanted = {"time": "s", given: "-" if log.controller is None else "rad", "angle": "rad"}
@@ -245,15 +243,36 @@ def _motion(log: Log) -> tuple[Motion, list[str]]:
     if on is not None:
         _check(name, "torque on", time, on, (on == 0) | (on == 1))
     if voltage is not None:
+        absent = voltage == 0
+        if np.mean(absent) < MOST_FAILED:
+            # A failed reading: a supply without a voltage moves nothing.
+            voltage = np.interp(time, time[~absent], voltage[~absent])
         _check(name, "voltage", time, voltage, voltage > 0)
     elif log.voltage is not None:
         voltage = np.full(len(time), log.voltage)
     time = time - time[0]
+    input_time, inputs, clear = _inputs(time, read[given])
+    said = []
+    if not np.all(clear):
+        said.append(
+            f"{path.stem}: the input jumps where samples are lost; {np.sum(~clear)} angles "
+            f"within {FORGOTTEN:g} s after it are not used."
+        )
+    failed = fitting.spikes(read["angle"])
+    if failed.any():
+        k = int(np.argmax(failed))
+        said.append(
+            f"{path.stem}: {np.sum(failed)} of the angles jump away and back, the first one to "
+            f"{np.rad2deg(read['angle'][k]):.4g}° at {time[k]:.4g} s; as failed readings they are "
+            "not used."
+        )
     motion = Motion(
         path.stem,
         time,
         read["angle"],
-        *_inputs(time, read[given]),
+        input_time,
+        inputs,
+        clear & ~failed,
         on,
         voltage,
         log.arm.numbers(),
@@ -262,7 +281,7 @@ def _motion(log: Log) -> tuple[Motion, list[str]]:
         None if log.controller is None else log.controller.speed_limit,
         log.held_out,
     )
-    return motion, [k for k in there if k not in wanted]
+    return motion, [k for k in there if k not in wanted], said
 
 
 def _inputs(time: np.ndarray, given: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

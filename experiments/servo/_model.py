@@ -165,6 +165,8 @@ def _servo(known: dict[str, Array], model: Model, log: Logs) -> Servo:
     gear, factor = model.gear, known["gear"]
     gear = GeneralizedMaxwell(factor * gear.spring, factor * gear.springs, factor * gear.dampers)
     numbers = {name: known[name] for name in UNITS}
+    for level in ("coulomb_per_load", "stiction_per_load"):
+        numbers[level] = known["load_friction"]
     controller = motor = None
     if log.voltage is not None:
         per_volt = known["stall_torque"] / model.voltage
@@ -239,6 +241,6 @@ def _start(motion: Motion) -> float:
     """Angle at rest [rad]: the mean of those before the input changes, if the arm rests there."""
     changes = np.flatnonzero(motion.input != motion.input[0])
     until = motion.input_time[changes[0]] if changes.size else 0.0
-    first = motion.angle[motion.time <= until]
+    first = motion.angle[(motion.time <= until) & motion.clear]
     pushed = motion.controller is None and motion.input[0] != 0
     return float(first[0] if pushed or np.ptp(first) > RESTING else np.mean(first))

@@ -14,7 +14,9 @@ from jaxgrip.report import Run
 from jaxgrip.viz import Curve, Panel
 
 # Units of the parameters that are not those of the servo itself.
-OTHERS = {"offset": "rad", "delay": "s", "gain": "1", "load": "1", "gear": "1", "winding": "1"}
+OTHERS = {"offset": "rad", "delay": "s"} | dict.fromkeys(
+    ("gain", "load", "gear", "load_friction", "winding"), "1"
+)
 # Most motions in the picture.
 DRAWN = 6
 

@@ -124,6 +124,9 @@ class Bounds(Section):
     gain: Range = Field((1.0, 1.0), description="factor on the gains of the controller")
     load: Range = Field((1.0, 1.0), description="factor on masses and inertias of loads")
     gear: Range = Field((1.0, 1.0), description="factor on springs and dampers of the gear")
+    load_friction: tuple[NotNegative, NotNegative] = Field(
+        (0.0, 0.0), description="rise of F_C and F_S with the torque across the gear [N m/(N m)]"
+    )
     winding: tuple[NotNegative, Annotated[Real, Field(ge=0.0, le=1.0)]] = Field(
         (0.0, 0.0),
         description="share of F_v that an open winding lacks; needs logs with the torque off",

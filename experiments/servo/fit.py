@@ -171,7 +171,7 @@ def _bounds(settings: Config, count: int) -> dict[str, Bound]:
     for name, (low, high) in settings.ranges().items():
         if low < high:
             shape = (count,) if name in settings.by_log else ()
-            scale = "linear" if name in ("offset", "delay", "winding") else "log"
+            scale = "linear" if name in ("offset", "delay", "load_friction", "winding") else "log"
             bounds[name] = Bound(np.full(shape, low), np.full(shape, high), scale)
     return bounds
 
