@@ -47,6 +47,7 @@ class Uncertainty(NamedTuple):
     `unidentifiable`: groups of names of which the data determine combinations at most.
     `noise`: standard deviation of the residuals, given or estimated.
     `correlated`: whether the residuals are correlated in time.
+    `information`: (n, n), the inverse of the covariance; zero along what the data leave open.
     """
 
     covariance: np.ndarray
@@ -55,6 +56,7 @@ class Uncertainty(NamedTuple):
     unidentifiable: tuple[tuple[str, ...], ...]
     noise: float
     correlated: bool
+    information: np.ndarray
 
 
 def dynamic(tree: PyTree) -> PyTree:
@@ -149,7 +151,8 @@ def from_jacobian(
         spread = np.diag(noise**2 / s**2)
         if correlated:
             spread = _long_run(series, u) / np.outer(s, s)
-    return _described(parameters, basis @ spread @ basis.T, null, unit, noise, correlated)
+    relative, inverse = (basis @ x @ basis.T for x in (spread, np.linalg.inv(spread)))
+    return _described(parameters, relative, inverse, null, unit, noise, correlated)
 
 
 def from_information(parameters: PyTree, matrix: np.ndarray, unit: np.ndarray) -> Uncertainty:
@@ -158,13 +161,15 @@ def from_information(parameters: PyTree, matrix: np.ndarray, unit: np.ndarray) -
     # The information is a square of the influences: rounding hides what is smaller.
     kept = values > 1e-11 * np.max(np.abs(values))
     basis = vectors[:, kept]
-    covariance = (basis / values[kept]) @ basis.T
-    return _described(parameters, covariance, vectors[:, ~kept], unit, math.nan, False)
+    relative, inverse = ((basis * x) @ basis.T for x in (1 / values[kept], values[kept]))
+    null = vectors[:, ~kept]
+    return _described(parameters, relative, inverse, null, unit, math.nan, False)
 
 
 def _described(
     parameters: PyTree,
     relative: np.ndarray,
+    inverse: np.ndarray,
     null: np.ndarray,
     unit: np.ndarray,
     noise: float,
@@ -196,6 +201,7 @@ def _described(
         tuple(tuple(labels[i] for i in group) for group in _groups(projector, undetermined)),
         noise,
         correlated,
+        0.5 * (inverse + inverse.T) / np.outer(unit, unit),
     )
 
 
