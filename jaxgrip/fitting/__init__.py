@@ -15,4 +15,7 @@ from jaxgrip.fitting._fit import Fit as Fit
 from jaxgrip.fitting._fit import Starts as Starts
 from jaxgrip.fitting._fit import fit as fit
 from jaxgrip.fitting._fit import maximize_likelihood as maximize_likelihood
+from jaxgrip.fitting._intervals import Interval as Interval
+from jaxgrip.fitting._intervals import Intervals as Intervals
+from jaxgrip.fitting._intervals import intervals as intervals
 from jaxgrip.fitting._series import read_series as read_series

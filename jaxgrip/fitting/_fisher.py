@@ -235,15 +235,23 @@ def _runs(series: Sequence[np.ndarray], rows: np.ndarray) -> list[np.ndarray]:
 
 def _correlated(series: Sequence[np.ndarray]) -> bool:
     """Whether residuals are correlated in time, with the next sample or with any other."""
-    longest = max(x.shape[-1] for x in series)
-    products = np.zeros(longest)
-    for x in series:
-        power = np.sum(np.abs(np.fft.rfft(x.reshape(-1, x.shape[-1]), 2 * longest)) ** 2, axis=0)
-        products += np.fft.irfft(power)[:longest]
+    products, squares = lagged(series), lagged([x**2 for x in series])
     if products[0] == 0:
         return False
-    score = np.abs(products[1:]) / products[0] * math.sqrt(sum(x.size for x in series))
+    # Of independent residuals whose size changes with time, those of similar size are neighbours.
+    usual = products[0] ** 2 / sum(x.size for x in series)
+    score = np.abs(products[1:]) / np.sqrt(np.maximum(squares[1:], usual))
     return bool(np.any(score[:1] > 3) or np.any(score > 5))
+
+
+def lagged(series: Sequence[np.ndarray]) -> np.ndarray:
+    """Sums of products of residuals (..., samples) with those 0, 1, 2, ... samples later."""
+    longest = max(x.shape[-1] for x in series)
+    total = np.zeros(longest)
+    for x in series:
+        power = np.sum(np.abs(np.fft.rfft(x.reshape(-1, x.shape[-1]), 2 * longest)) ** 2, axis=0)
+        total += np.fft.irfft(power)[:longest]
+    return total
 
 
 def _long_run(series: Sequence[np.ndarray], basis: np.ndarray) -> np.ndarray:

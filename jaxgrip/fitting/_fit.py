@@ -282,10 +282,9 @@ def _polished(residuals, bounds, data, ordered, noise, resolution, limit):
     if noise is None:
         noises = rounding.range_of_noise(rms, coarsest)
         first = math.sqrt(max(rms**2 - coarsest**2 / 12, 0.01 * coarsest**2))
-        position = math.log(first / noises[0]) / math.log(noises[1] / noises[0])
     else:
-        noises, position = (noise, noise), 0.5
-    start = jnp.append(s, position)[None]
+        noises, first = (noise, noise), noise
+    start = jnp.append(s, objective.position_of(noises, first))[None]
     held = jnp.zeros(start.shape, bool).at[0, -1].set(noise is not None)
     noises = jnp.asarray(noises)
     found = _rounded(residuals, bounds, data, resolution, noises, start, held, limit)

@@ -1,5 +1,6 @@
 """What a fit lowers, as a function of positions within bounds: value, slope and curvature."""
 
+import math
 from collections.abc import Callable
 
 import jax
@@ -87,6 +88,13 @@ def rounded(
 def noise_at(noises: Float[Array, "2"], position: Float[Array, ""]) -> Float[Array, ""]:
     """The noise at a position between its least and greatest one, on a logarithmic scale."""
     return jnp.exp((1 - position) * jnp.log(noises[0]) + position * jnp.log(noises[1]))
+
+
+def position_of(noises: tuple[float, float], noise: float) -> float:
+    """The inverse of `noise_at`; in the middle where there is one noise only."""
+    if noises[0] == noises[1]:
+        return 0.5
+    return math.log(noise / noises[0]) / math.log(noises[1] / noises[0])
 
 
 def _columns_with_aux(function, x):
