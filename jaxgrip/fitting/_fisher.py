@@ -125,7 +125,11 @@ def uncertainty(
 
 
 def from_jacobian(
-    parameters: PyTree, residuals: PyTree, J: Array, unit: np.ndarray, noise: float | None
+    parameters: PyTree,
+    residuals: PyTree,
+    J: Array | np.ndarray,
+    unit: np.ndarray,
+    noise: float | None,
 ) -> Uncertainty:
     """Uncertainty from residuals and their Jacobian; `unit` (n,) of every parameter."""
     series = [np.atleast_1d(np.asarray(x)) for x in jax.tree.leaves(residuals)]

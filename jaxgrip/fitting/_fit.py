@@ -23,6 +23,10 @@ from jaxgrip.precision import require_x64
 _CANDIDATES = 8
 _ADAM_STEPS = 40
 _ADAM_RATE = 0.1
+# Relative standard deviation above which the interval of a logarithm is not taken for symmetric,
+# and normal standard deviations to the ends of an interval of 95 %.
+_SKEWED = 0.1
+_NINETY_FIVE = 1.959964
 
 
 class RESULTS(eqx.Enumeration):
@@ -111,10 +115,30 @@ class Fit(NamedTuple):
         values = np.asarray(ravel(self.parameters))
         deviations = np.asarray(ravel(self.standard_deviation))
         width = max(map(len, self.names))
-        for name, x, s in zip(self.names, values, deviations, strict=True):
-            share = f"  ({100 * s / abs(x):.2g} %)" if x != 0 and np.isfinite(s) else ""
-            lines.append(f"  {name:{width}}  {x:< 12.6g} ± {s:.2g}{share}")
+        limits = zip(*self._skewed(values, deviations), strict=True)
+        for name, x, s, (low, high) in zip(self.names, values, deviations, limits, strict=True):
+            share = f"({100 * s / abs(x):.2g} %)" if x != 0 and np.isfinite(s) else ""
+            spread = f"± {s:.2g}  {share}".rstrip()
+            if np.isfinite(low):
+                spread = f"{low:.3g} to {high:.3g} in 95 % of cases  {share}"
+            lines.append(f"  {name:{width}}  {x:< 12.6g} {spread}")
         return "\n".join(lines + self._sentences())
+
+    def _skewed(self, values: np.ndarray, deviations: np.ndarray) -> np.ndarray:
+        """Ends (2, n) of intervals that are symmetric in the logarithm, NaN where ± will do."""
+        limits = np.full((2, len(values)), np.nan)
+        at = 0
+        for bound in leaves(self.bounds):
+            here = slice(at, at + bound.lower.size)
+            at = here.stop
+            if bound.scale == "log":
+                x, share = values[here], deviations[here] / values[here]
+                with np.errstate(over="ignore"):
+                    ends = x * np.exp(np.outer([-_NINETY_FIVE, _NINETY_FIVE], share))
+                ends = np.clip(ends, np.ravel(bound.lower), np.ravel(bound.upper))
+                skewed = (share > _SKEWED) & np.isfinite(share)
+                limits[:, here] = np.where(skewed, ends, np.nan)
+        return limits
 
     def _sentences(self) -> list[str]:
         found = [self.result_message] if self.result_message else []
@@ -142,6 +166,11 @@ class Fit(NamedTuple):
         if not self.unidentifiable and len(self.names) > 1:
             direction = self.worst_direction
             found.append(f"Worst determined: {direction}, to {100 * direction.deviation:.2g} %.")
+        if self.noise is not None and self.noise <= 1.001 * rounding.SMALLEST * self._coarsest():
+            found.append(
+                "The samples show no noise before rounding: uncertainties rest on the few of them "
+                "that change; `intervals` follow the likelihood itself."
+            )
         if self.correlated:
             found.append(
                 "The residuals are correlated in time; "
@@ -152,9 +181,10 @@ class Fit(NamedTuple):
                     else "the uncertainties account for it."
                 )
             )
-        if self.noise_given and self.rms > 1.5 * self.noise:
+        expected = math.hypot(self.noise or 0.0, self._coarsest() / math.sqrt(12))
+        if self.noise_given and self.rms > 1.5 * expected:
             found.append(
-                f"The residuals are {self.rms / self.noise:.2g} times the given noise: the "
+                f"The residuals are {self.rms / expected:.2g} times the given noise: the "
                 "model does not explain the data."
             )
         failed = int(np.sum(np.asarray(self.starts.failed)))
@@ -167,6 +197,9 @@ class Fit(NamedTuple):
         if self.starts.agreeing == 1 and len(self.starts.value) > 1:
             found.append("Only one start reached this optimum: try more, there may be better ones.")
         return found
+
+    def _coarsest(self) -> float:
+        return max(map(float, jax.tree.leaves(self.resolution)), default=0.0)
 
     @property
     def result_message(self) -> str:

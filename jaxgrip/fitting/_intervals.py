@@ -180,9 +180,8 @@ class _Profile:
         samples = math.inf
         if kind == "squares":
             samples = sum(np.size(r) for r in jax.tree.leaves(found.residuals))
-        elif kind == "rounded":
-            samples = curvature[-1, -1] / 2
-            samples /= max(math.log(noises[1] / noises[0]), 1e-300) ** 2
+        elif kind == "rounded" and not found.noise_given:
+            samples = curvature[-1, -1] / (2 * math.log(noises[1] / noises[0]) ** 2)
         tail = 0.5 + level / 2
         self.reach = float(scipy.stats.norm.ppf(tail))
         if not found.noise_given and kind != "likelihood":

@@ -76,7 +76,7 @@ def rounded(
             -jnp.append(transposed @ t.r, jnp.sum(t.l) * span),
             -jnp.block(
                 [
-                    [(transposed * t.rr) @ transposed.T, cross[:, None]],
+                    [(transposed * t.rr[None]) @ transposed.T, cross[:, None]],
                     [cross[None], jnp.sum(t.ll)[None, None] * span**2],
                 ]
             ),
