@@ -130,8 +130,13 @@ def from_jacobian(
     J: Array | np.ndarray,
     unit: np.ndarray,
     noise: float | None,
+    least: float = 0.0,
 ) -> Uncertainty:
-    """Uncertainty from residuals and their Jacobian; `unit` (n,) of every parameter."""
+    """Uncertainty from residuals and their Jacobian; `unit` (n,) of every parameter.
+
+    Correlation in time leaves at least what independent errors of the standard deviation `least`
+    would.
+    """
     series = [np.atleast_1d(np.asarray(x)) for x in jax.tree.leaves(residuals)]
     r = np.concatenate([x.ravel() for x in series])
     scaled = np.asarray(J) * unit
@@ -154,7 +159,8 @@ def from_jacobian(
         noise = math.sqrt(r @ r / (m - len(s)))
         spread = np.diag(noise**2 / s**2)
         if correlated:
-            spread = _long_run(series, u) / np.outer(s, s)
+            values, vectors = np.linalg.eigh(_long_run(series, u))
+            spread = (vectors * np.maximum(values, least**2)) @ vectors.T / np.outer(s, s)
     relative, inverse = (basis @ x @ basis.T for x in (spread, np.linalg.inv(spread)))
     return _described(parameters, relative, inverse, null, unit, noise, correlated)
 

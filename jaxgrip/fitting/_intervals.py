@@ -218,8 +218,8 @@ class _Profile:
             starts[done] = end[done]
             found = self._run(starts, held | done[:, None], enough)
             x, value = np.asarray(found.position), np.asarray(found.model.value)
-            if np.nanmin(value) < lowest - 1e-4 * np.min(self.unit):
-                lowest, self.better = np.nanmin(value), x[np.nanargmin(value), : self.n]
+            if np.min(value) < lowest - 1e-4 * np.min(self.unit):
+                lowest, self.better = np.min(value), x[np.argmin(value), : self.n]
             z = np.sqrt(2 * np.maximum(value - self.value, 0.0) / self.unit)
             z = np.where(np.isfinite(z), z, np.inf)
             within, going = z <= self.reach, ~done

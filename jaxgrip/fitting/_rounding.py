@@ -73,7 +73,7 @@ def terms(r: Float[Array, " m"], noise: Float[Array, ""], resolution: Float[Arra
 def spread(resolution: PyTree, shapes: PyTree) -> Float[Array, " m"]:
     """The resolution of every residual, from one number or one for every leaf of residuals."""
     found = jax.tree.leaves(shapes)
-    if jax.tree.structure(resolution).num_leaves == 1 and not isinstance(resolution, dict):
+    if jax.tree_util.treedef_is_leaf(jax.tree.structure(resolution)):
         values = [resolution] * len(found)
     else:
         try:
@@ -130,7 +130,9 @@ def uncertainty(
         dispersion = excess(total / 2, len(unit))
     ends = np.cumsum([x.size for x in leaves])[:-1]
     parts = [y.reshape(x.shape) for x, y in zip(leaves, np.split(score, ends), strict=True)]
-    known = fisher.from_jacobian(parameters, structure.unflatten(parts), rows, unit, dispersion)
+    score = structure.unflatten(parts)
+    known = fisher.from_jacobian(parameters, score, rows, unit, dispersion)
     if known.correlated and not noise_given:
-        known = fisher.from_jacobian(parameters, structure.unflatten(parts), rows, unit, None)
+        # Without noise, the errors of rounding compensate each other by chance alone.
+        known = fisher.from_jacobian(parameters, score, rows, unit, None, dispersion)
     return known._replace(noise=noise)

@@ -151,8 +151,18 @@ def test_series_have_resolutions_of_their_own():
         fitting.fit(both, BOUNDS, TIME, y, fine, resolution=-1.0, **kwargs)
 
 
+def test_samples_without_noise_are_told():
+    y = measured(0.0, 1)
+    found = fitting.fit(swinging_residuals, BOUNDS, TIME, y, resolution=STEP, guess=TRUE, starts=1)
+    assert "show no noise before rounding" in found.report()
+    # The truth rounds to every sample.
+    assert np.all(np.abs(swinging_residuals(TRUE, TIME, y)) <= STEP / 2 + 1e-12)
+    for name, value in TRUE.items():
+        assert abs(found.parameters[name] - value) < 3 * found.standard_deviation[name]
+
+
 @pytest.mark.long
-@pytest.mark.parametrize(("noise", "samples"), [(0.05, 2000), (0.1, 2000), (0.29, 200)])
+@pytest.mark.parametrize(("noise", "samples"), [(0.0, 2000), (0.05, 2000), (0.29, 200)])
 def test_intervals_of_rounded_data_hold_the_truth(noise, samples):
     time = np.linspace(0.0, 1.0, samples)
     kwargs = {"guess": TRUE, "starts": 1}
