@@ -94,10 +94,10 @@ def compare(
     the fit, whose last axis is time; `threshold`: by which fraction of the rms a simpler model may
     be worse.
 
-    With held-out data, the best model has the least rms there, and the simplest model is
-    recommended that is not worse by more than `threshold` or, by less data than show it, more than
-    two standard errors of the difference of squares. Without, the best has the least BIC, and
-    the simplest within 2 of it is recommended, a difference that is no evidence.
+    With held-out data, the best model has the least rms there. Recommended is the simplest model
+    that is not worse by more than `threshold`, or whose mean square exceeds the least by less than
+    two standard errors of the difference. Without, the best has the least BIC, and recommended is
+    the simplest within 2 of it, which is no evidence.
 
     The criteria take residuals that are correlated in time for as many independent ones as the
     model with the least rms leaves ([`effective_samples`][]), the same number for all models; noise
@@ -160,7 +160,7 @@ def compare(
             name
             for name in names
             if scores[name].held_out <= (1 + threshold) * scores[best].held_out
-            or _within_chance(residuals[name], residuals[best])
+            or _within_chance(residuals[name], residuals[best], samples / count)
         )
         worse = (
             f"its rms of held-out data is not worse than the least, of {best}, by more than "
@@ -209,11 +209,11 @@ def _deviance(found: Fit, count: int) -> float:
     return 2 * count * math.log(max(found.rms, np.finfo(float).tiny))
 
 
-def _within_chance(residuals: PyTree, best: PyTree) -> bool:
-    """Whether squares of residuals exceed those of the best by less than two standard errors."""
-    parts = [x**2 - y**2 for x, y in zip(_leaves(residuals), _leaves(best), strict=True)]
-    difference = np.concatenate([x.ravel() for x in parts])
-    mean = float(np.mean(difference))
-    centred = [x - mean for x in parts]
-    error = float(np.std(difference)) / math.sqrt(effective_samples(centred))
-    return mean <= 2 * error
+def _within_chance(residuals: PyTree, best: PyTree, independent: float) -> bool:
+    """Whether squares exceed those of the best by less than two standard errors of their mean.
+
+    `independent`: the share of samples that are.
+    """
+    difference = _squares(residuals) - _squares(best)
+    error = np.std(difference) / math.sqrt(independent * difference.size)
+    return bool(np.mean(difference) <= 2 * error)

@@ -86,10 +86,10 @@ def test_samples_need_not_be_regular():
     assert abs(float(found.split()[4]) - 0.12) < 2e-3
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(6))
 def test_nothing_is_told_where_nothing_is_wrong(seed):
     rng = np.random.default_rng(seed)
-    assert told(lambda y: y, 0.05 * seed, seed=seed) == ()
+    assert told(lambda y: y, 0.2 * seed, seed=seed) == ()
     # A model that is off by as much as one before a fit is.
     assert told(lambda y: y, 0.01, gain=rng.uniform(0.6, 1.6), seed=seed) == ()
     # Series that have nothing to do with the model, of whatever size.
