@@ -40,14 +40,22 @@ class Interval(NamedTuple):
     upper_open: bool
 
     def __str__(self) -> str:
-        ends = f"({self.lower:.3g} to {self.upper:.3g})"
+        value, lower, upper = map(self._digits, self[:3])
+        ends = f"({lower} to {upper})"
         if self.lower_open and self.upper_open:
-            ends = f"(open: all of {self.lower:.3g} to {self.upper:.3g} is possible)"
+            ends = f"(open: all of {lower} to {upper} is possible)"
         elif self.lower_open:
-            ends = f"(below {self.upper:.3g}; no lower end down to {self.lower:.3g})"
+            ends = f"(below {upper}; no lower end down to {lower})"
         elif self.upper_open:
-            ends = f"(above {self.lower:.3g}; no upper end up to {self.upper:.3g})"
-        return f"{self.value:.4g} {ends}"
+            ends = f"(above {lower}; no upper end up to {upper})"
+        return f"{value} {ends}"
+
+    def _digits(self, x: float) -> str:
+        """A number to a hundredth of the width of the interval, three digits at least."""
+        width = self.upper - self.lower
+        share = abs(x) / width if width > 0 else 1.0
+        digits = 3 + (math.ceil(math.log10(share)) if share > 1 else 0)
+        return f"{x:.{min(digits, 15)}g}"
 
 
 class Intervals(NamedTuple):

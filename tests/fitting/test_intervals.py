@@ -94,6 +94,16 @@ def test_intervals_say_where_data_set_no_limit():
     assert "no upper end up to 10" in ends.report()
 
 
+def test_an_interval_has_the_digits_of_its_width():
+    assert str(fitting.Interval(0.0180246, 0.0180115, 0.0180377, False, False)) == (
+        "0.0180246 (0.0180115 to 0.0180377)"
+    )
+    assert str(fitting.Interval(7.23685, 4.16893, 13.406, False, True)) == (
+        "7.24 (above 4.17; no upper end up to 13.4)"
+    )
+    assert str(fitting.Interval(0.0, 0.0, 0.0, True, True)).startswith("0 (open")
+
+
 def test_factors_of_a_product_are_open_and_their_product_is_not():
     y = decaying(0)
     bounds = {"first": Bound(0.01, 100.0), "rate": DECAY["rate"], "second": Bound(0.01, 100.0)}
