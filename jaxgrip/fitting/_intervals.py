@@ -51,11 +51,11 @@ class Interval(NamedTuple):
         return f"{value} {ends}"
 
     def _digits(self, x: float) -> str:
-        """A number to a hundredth of the width of the interval, three digits at least."""
+        """A number to a hundredth of the width of the interval, or finer."""
         width = self.upper - self.lower
-        share = abs(x) / width if width > 0 else 1.0
-        digits = 3 + (math.ceil(math.log10(share)) if share > 1 else 0)
-        return f"{x:.{min(digits, 15)}g}"
+        if not width > 0:
+            return f"{x:.6g}"
+        return f"{round(x, 2 - math.floor(math.log10(width))):.15g}"
 
 
 class Intervals(NamedTuple):

@@ -99,7 +99,7 @@ def test_an_interval_has_the_digits_of_its_width():
         "0.0180246 (0.0180115 to 0.0180377)"
     )
     assert str(fitting.Interval(7.23685, 4.16893, 13.406, False, True)) == (
-        "7.24 (above 4.17; no upper end up to 13.4)"
+        "7.24 (above 4.17; no upper end up to 13.41)"
     )
     assert str(fitting.Interval(0.0, 0.0, 0.0, True, True)).startswith("0 (open")
 
