@@ -51,11 +51,11 @@ class Interval(NamedTuple):
         return f"{value} {ends}"
 
     def _digits(self, x: float) -> str:
-        """A number to a hundredth of the width of the interval, or finer."""
-        width = self.upper - self.lower
-        if not width > 0:
-            return f"{x:.6g}"
-        return f"{round(x, 2 - math.floor(math.log10(width))):.15g}"
+        """A number to a hundredth of the width of the interval, three digits at least."""
+        sizes = [s for s in (self.upper - self.lower, abs(x)) if s > 0]
+        if not sizes:
+            return f"{x:g}"
+        return f"{round(x, 2 - math.floor(math.log10(min(sizes)))):.15g}"
 
 
 class Intervals(NamedTuple):

@@ -227,7 +227,7 @@ def _unit(where: str, text: str) -> tuple[str, str, float]:
     ticks = re.fullmatch(r"(?:ticks?|counts?|steps?)\s*(?:/\s*([0-9.]+(?:[eE][0-9]+)?))?", text)
     if ticks is not None:
         turn = 0.0 if ticks[1] is None else float(ticks[1])
-        if not turn > 0:
+        if not 0 < turn < math.inf:
             raise ValueError(
                 f"{where}: the unit is {text!r}; say how many make a turn, such as tick/4096."
             )
@@ -240,7 +240,7 @@ def _unit(where: str, text: str) -> tuple[str, str, float]:
         except ValueError:
             factor = math.nan
     unit = _ALIASES.get(unit, unit)
-    if unit not in UNITS or not factor > 0:
+    if unit not in UNITS or not 0 < factor < math.inf:
         raise ValueError(
             f"{where}: the unit {brief(text)} is unknown; there are {', '.join(UNITS)}, and "
             "tick/4096 where 4096 make a turn."

@@ -42,6 +42,8 @@ def test_units_become_si(tmp_path):
         ("torque [N mm]", "angle [rad]", "line 1: two columns are called angle"),
         ("angle [deg],", "angle [deg];", "column 2: 'angle [deg];torque [N mm]' must be a name"),
         ("angle [deg]", "angle [tick]", "the unit is 'tick'; say how many make a turn, such as ti"),
+        ("angle [deg]", "angle [tick/1e400]", "the unit is 'tick/1e400'; say how many make a turn"),
+        ("angle [deg]", "angle [1e400 deg]", "column angle: the unit '1e400 deg' is unknown"),
         ("angle [deg]", "angle [0 deg]", "column angle: the unit '0 deg' is unknown"),
         ("10,90,-200", "10,90", "line 3: there are 4 values for 5 columns"),
         ("10,90,-200", "10,0,90,0,-200", "If numbers have decimal commas, columns must be separ"),
