@@ -76,8 +76,7 @@ class Fit(NamedTuple):
     whether residuals are correlated in time. `log_likelihood`: its maximum; None for residuals
     without a resolution. `starts`: outcome of all starts. `evaluations`: simulations that the fit
     cost, a derivative by one parameter counted as one. `result`: whether it converged. `bounds`: as
-    given.
-    `information`: (n, n) inverse of the covariance, zero along what the data leave open.
+    given. `information`: (n, n) inverse of the covariance, zero along what the data leave open.
     `resolution`: as given; `noise` is then that before rounding, and `log_likelihood` that of the
     rounded samples.
     """
@@ -304,17 +303,17 @@ def _rounded(residuals, bounds, data, resolution, noises, start, held, limit):
 
 
 def _polished(residuals, bounds, data, ordered, noise, resolution, limit):
-    """The maximum of the likelihood of rounded samples near that of least squares.
+    """The maximum of the likelihood of rounded samples, from the least squares on.
 
-    **Returns:** the table of starts, the position, the cost and the convergence as they were given,
-    of the new maximum; the log-likelihood; the noise.
+    **Returns:** what `_ordered` gave, with position, cost and convergence of the maximum; its
+    log-likelihood; the noise.
     """
     table, s, cost, converged = ordered
     coarsest = float(jnp.max(resolution))
     rms = math.sqrt(2 * float(table.value[0]) / resolution.size)
     if noise is None:
         noises = rounding.range_of_noise(rms, coarsest)
-        first = math.sqrt(max(rms**2 - coarsest**2 / 12, 0.01 * coarsest**2))
+        first = math.sqrt(max(rms**2 - coarsest**2 / 12, 0.01 * coarsest**2, noises[0] ** 2))
     else:
         noises, first = (noise, noise), noise
     start = jnp.append(s, objective.position_of(noises, first))[None]
@@ -471,9 +470,9 @@ def fit(
     parameters = place(bounds, s)
     log_likelihood = None
     if resolution is not None:
-        steps_of = rounding.spread(resolution, shapes)
+        resolutions = rounding.spread(resolution, shapes)
         ordered, log_likelihood, sigma = _polished(
-            residuals, bounds, data, ordered, noise, steps_of, limit
+            residuals, bounds, data, ordered, noise, resolutions, limit
         )
         parameters = place(bounds, ordered[1])
     value, J = fisher._jacobian(residuals, parameters, *data)
@@ -481,7 +480,9 @@ def fit(
     if resolution is None:
         known = fisher.from_jacobian(parameters, value, J, unit, noise)
     else:
-        known = rounding.uncertainty(parameters, value, J, unit, sigma, steps_of, noise is not None)
+        known = rounding.uncertainty(
+            parameters, value, J, unit, sigma, resolutions, noise is not None
+        )
     first_value, value_rms = (jnp.sqrt(2 * x / m) for x in (table.first_value, table.value))
     squares = sum(float(jnp.sum(x**2)) for x in jax.tree.leaves(value))
     return _concluded(

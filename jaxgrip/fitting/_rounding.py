@@ -92,7 +92,7 @@ def spread(resolution: PyTree, shapes: PyTree) -> Float[Array, " m"]:
 
 def range_of_noise(rms: float, coarsest: float) -> tuple[float, float]:
     """Least and greatest noise that residuals of this rms, rounded to `coarsest`, may have."""
-    greatest = 3 * max(rms, coarsest)
+    greatest = 3 * max(rms, coarsest, np.finfo(float).tiny ** 0.5)
     return max(SMALLEST * coarsest, 1e-6 * greatest), greatest
 
 
