@@ -3,6 +3,12 @@
 from jaxgrip.fitting._bounds import Bound as Bound
 from jaxgrip.fitting._bounds import constrain as constrain
 from jaxgrip.fitting._bounds import unconstrain as unconstrain
+from jaxgrip.fitting._comparison import Comparison as Comparison
+from jaxgrip.fitting._comparison import Score as Score
+from jaxgrip.fitting._comparison import compare as compare
+from jaxgrip.fitting._comparison import effective_samples as effective_samples
+from jaxgrip.fitting._design import Proposal as Proposal
+from jaxgrip.fitting._design import next_experiment as next_experiment
 from jaxgrip.fitting._evolution import Search as Search
 from jaxgrip.fitting._evolution import differential_evolution as differential_evolution
 from jaxgrip.fitting._evolution import mu_plus_lambda as mu_plus_lambda
@@ -15,5 +21,10 @@ from jaxgrip.fitting._fit import Fit as Fit
 from jaxgrip.fitting._fit import Starts as Starts
 from jaxgrip.fitting._fit import fit as fit
 from jaxgrip.fitting._fit import maximize_likelihood as maximize_likelihood
+from jaxgrip.fitting._intervals import Interval as Interval
+from jaxgrip.fitting._intervals import Intervals as Intervals
+from jaxgrip.fitting._intervals import intervals as intervals
+from jaxgrip.fitting._mistakes import mistakes as mistakes
+from jaxgrip.fitting._series import Series as Series
 from jaxgrip.fitting._series import read_series as read_series
 from jaxgrip.fitting._spikes import spikes as spikes

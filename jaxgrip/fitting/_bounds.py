@@ -176,3 +176,18 @@ def units(bounds: Bounds, parameters: PyTree) -> Float[Array, " n"]:
         is_leaf=_is_bound,
     )
     return ravel(sizes)
+
+
+def spans(bounds: Bounds, parameters: PyTree) -> Float[Array, " n"]:
+    """Derivative of each parameter by its position."""
+    sizes = jax.tree.map(
+        lambda bound, x: (
+            x * jnp.log(bound.upper / bound.lower)
+            if bound.scale == "log"
+            else bound.upper - bound.lower
+        ),
+        bounds,
+        parameters,
+        is_leaf=_is_bound,
+    )
+    return ravel(sizes)

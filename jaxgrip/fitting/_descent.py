@@ -27,7 +27,9 @@ class Descent(NamedTuple):
     steps: Int[Array, ""]
 
 
-def _propose(x: Array, model: Model, damping: Array, unit: Array) -> tuple[Array, Array, Array]:
+def _propose(
+    x: Array, model: Model, damping: Array, unit: Array, held: Array
+) -> tuple[Array, Array, Array]:
     """A trial position within the cube, the reduction expected there, and the unit of steps."""
     g, A = model.gradient, model.matrix
     curvature = jnp.abs(jnp.diagonal(A))
@@ -35,7 +37,7 @@ def _propose(x: Array, model: Model, damping: Array, unit: Array) -> tuple[Array
     floor = jnp.maximum(jnp.finfo(x.dtype).eps ** 2 * jnp.max(unit), jnp.finfo(x.dtype).tiny)
     d = 1 / jnp.sqrt(jnp.maximum(unit, floor))
     # A component at a bound that descends beyond it is left out of the linear system.
-    free = jnp.where((x <= 0) & (g > 0) | (x >= 1) & (g < 0), 0.0, d)
+    free = jnp.where(held | (x <= 0) & (g > 0) | (x >= 1) & (g < 0), 0.0, d)
     # Absolute eigenvalues lead away from saddle points; a matrix JᵀJ has no negative ones.
     values, vectors = dense.eigh(A * jnp.outer(free, free))
     step = -free * (vectors @ ((vectors.T @ (free * g)) / (jnp.abs(values) + damping)))
@@ -50,17 +52,20 @@ def descend(
     *,
     limit: int | Int[Array, ""],
     scale: Callable[[Array], Array],
+    held: Bool[Array, "k n"] | None = None,
 ) -> Descent:
     """Minima of a function within the unit cube, one descent from every start.
 
     **Arguments:** `evaluate`: value, gradient and second derivative, or a Gauss-Newton matrix for
     it, at a position (n,); `starts`: (k, n); `limit`: largest number of steps; `scale`: function of
-    the value to which reductions are relative.
+    the value to which reductions are relative; `held`: which components keep their start.
 
     A step is damped until it lowers the value (Levenberg-Marquardt, damped as in Nielsen 1999)
     and cut off at the faces of the cube. A descent has converged when no reduction is
     expected, or no step of significant length lowers the value.
     """
+    k, n = starts.shape
+    held = jnp.zeros((k, n), bool) if held is None else held
     evaluate = jax.vmap(evaluate)
     propose = jax.vmap(_propose)
 
@@ -86,7 +91,7 @@ def descend(
         shrink = jnp.maximum(1 / 3, 1 - (2 * jnp.clip(ratio, 0.0, 1.0) - 1) ** 3)
         damping = jnp.where(better, jnp.maximum(damping * shrink, 1e-12), damping * growth)
         growth = jnp.where(better, 2.0, 2 * growth)
-        trial, expected, unit = propose(x, model, damping, unit)
+        trial, expected, unit = propose(x, model, damping, unit, held)
         return x, model, trial, expected, damping, growth, unit, done, steps + 1
 
     def going(state):
@@ -95,7 +100,6 @@ def descend(
 
     # The first round evaluates the starts themselves: a second copy of the function would double
     # the time to compile.
-    k, n = starts.shape
     infinite = jnp.full((k,), jnp.inf)
     state = (
         starts,

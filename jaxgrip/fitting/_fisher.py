@@ -47,6 +47,7 @@ class Uncertainty(NamedTuple):
     `unidentifiable`: groups of names of which the data determine combinations at most.
     `noise`: standard deviation of the residuals, given or estimated.
     `correlated`: whether the residuals are correlated in time.
+    `information`: (n, n), the inverse of the covariance; zero along what the data leave open.
     """
 
     covariance: np.ndarray
@@ -55,6 +56,7 @@ class Uncertainty(NamedTuple):
     unidentifiable: tuple[tuple[str, ...], ...]
     noise: float
     correlated: bool
+    information: np.ndarray
 
 
 def dynamic(tree: PyTree) -> PyTree:
@@ -123,9 +125,18 @@ def uncertainty(
 
 
 def from_jacobian(
-    parameters: PyTree, residuals: PyTree, J: Array, unit: np.ndarray, noise: float | None
+    parameters: PyTree,
+    residuals: PyTree,
+    J: Array | np.ndarray,
+    unit: np.ndarray,
+    noise: float | None,
+    least: float = 0.0,
 ) -> Uncertainty:
-    """Uncertainty from residuals and their Jacobian; `unit` (n,) of every parameter."""
+    """Uncertainty from residuals and their Jacobian; `unit` (n,) of every parameter.
+
+    Correlation in time leaves at least what independent errors of the standard deviation `least`
+    would.
+    """
     series = [np.atleast_1d(np.asarray(x)) for x in jax.tree.leaves(residuals)]
     r = np.concatenate([x.ravel() for x in series])
     scaled = np.asarray(J) * unit
@@ -148,8 +159,10 @@ def from_jacobian(
         noise = math.sqrt(r @ r / (m - len(s)))
         spread = np.diag(noise**2 / s**2)
         if correlated:
-            spread = _long_run(series, u) / np.outer(s, s)
-    return _described(parameters, basis @ spread @ basis.T, null, unit, noise, correlated)
+            values, vectors = np.linalg.eigh(_long_run(series, u))
+            spread = (vectors * np.maximum(values, least**2)) @ vectors.T / np.outer(s, s)
+    relative, inverse = (basis @ x @ basis.T for x in (spread, np.linalg.inv(spread)))
+    return _described(parameters, relative, inverse, null, unit, noise, correlated)
 
 
 def from_information(parameters: PyTree, matrix: np.ndarray, unit: np.ndarray) -> Uncertainty:
@@ -158,13 +171,15 @@ def from_information(parameters: PyTree, matrix: np.ndarray, unit: np.ndarray) -
     # The information is a square of the influences: rounding hides what is smaller.
     kept = values > 1e-11 * np.max(np.abs(values))
     basis = vectors[:, kept]
-    covariance = (basis / values[kept]) @ basis.T
-    return _described(parameters, covariance, vectors[:, ~kept], unit, math.nan, False)
+    relative, inverse = ((basis * x) @ basis.T for x in (1 / values[kept], values[kept]))
+    null = vectors[:, ~kept]
+    return _described(parameters, relative, inverse, null, unit, math.nan, False)
 
 
 def _described(
     parameters: PyTree,
     relative: np.ndarray,
+    inverse: np.ndarray,
     null: np.ndarray,
     unit: np.ndarray,
     noise: float,
@@ -196,6 +211,7 @@ def _described(
         tuple(tuple(labels[i] for i in group) for group in _groups(projector, undetermined)),
         noise,
         correlated,
+        0.5 * (inverse + inverse.T) / np.outer(unit, unit),
     )
 
 
@@ -229,15 +245,23 @@ def _runs(series: Sequence[np.ndarray], rows: np.ndarray) -> list[np.ndarray]:
 
 def _correlated(series: Sequence[np.ndarray]) -> bool:
     """Whether residuals are correlated in time, with the next sample or with any other."""
-    longest = max(x.shape[-1] for x in series)
-    products = np.zeros(longest)
-    for x in series:
-        power = np.sum(np.abs(np.fft.rfft(x.reshape(-1, x.shape[-1]), 2 * longest)) ** 2, axis=0)
-        products += np.fft.irfft(power)[:longest]
+    products, squares = lagged(series), lagged([x**2 for x in series])
     if products[0] == 0:
         return False
-    score = np.abs(products[1:]) / products[0] * math.sqrt(sum(x.size for x in series))
+    # Of independent residuals whose size changes with time, those of similar size are neighbours.
+    usual = products[0] ** 2 / sum(x.size for x in series)
+    score = np.abs(products[1:]) / np.sqrt(np.maximum(squares[1:], usual))
     return bool(np.any(score[:1] > 3) or np.any(score > 5))
+
+
+def lagged(series: Sequence[np.ndarray]) -> np.ndarray:
+    """Sums of products of residuals (..., samples) with those 0, 1, 2, ... samples later."""
+    longest = max(x.shape[-1] for x in series)
+    total = np.zeros(longest)
+    for x in series:
+        power = np.sum(np.abs(np.fft.rfft(x.reshape(-1, x.shape[-1]), 2 * longest)) ** 2, axis=0)
+        total += np.fft.irfft(power)[:longest]
+    return total
 
 
 def _long_run(series: Sequence[np.ndarray], basis: np.ndarray) -> np.ndarray:

@@ -1,5 +1,6 @@
 """Parameters that fit data, from many starts at once, with their uncertainties."""
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -12,14 +13,20 @@ from jaxtyping import Array, Bool, Float, PyTree
 
 from jaxgrip.checks import brief, concrete, positive
 from jaxgrip.fitting import _fisher as fisher
+from jaxgrip.fitting import _objective as objective
+from jaxgrip.fitting import _rounding as rounding
 from jaxgrip.fitting._bounds import Bounds, leaves, names, place, position, ravel, units
-from jaxgrip.fitting._descent import Descent, Model, descend
+from jaxgrip.fitting._descent import Descent, descend
 from jaxgrip.precision import require_x64
 
 # Candidates for each start, and steps of Adam before the damped Newton steps.
 _CANDIDATES = 8
 _ADAM_STEPS = 40
 _ADAM_RATE = 0.1
+# Relative standard deviation above which the interval of a logarithm is not taken for symmetric,
+# and normal standard deviations to the ends of an interval of 95 %.
+_SKEWED = 0.1
+_NINETY_FIVE = 1.959964
 
 
 class RESULTS(eqx.Enumeration):
@@ -66,9 +73,12 @@ class Fit(NamedTuple):
     a bound; uncertainties do not account for it. `unidentifiable`: groups of names of which the
     data determine combinations at most. `rms`, `residuals`: of the fit; None for a likelihood.
     `noise`: standard deviation of the residuals, as given or estimated. `correlated`:
-    whether residuals are correlated in time. `log_likelihood`: its maximum; None
-    for residuals. `starts`: outcome of all starts. `evaluations`: simulations that the fit cost, a
-    derivative by one parameter counted as one. `result`: whether it converged.
+    whether residuals are correlated in time. `log_likelihood`: its maximum; None for residuals
+    without a resolution. `starts`: outcome of all starts. `evaluations`: simulations that the fit
+    cost, a derivative by one parameter counted as one. `result`: whether it converged. `bounds`: as
+    given. `information`: (n, n) inverse of the covariance, zero along what the data leave open.
+    `resolution`: as given; `noise` is then that before rounding, and `log_likelihood` that of the
+    rounded samples.
     """
 
     parameters: PyTree
@@ -87,6 +97,9 @@ class Fit(NamedTuple):
     starts: Starts
     evaluations: int
     result: RESULTS
+    bounds: Bounds
+    information: np.ndarray
+    resolution: PyTree = None
 
     def report(self) -> str:
         """The fit in words, with everything that needs attention."""
@@ -101,10 +114,30 @@ class Fit(NamedTuple):
         values = np.asarray(ravel(self.parameters))
         deviations = np.asarray(ravel(self.standard_deviation))
         width = max(map(len, self.names))
-        for name, x, s in zip(self.names, values, deviations, strict=True):
-            share = f"  ({100 * s / abs(x):.2g} %)" if x != 0 and np.isfinite(s) else ""
-            lines.append(f"  {name:{width}}  {x:< 12.6g} ± {s:.2g}{share}")
+        limits = zip(*self._skewed(values, deviations), strict=True)
+        for name, x, s, (low, high) in zip(self.names, values, deviations, limits, strict=True):
+            share = f"({100 * s / abs(x):.2g} %)" if x != 0 and np.isfinite(s) else ""
+            spread = f"± {s:.2g}  {share}".rstrip()
+            if np.isfinite(low):
+                spread = f"{low:.3g} to {high:.3g} in 95 % of cases  {share}"
+            lines.append(f"  {name:{width}}  {x:< 12.6g} {spread}")
         return "\n".join(lines + self._sentences())
+
+    def _skewed(self, values: np.ndarray, deviations: np.ndarray) -> np.ndarray:
+        """Ends (2, n) of intervals that are symmetric in the logarithm, NaN where ± will do."""
+        limits = np.full((2, len(values)), np.nan)
+        at = 0
+        for bound in leaves(self.bounds):
+            here = slice(at, at + bound.lower.size)
+            at = here.stop
+            if bound.scale == "log":
+                x, share = values[here], deviations[here] / values[here]
+                with np.errstate(over="ignore"):
+                    ends = x * np.exp(np.outer([-_NINETY_FIVE, _NINETY_FIVE], share))
+                ends = np.clip(ends, np.ravel(bound.lower), np.ravel(bound.upper))
+                skewed = (share > _SKEWED) & np.isfinite(share)
+                limits[:, here] = np.where(skewed, ends, np.nan)
+        return limits
 
     def _sentences(self) -> list[str]:
         found = [self.result_message] if self.result_message else []
@@ -132,6 +165,11 @@ class Fit(NamedTuple):
         if not self.unidentifiable and len(self.names) > 1:
             direction = self.worst_direction
             found.append(f"Worst determined: {direction}, to {100 * direction.deviation:.2g} %.")
+        if self.noise is not None and self.noise <= 1.001 * rounding.SMALLEST * self._coarsest():
+            found.append(
+                "The samples show no noise before rounding: uncertainties rest on the few of them "
+                "that change; `intervals` follow the likelihood itself."
+            )
         if self.correlated:
             found.append(
                 "The residuals are correlated in time; "
@@ -142,9 +180,10 @@ class Fit(NamedTuple):
                     else "the uncertainties account for it."
                 )
             )
-        if self.noise_given and self.rms > 1.5 * self.noise:
+        expected = math.hypot(self.noise or 0.0, self._coarsest() / math.sqrt(12))
+        if self.noise_given and self.rms > 1.5 * expected:
             found.append(
-                f"The residuals are {self.rms / self.noise:.2g} times the given noise: the "
+                f"The residuals are {self.rms / expected:.2g} times the given noise: the "
                 "model does not explain the data."
             )
         failed = int(np.sum(np.asarray(self.starts.failed)))
@@ -157,6 +196,9 @@ class Fit(NamedTuple):
         if self.starts.agreeing == 1 and len(self.starts.value) > 1:
             found.append("Only one start reached this optimum: try more, there may be better ones.")
         return found
+
+    def _coarsest(self) -> float:
+        return max(map(float, jax.tree.leaves(self.resolution)), default=0.0)
 
     @property
     def result_message(self) -> str:
@@ -237,50 +279,51 @@ def _search(
     return first, costs[order], untried, descent
 
 
+# Relative to the sum of squares, Adam minimizes its logarithm.
+def _relative(value):
+    return jnp.maximum(value, jnp.finfo(value.dtype).tiny)
+
+
 @eqx.filter_jit
 def _least_squares(residuals, bounds, data, key, guess, starts, limit):
-    def at(s):
-        return fisher.flat(residuals(place(bounds, s), *data))
-
-    def cost(s):
-        r = at(s)
-        return 0.5 * r @ r
-
-    def evaluate(s):
-        r, transposed = fisher.columns(at, s)
-        return Model(0.5 * r @ r, transposed @ r, transposed @ transposed.T)
-
-    # Relative to the sum of squares, Adam minimizes its logarithm.
-    def scale(value):
-        return jnp.maximum(value, jnp.finfo(value.dtype).tiny)
-
-    n = len(names(bounds))
-    return _search(cost, evaluate, scale, n, key, guess, starts, limit)
+    cost, evaluate = objective.squares(residuals, bounds, data)
+    return _search(cost, evaluate, _relative, len(names(bounds)), key, guess, starts, limit)
 
 
 @eqx.filter_jit
 def _likelihood(log_likelihood, bounds, data, key, guess, starts, limit):
-    def cost(s):
-        return -log_likelihood(place(bounds, s), *data)
-
-    def evaluate(s):
-        def slope(s):
-            value, gradient = fisher.columns(cost, s)
-            return gradient, value
-
-        (gradient, value), matrix = _columns_with_aux(slope, s)
-        return Model(value, gradient, 0.5 * (matrix + matrix.T))
-
-    n = len(names(bounds))
-    return _search(cost, evaluate, jnp.ones_like, n, key, guess, starts, limit)
+    cost, evaluate = objective.likelihood(log_likelihood, bounds, data)
+    return _search(cost, evaluate, jnp.ones_like, len(names(bounds)), key, guess, starts, limit)
 
 
-def _columns_with_aux(function, x):
-    def along(e):
-        value, slope, aux = jax.jvp(function, (x,), (e,), has_aux=True)
-        return (value, aux), slope
+@eqx.filter_jit
+def _rounded(residuals, bounds, data, resolution, noises, start, held, limit):
+    evaluate = objective.rounded(residuals, bounds, data, resolution, noises)
+    return descend(evaluate, start, limit=limit, scale=jnp.ones_like, held=held)
 
-    return jax.vmap(along, out_axes=(None, 0))(jnp.eye(x.shape[0]))
+
+def _polished(residuals, bounds, data, ordered, noise, resolution, limit):
+    """The maximum of the likelihood of rounded samples, from the least squares on.
+
+    **Returns:** what `_ordered` gave, with position, cost and convergence of the maximum; its
+    log-likelihood; the noise.
+    """
+    table, s, cost, converged = ordered
+    coarsest = float(jnp.max(resolution))
+    rms = math.sqrt(2 * float(table.value[0]) / resolution.size)
+    if noise is None:
+        noises = rounding.range_of_noise(rms, coarsest)
+        first = math.sqrt(max(rms**2 - coarsest**2 / 12, 0.01 * coarsest**2, noises[0] ** 2))
+    else:
+        noises, first = (noise, noise), noise
+    start = jnp.append(s, objective.position_of(noises, first))[None]
+    held = jnp.zeros(start.shape, bool).at[0, -1].set(noise is not None)
+    noises = jnp.asarray(noises)
+    found = _rounded(residuals, bounds, data, resolution, noises, start, held, limit)
+    sigma = float(objective.noise_at(noises, found.position[0, -1]))
+    cost += start.size * int(found.steps)
+    converged = converged and bool(found.converged[0])
+    return (table, found.position[0, :-1], cost, converged), -float(found.model.value[0]), sigma
 
 
 @eqx.filter_jit
@@ -354,6 +397,8 @@ def _concluded(bounds, ordered, known, **own) -> Fit:
         unidentifiable=known.unidentifiable,
         evaluations=cost,
         result=RESULTS.successful if converged else RESULTS.not_converged,
+        bounds=bounds,
+        information=known.information,
         **own,
     )
 
@@ -372,6 +417,7 @@ def fit(
     bounds: Bounds,
     *data: Any,
     noise: float | None = None,
+    resolution: PyTree | None = None,
     guess: PyTree | None = None,
     starts: int = 16,
     steps: int = 100,
@@ -390,6 +436,11 @@ def fit(
     - `noise`: standard deviation of residuals known to be independent. Without it, it is estimated
       from the residuals, along with their correlation in time, and the uncertainties account for
       both.
+    - `resolution`: step to which the sensor rounded the data, in the unit of the residuals: a
+      number, or one for every series of residuals in their structure, zero for none. The
+      parameters then maximise the likelihood of rounded normal errors, from those of the least
+      squares on, together with the noise before rounding unless `noise` is given. The residuals
+      must be simulated minus measured values, or minus that.
     - `guess`: parameters for one of the starts; with `starts=1` they are refined without a search.
     - `starts`: number of descents, in one batch, from the best of eight times as many candidates.
     - `steps`: largest number of steps of a descent.
@@ -417,20 +468,34 @@ def fit(
     ordered = _ordered("The sum of residuals", bounds, found, 1 + n, guess)
     table, s, *_ = ordered
     parameters = place(bounds, s)
+    log_likelihood = None
+    if resolution is not None:
+        resolutions = rounding.spread(resolution, shapes)
+        ordered, log_likelihood, sigma = _polished(
+            residuals, bounds, data, ordered, noise, resolutions, limit
+        )
+        parameters = place(bounds, ordered[1])
     value, J = fisher._jacobian(residuals, parameters, *data)
     unit = np.asarray(units(bounds, parameters))
-    known = fisher.from_jacobian(parameters, value, J, unit, noise)
+    if resolution is None:
+        known = fisher.from_jacobian(parameters, value, J, unit, noise)
+    else:
+        known = rounding.uncertainty(
+            parameters, value, J, unit, sigma, resolutions, noise is not None
+        )
     first_value, value_rms = (jnp.sqrt(2 * x / m) for x in (table.first_value, table.value))
+    squares = sum(float(jnp.sum(x**2)) for x in jax.tree.leaves(value))
     return _concluded(
         bounds,
         ordered,
         known,
-        rms=float(value_rms[0]),
+        rms=math.sqrt(squares / m),
         residuals=value,
         noise=known.noise,
         noise_given=noise is not None,
         correlated=known.correlated,
-        log_likelihood=None,
+        log_likelihood=log_likelihood,
+        resolution=resolution,
         starts=table._replace(first_value=first_value, value=value_rms),
     )
 
