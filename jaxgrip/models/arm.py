@@ -36,7 +36,7 @@ _SHORTER = Solver(
 )
 # Share of its largest speed within which the dry friction of a joint turns its sign, by which a Z1
 # is faster by 1e-5 than with the law of Coulomb.
-_ROUNDED = 1.0 / 15.0
+_ROUNDED = 1.0 / 5.0
 
 
 def point_to_point(
@@ -67,7 +67,7 @@ def point_to_point(
     - `effort`: the weight w; with 0 the effort does not count.
     - `final_time`: guess of the duration [s]; when None, it is estimated from the limits.
     - `friction_speed`: (n,) rates within which dry friction turns its sign [per s]; when None those
-      of the tree, but at least a fifteenth of the largest speeds. The largest speed of a joint
+      of the tree, but at least a fifth of the largest speeds. The largest speed of a joint
       without a bound is twice the mean one of the joint that has the longest way.
 
     All numbers may be traced, given that `final_time` is.

@@ -106,6 +106,14 @@ def test_what_a_run_would_refuse_is_refused_when_the_configuration_is_read(overr
         settings(*overrides)
 
 
+@pytest.mark.parametrize(("largest", "count"), [(1.5, 1), (90.0, 0)])
+def test_poses_that_may_be_in_radians_are_doubted(largest, count):
+    poses = f"poses_deg=[[0.0, -{largest}, {largest}], [0.5, -1.0, 1.0]]"
+    doubts = settings(WRISTS, poses).doubts()
+    assert len(doubts) == count
+    assert all("further than 1.5 deg from zero" in each for each in doubts)
+
+
 def test_a_configuration_beside_a_robot_of_its_own_is_read_from_anywhere(tmp_path, monkeypatch):
     """In no project, it has the experiments of this one."""
     (tmp_path / "my").mkdir()
