@@ -239,6 +239,23 @@ def test_what_higher_limits_of_a_slide_save():
 
 
 @pytest.mark.long
+def test_what_the_friction_of_the_robot_itself_costs():
+    """By the costates, and by the fastest motions with both frictions."""
+    part = jg.rigid.Placement(
+        "slide", None, np.zeros(3), 2.0, np.zeros(3), np.ones(3), (1.0, 0, 0), joint="prismatic"
+    )
+    tree = jg.rigid.with_passive(jg.rigid.from_placements([part]), friction=1, friction_speed=0.15)
+    solver = jg.ocp.Solver(jg.ocp.Transcription(intervals=60), starts=1, arcs=6)
+    given = {"torque": np.array([4.0]), "effort": 0.0, "solver": solver}
+    own, wide = (
+        arm.fastest_motion(tree, np.zeros(1), np.ones(1), friction_speed=np.array([x]), **given)
+        for x in (0.15, 0.16)
+    )
+    cost = time_optimal.friction_cost(tree, np.array([0.16]), wide)
+    np.testing.assert_allclose(cost, own.final_time - wide.final_time, rtol=0.05)
+
+
+@pytest.mark.long
 def test_what_higher_limits_of_an_arm_save():
     """By differences of other motions: both joints are at their limits of torque and speed."""
     given = {"com": (0.2, 0.0, 0.0), "inertia": (0.01, 0.03, 0.03), "mass": 2.0}
