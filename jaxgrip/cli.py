@@ -151,6 +151,8 @@ def check(config: ConfigArgument, set_: SetOption = None) -> None:
 
     # The output is a valid configuration.
     _say(dumps(settings))
+    for sentence in settings.doubts():
+        _say(f"# {sentence}")
     _say(f"# {short(config)}: is valid.")
     _check_shown()
 

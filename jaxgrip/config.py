@@ -47,6 +47,10 @@ class Config(Section):
 
     experiment: str = pydantic.Field(description="file under experiments/, without .py")
 
+    def doubts(self) -> tuple[str, ...]:
+        """Sentences on what is allowed but hardly meant."""
+        return ()
+
 
 class _Typed(str):
     """A string given by `--set`: as a path it is relative to the working directory."""

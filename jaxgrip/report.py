@@ -568,8 +568,8 @@ class _Progress:
     def words(self) -> str:
         compiling = self._clock.compiling()
         # Short programs would make it flicker.
-        more = f", compiling for {compiling:.0f} s" if compiling >= 1.0 else ""
-        return f"{self._what} … {self.seconds():.0f} s{more}"
+        more = f"compiling for {compiling:.0f} s" if compiling >= 1.0 else "computing"
+        return f"{self._what} … {self.seconds():.0f} s, {more}"
 
     def __rich__(self) -> Text:
         return Text(self.words())

@@ -99,7 +99,7 @@ def test_a_stage_says_that_it_compiles_and_for_how_long(tmp_path, settings, monk
         time.sleep(0.5)
         begun = time.perf_counter()
         slow_to_trace(1.0)
-    assert re.match(r"  falling … \d s\n", shown.getvalue())
+    assert re.match(r"  falling … \d s, computing\n", shown.getvalue())
     assert re.search(r"\n  falling … \d s, compiling for \d s\n", shown.getvalue())
     assert re.search(r"✓ falling \d\.\d s\n$", shown.getvalue())
     assert summary(run)["timing"]["compile_s"] > 1.5

@@ -81,6 +81,18 @@ class Config(config.Config):
         Robot(self)
         return self
 
+    def doubts(self) -> tuple[str, ...]:
+        """Poses that may be in radians."""
+        robot = Robot(self)
+        turns = np.array(robot.poses)[:, ~robot.is_sliding]
+        largest = np.rad2deg(np.max(np.abs(turns), initial=0.0))
+        if not 0.0 < largest < 2.0 * np.pi:
+            return ()
+        return (
+            f"poses_deg: no joint is further than {largest:.3g} deg from zero. These are degrees; "
+            "are the poses meant in radians?",
+        )
+
 
 class Robot:
     """The robot of a configuration with its limits.
@@ -174,7 +186,7 @@ class Robot:
 def run(settings: Config, run: Run) -> None:
     """Move through all poses, and record numbers, arrays, certificates, pictures and the CSV."""
     robot = Robot(settings)
-    for sentence in robot.said:
+    for sentence in (*robot.said, *settings.doubts()):
         run.note(sentence)
     run.note(f"Lists with a number for each joint are in the order {', '.join(robot.names)}.")
     motions = {}
@@ -196,6 +208,8 @@ def run(settings: Config, run: Run) -> None:
         motions[name] = dataset(robot, solution)
         saved = savings(problem, settings.effort, solution)
         record(run, robot, name, solution, motions[name], saved)
+        if arm.rubs(robot.tree):
+            about_friction(run, robot, name, problem, solution)
         with run.stage(f"Pose {k} to pose {k + 1}: pictures"):
             draw(run, robot, name, f"Pose {k} to pose {k + 1}", solution, motions[name])
     whole = keep(run, robot, settings, motions)
@@ -325,6 +339,37 @@ def record(
             f"{name}: {', '.join(spare)} are below their limits for more than half of the time. "
             "They could move in other ways in the same time; this one takes the least effort."
         )
+
+
+def about_friction(
+    run: Run, robot: Robot, name: str, problem: jg.ocp.Problem, solution: jg.ocp.Solution
+) -> None:
+    """Say within which speeds dry friction turns its sign, and what that means for the motion."""
+    own, passive = robot.tree.passive, problem.dynamics.tree.passive
+    has = np.asarray(own.friction) > 0.0
+    narrow, wide = (np.max(np.asarray(x.friction_speed)[has]) for x in (own, passive))
+    lost = friction_cost(robot.tree, passive.friction_speed, solution)
+    run.add(f"lost_by_friction_speed_{name}", lost, "s")
+    run.note(
+        f"{name}: dry friction ({', '.join(np.array(robot.names)[has])}) turns its sign within "
+        f"{wide:.3g} rad/s or m/s. With {narrow:.3g}, as for the robot itself, time and weighed "
+        f"effort would together differ by about {1e3 * lost:.2g} ms."
+    )
+
+
+def friction_cost(tree: jg.rigid.Tree, width: jax.Array, solution: jg.ocp.Solution) -> float:
+    """Time and effort that the friction of a tree adds to that with another `width` (n,) [s].
+
+    To first order: the costates times the difference of the accelerations.
+    """
+    q, qd = jnp.split(solution.x, 2, axis=1)
+    passive = tree.passive
+    own, other = (jnp.tanh(qd / x[None]) for x in (passive.friction_speed, width))
+    slowed = jax.vmap(jg.rigid.solve_mass, in_axes=(None, 0, 0))(
+        tree, q, passive.friction[None] * (own - other)
+    )
+    rate = -jnp.sum(solution.costate[:, tree.n :] * slowed, axis=1)
+    return float(np.trapezoid(rate, solution.t))
 
 
 def with_time_to_spare(arrays: xarray.Dataset) -> list[str]:

@@ -147,6 +147,21 @@ def coordinate_rates(
     return rate.at[at.quaternions].set(jax.vmap(turn)(q[at.quaternions], qd[at.turns]))
 
 
+def implicit_positions(
+    tree: Tree, q: Float[Array, " nq"], qd: Float[Array, " n"], h: Array
+) -> Float[Array, " nq"]:
+    """Coordinates (nq,) that are `q` and `h` [s] times their own rates under rates `qd`."""
+    if not tree.balls:
+        return q + h * qd
+    at = layout(tree)
+    moved = q.at[at.coordinates].add(h * qd[at.rates])
+    turn = 0.5 * h * qd[at.turns]
+    one = jnp.ones_like(turn, shape=(len(turn), 1))
+    turned = jax.vmap(product)(q[at.quaternions], jnp.concatenate([one, turn], axis=1))
+    # (1, w) times (1, -w) is 1 + |w|^2.
+    return moved.at[at.quaternions].set(turned / (1.0 + jnp.sum(turn**2, axis=1, keepdims=True)))
+
+
 def neutral(tree: Tree) -> Float[Array, " nq"]:
     """Coordinates (nq,) in which no joint is moved: zeros, and quaternions of no rotation."""
     q = jnp.zeros(tree.nq, precision(tree))

@@ -106,6 +106,14 @@ def test_what_a_run_would_refuse_is_refused_when_the_configuration_is_read(overr
         settings(*overrides)
 
 
+@pytest.mark.parametrize(("largest", "count"), [(1.5, 1), (90.0, 0)])
+def test_poses_that_may_be_in_radians_are_doubted(largest, count):
+    poses = f"poses_deg=[[0.0, -{largest}, {largest}], [0.5, -1.0, 1.0]]"
+    doubts = settings(WRISTS, poses).doubts()
+    assert len(doubts) == count
+    assert all("further than 1.5 deg from zero" in each for each in doubts)
+
+
 def test_a_configuration_beside_a_robot_of_its_own_is_read_from_anywhere(tmp_path, monkeypatch):
     """In no project, it has the experiments of this one."""
     (tmp_path / "my").mkdir()
@@ -228,6 +236,23 @@ def test_what_higher_limits_of_a_slide_save():
     saved, _ = savings_of(tree, ends, limits | {"speed": np.array([10.0])}, 0.0, solver)
     np.testing.assert_allclose(saved["speed"], [0.0], atol=1e-15)
     np.testing.assert_allclose(saved["torque"], [np.sqrt(1.0 * 2.0 / 4.0)], rtol=1e-9)
+
+
+@pytest.mark.long
+def test_what_the_friction_of_the_robot_itself_costs():
+    """By the costates, and by the fastest motions with both frictions."""
+    part = jg.rigid.Placement(
+        "slide", None, np.zeros(3), 2.0, np.zeros(3), np.ones(3), (1.0, 0, 0), joint="prismatic"
+    )
+    tree = jg.rigid.with_passive(jg.rigid.from_placements([part]), friction=1, friction_speed=0.15)
+    solver = jg.ocp.Solver(jg.ocp.Transcription(intervals=60), starts=1, arcs=6)
+    given = {"torque": np.array([4.0]), "effort": 0.0, "solver": solver}
+    own, wide = (
+        arm.fastest_motion(tree, np.zeros(1), np.ones(1), friction_speed=np.array([x]), **given)
+        for x in (0.15, 0.16)
+    )
+    cost = time_optimal.friction_cost(tree, np.array([0.16]), wide)
+    np.testing.assert_allclose(cost, own.final_time - wide.final_time, rtol=0.05)
 
 
 @pytest.mark.long

@@ -7,11 +7,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.integrate import quad
+from scipy.optimize import brentq
 
 import jaxgrip as jg
 from jaxgrip.models import arm
 
 UR5 = Path(__file__).parents[2] / "configs" / "robots" / "ur5.urdf"
+# Of the largest speed, within which dry friction turns its sign.
+SHARE = 1.0 / 5.0
 # Enough for one joint.
 SMALL = jg.ocp.Solver(jg.ocp.Transcription(intervals=60), starts=1, arcs=6)
 
@@ -31,6 +35,55 @@ def planar(gravity=(0.0, 0.0, 0.0), axis=(0.0, 0.0, 1.0), stiffness=0.0):
         "fore", "upper", np.array([0.4, 0.0, 0.0]), joint_name="elbow", stiffness=stiffness, **given
     )
     return jg.rigid.from_placements([upper, fore], gravity)
+
+
+def test_dry_friction_turns_its_sign_within_a_share_of_the_largest_speed():
+    """Of the mean one where speeds have no bound, and never within less than the tree's own."""
+    tree = jg.rigid.with_passive(slide(), friction=0.5, friction_speed=0.01)
+    given = {"torque": np.array([4.0]), "final_time": 2.0}
+
+    def width(tree=tree, **more):
+        problem = arm.point_to_point(tree, np.zeros(1), np.ones(1), **given, **more)
+        return float(problem.dynamics.tree.passive.friction_speed[0])
+
+    np.testing.assert_allclose(width(speed=np.array([3.0])), SHARE * 3.0)
+    np.testing.assert_allclose(width(), SHARE * 2.0 * 0.5)
+    assert width(friction_speed=np.array([0.02])) == 0.02
+    assert width(jg.rigid.with_passive(tree, friction=0.5, friction_speed=9.0)) == 9.0
+    with pytest.raises(ValueError, match="friction_speed"):
+        width(friction_speed=np.zeros(1))
+
+
+@pytest.mark.long
+def test_least_time_of_a_slide_with_dry_friction():
+    """All force until the speed at which all force backwards stops it at the end."""
+    mass, force, friction, distance = 2.0, 4.0, 1.0, 1.0
+
+    def integral(rate, width, top, sign):
+        def slowness(v):
+            return rate(v) * mass / (force + sign * friction * np.tanh(v / width))
+
+        return quad(slowness, 0.0, top, epsabs=1e-13, epsrel=1e-12, limit=500)[0]
+
+    def least_time(width):
+        def missing(top):
+            return sum(integral(lambda v: v, width, top, sign) for sign in (-1, 1)) - distance
+
+        top = brentq(missing, 0.1, 5.0, xtol=1e-13)
+        return sum(integral(lambda v: 1.0, width, top, sign) for sign in (-1, 1))
+
+    coulomb = np.sqrt(2.0 * distance * mass * (1 / (force - friction) + 1 / (force + friction)))
+    np.testing.assert_allclose(least_time(1e-4), coulomb, rtol=1e-3)
+    tree = jg.rigid.with_passive(slide(mass), friction=friction, friction_speed=0.3)
+    ends = np.zeros(1), np.ones(1)
+    limits = {"torque": np.array([force]), "friction_speed": np.array([0.3])}
+    solution = arm.fastest_motion(tree, *ends, **limits, effort=0.0, solver=SMALL)
+    assert solution.certificate.passed
+    np.testing.assert_allclose(solution.final_time, least_time(0.3), rtol=1e-9)
+    stopped = dataclasses.replace(SMALL.transcription, max_steps=2)
+    solver = dataclasses.replace(SMALL, transcription=stopped, max_transcriptions=1)
+    with pytest.raises(jg.ocp.SolveError, match="The dry friction of 'slide' may be the reason"):
+        arm.fastest_motion(tree, *ends, **limits, effort=0.0, solver=solver)
 
 
 def slide_motion(speed, effort):
