@@ -252,7 +252,7 @@ def _motion(log: Log) -> tuple[Motion, list[str], list[str]]:
         voltage = np.full(len(time), log.voltage)
     time = time - time[0]
     input_time, inputs, clear = _inputs(time, read[given])
-    said = []
+    said = [f"{path.stem}: {note}" for note in read.notes]
     if not np.all(clear):
         said.append(
             f"{path.stem}: the input jumps where samples are lost; {np.sum(~clear)} angles "

@@ -5,7 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from experiments.servo._model import Model, residuals
+from experiments.servo._campaign import Motion
+from experiments.servo._model import Model, residuals, simulated
 from jaxgrip import fitting
 from jaxgrip.fitting import Bound, Fit
 from jaxgrip.report import Run
@@ -47,6 +48,27 @@ def vary_gear(
             else "no parameter by more than its standard deviation."
         )
     )
+
+
+def mistakes(bounds: dict[str, Bound], model: Model, motions: list[Motion]) -> list[str]:
+    """Sentences on simple mistakes in the angles that would explain why a fit does not.
+
+    A fit to such angles bends the model; that of the middle of the bounds is compared.
+    """
+    middle = {
+        name: jnp.sqrt(bound.lower * bound.upper)
+        if bound.scale == "log"
+        else (bound.lower + bound.upper) / 2
+        for name, bound in bounds.items()
+    }
+    said = []
+    for motion, angles in zip(motions, np.asarray(simulated(middle, model)), strict=True):
+        time, measured = motion.time[motion.clear], motion.angle[motion.clear]
+        angles = angles[: len(measured)]
+        if np.isfinite(angles).all():
+            name = f"angle of {motion.name}"
+            said += fitting.mistakes(measured, angles, time, name=name)
+    return said
 
 
 def where_not_finite(

@@ -50,8 +50,7 @@ def record(
                 "The error on the held-out data is more than 1.5 times that on the fitted data: "
                 "the parameters do not generalise."
             )
-    measured = np.concatenate([m.angle[m.clear] for m in motions])
-    if np.sqrt(np.mean(np.concatenate(off) ** 2)) > 0.3 * np.std(measured):
+    if misses(off, motions):
         run.note(
             "The model does not explain the motion: the error is more than 30 % of it. The arm "
             "must hang down near angle zero, and a positive duty must move it to positive angles."
@@ -64,6 +63,12 @@ def record(
             "The stiction found is below the Coulomb level, which is impossible for dry contact: "
             "the data have too little slow motion, or the model is incomplete."
         )
+
+
+def misses(off: list[np.ndarray], motions: list[Motion]) -> bool:
+    """Whether the model does not explain the motions, of which it is `off` [rad]."""
+    measured = np.concatenate([m.angle[m.clear] for m in motions])
+    return bool(np.sqrt(np.mean(np.concatenate(off) ** 2)) > 0.3 * np.std(measured))
 
 
 def _named(sentence: str, motions: list[Motion]) -> str:

@@ -133,6 +133,9 @@ def run(settings: Config, run: Run) -> None:
         found, model, shift = _refined(bounds, found, model, measured)
     off = [np.asarray(r) for r in jax.jit(residuals)(found.parameters, model, shown)]
     _results.record(run, found, model.fixed, off, used, motions)
+    if _results.misses(off, motions):
+        for sentence in _checks.mistakes(bounds, model, motions):
+            run.note(sentence)
     run.add("substeps", int(model.substeps), "1")
     run.add("step_shift", shift, "1")
     step = settings.step / int(model.substeps)
