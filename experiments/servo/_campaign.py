@@ -1,5 +1,6 @@
 """Measured motions of a servo: how each was made, and what its file holds."""
 
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -252,7 +253,7 @@ def _motion(log: Log) -> tuple[Motion, list[str], list[str]]:
         voltage = np.full(len(time), log.voltage)
     time = time - time[0]
     input_time, inputs, clear = _inputs(time, read[given])
-    said = [f"{path.stem}: {note}" for note in read.notes]
+    said = list(read.notes)
     if not np.all(clear):
         said.append(
             f"{path.stem}: the input jumps where samples are lost; {np.sum(~clear)} angles "
@@ -327,10 +328,12 @@ def _columns(path: Path) -> list[str]:
     """Names of the columns of a file; whether they are right is for `read_series` to say."""
     try:
         with path.open(encoding="utf-8-sig", errors="replace") as file:
-            header = file.readline(10000)
+            lines = file.readlines(10000)
     except OSError:
         return []
-    return [cell.partition("[")[0].strip() for cell in header.split(",")]
+    header = next((line for line in lines if "[" in line), "")
+    cells = re.split("[,;\t]", header.lstrip("#%/ "))
+    return [cell.partition("[")[0].strip() for cell in cells]
 
 
 def _check_alike(motions: list[Motion]) -> None:

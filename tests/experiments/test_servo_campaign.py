@@ -120,7 +120,7 @@ def test_lost_inputs_lie_between_their_neighbours(tmp_path):
     np.testing.assert_allclose(motion.input_time, 0.01 * np.arange(40), atol=1e-12)
     np.testing.assert_allclose(motion.input, 0.02 * np.arange(40), atol=1e-12)
     assert motion.clear.all()
-    assert not notes
+    assert ["samples are missing" in note for note in notes] == [True]
 
 
 def test_angles_after_an_unknown_jump_are_not_used(tmp_path):
@@ -131,7 +131,38 @@ def test_angles_after_an_unknown_jump_are_not_used(tmp_path):
     unclear = motion.time[~motion.clear]
     assert unclear.min() == pytest.approx(0.51)
     assert unclear.max() == pytest.approx(1.48)
-    assert "not used" in notes[0]
+    assert any("the input jumps" in note and "not used" in note for note in notes)
+
+
+def test_failed_readings_are_left_out(tmp_path):
+    """An angle of half a turn, and a supply of 0 V, for one sample each."""
+    time = 0.01 * np.arange(200)
+    angle, voltage = np.sin(time), np.full(200, 7.4)
+    angle[80], voltage[30] = -np.pi, 0.0
+    head = "time [s],target [rad],angle [rad],voltage [V]"
+    path = log(tmp_path, rows(head, time, 0 * time, angle, voltage))
+    (motion,), notes = read(path, controller=REGISTERS)
+    assert np.flatnonzero(~motion.clear).tolist() == [80]
+    np.testing.assert_allclose(motion.voltage, 7.4)
+    assert "1 of the angles jump away and back, the first one to -180° at 0.8 s" in notes[0]
+    voltage[30:60] = 0.0
+    path = log(tmp_path, rows(head, time, 0 * time, angle, voltage))
+    with pytest.raises(
+        config.ConfigError, match=r"has the voltage 0 at 0\.3 s; voltages are positive"
+    ):
+        read(path, controller=REGISTERS)
+
+
+def test_degrees_that_are_called_radians_are_told():
+    """The example's angles, 57.3 times too large."""
+    settings = config.validate(fit.Config, {"experiment": "servo/fit"}, "here")
+    motions, _ = _campaign.read(settings.motions())
+    model = fit._model(settings, motions)
+    bounds = fit._bounds(settings, len(motions))
+    assert not _checks.mistakes(bounds, model, motions)
+    wrong = [m._replace(angle=np.rad2deg(m.angle)) for m in motions]
+    said = _checks.mistakes(bounds, model, wrong)
+    assert any("in degrees where radians are expected: multiply it by pi/180" in x for x in said)
 
 
 def test_steps_take_means_of_held_inputs():
