@@ -50,7 +50,7 @@ class Preset(NamedTuple):
     gear_ratio: float | None
 
 
-# Source: data sheets of Robotis and Feetech; that of radio-controlled servos is typical.
+# As in data sheets of Robotis and Feetech, not checked; that of radio-controlled servos is typical.
 PRESETS = {
     "AX": Preset("AX-12A", 1.5, 59 * RPM, 12.0, 254.0),
     "MX": Preset("MX-106", 8.4, 45 * RPM, 12.0, 225.0),

@@ -86,7 +86,8 @@ class Reach(eqx.Module):
     def __str__(self) -> str:
         if not concrete(self.q) or self.q.ndim > 1:
             return super().__repr__()
-        return f"q = {np.asarray(self.q).round(6).tolist()}: {self._remaining(0.0)}"
+        numbers = ", ".join(f"{x:.6g}" for x in np.asarray(self.q))
+        return f"q = ({numbers}): {self._remaining(0.0)}"
 
     def message(self) -> str:
         """The result of one search in words; not within `jit`."""

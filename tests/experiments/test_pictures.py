@@ -87,9 +87,9 @@ def test_pictures_have_words_and_no_symbols(path):
     assert [found for found in _drawn(path) if SYMBOL.search(found[1])] == []
 
 
-@pytest.mark.parametrize("name", ["twin", "rigs", "fit"])
+@pytest.mark.parametrize("name", ["twin", "rigs", "_results"])
 def test_simulated_motions_are_not_called_measured(name):
-    """The data of `fit` are those of its user, in the example simulated as well."""
+    """The data of `_results` are those of its user, in the example simulated as well."""
     texts = list(_drawn(ROOT / "servo" / f"{name}.py"))
     assert len(texts) > 5
     assert [found for found in texts if "measured" in found[1].lower()] == []
