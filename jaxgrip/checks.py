@@ -12,6 +12,9 @@ import numpy as np
 
 from jaxgrip._names import closest
 
+# So many names or numbers are shown in a message.
+_FEW = 12
+
 
 def concrete(x: Any) -> bool:
     """Whether the numbers of an array are known; traced ones are not.
@@ -183,11 +186,11 @@ def near(name: str, known: Iterable[str], otherwise: str = "there are") -> str:
     return f"{otherwise} {listed(known)}."
 
 
-def listed(names: Iterable[str]) -> str:
-    """Names for a message: the first few of many, and the number of the others."""
+def listed(names: Iterable[str], most: int = _FEW) -> str:
+    """Names for a message: the first `most`, and the number of the others."""
     names = list(names)
-    more = f" and {len(names) - _FEW} more" if len(names) > _FEW else ""
-    return ", ".join(names[:_FEW]) + more if names else "none"
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more if names else "none"
 
 
 def first(x: Any, where: Any) -> str:
@@ -216,7 +219,6 @@ def brief(value: Any) -> str:
     return _REPR.repr(value)
 
 
-_FEW = 12
 _REPR = reprlib.Repr()
 _REPR.maxlist = _REPR.maxtuple = _REPR.maxset = _REPR.maxdict = 4
 _REPR.maxstring = _REPR.maxother = 80

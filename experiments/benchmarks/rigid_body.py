@@ -117,14 +117,19 @@ def fastest(function: Callable, arguments: tuple) -> float:
     return min(times)
 
 
+def sent(tree: jg.rigid.Tree) -> dict:
+    """What a peer is told of a tree."""
+    names = ("rotation", "translation", "mass", "com", "inertia", "gravity")
+    numbers = {name: np.asarray(getattr(tree, name)).tolist() for name in names}
+    return numbers | {"parents": tree.parents, "joint_types": tree.joint_types}
+
+
 def peer_answer(
     peer_python: str, script: str, tree: jg.rigid.Tree, batch: int, repeats: int = REPEATS
 ) -> dict | str:
     """Times and samples of the peer's script for one tree, or why there are none."""
-    names = ("rotation", "translation", "mass", "com", "inertia", "gravity")
-    numbers = {name: np.asarray(getattr(tree, name)).tolist() for name in names}
     request = {
-        "tree": numbers | {"parents": tree.parents, "joint_types": tree.joint_types},
+        "tree": sent(tree),
         "batch": batch,
         "threads": THREADS,
         "repeats": repeats,

@@ -8,9 +8,10 @@ import jax
 import numpy as np
 
 import jaxgrip as jg
+from experiments.benchmarks.random_poses import UR5
+from experiments.benchmarks.rigid_body import sent
 from experiments.benchmarks.table import Row, peer_json
 
-UR5 = Path(__file__).parents[2] / "configs" / "robots" / "ur5.urdf"
 # Whether speeds are bounded; start and end of every joint [rad]. The first of each kind compiles.
 TASKS = {
     "six joints by 1 rad, torques bounded": (False, 0.0, 1.0),
@@ -81,7 +82,5 @@ def _solved(model: jg.rigid.Import, start: np.ndarray, end: np.ndarray, speed: n
 
 
 def _facts(tree: jg.rigid.Tree, torque: np.ndarray, speed: np.ndarray) -> dict:
-    names = ("rotation", "translation", "mass", "com", "inertia", "gravity")
-    numbers = {name: np.asarray(getattr(tree, name)).tolist() for name in names}
     limits = {"torque": np.asarray(torque).tolist(), "speed": np.asarray(speed).tolist()}
-    return {"parents": tree.parents, **numbers, **limits}
+    return sent(tree) | limits

@@ -83,15 +83,7 @@ class Config(config.Config):
 
     def doubts(self) -> tuple[str, ...]:
         """Poses that may be in radians."""
-        robot = Robot(self)
-        turns = np.array(robot.poses)[:, ~robot.is_sliding]
-        largest = np.rad2deg(np.max(np.abs(turns), initial=0.0))
-        if not 0.0 < largest < 2.0 * np.pi:
-            return ()
-        return (
-            f"poses_deg: no joint is further than {largest:.3g} deg from zero. These are degrees; "
-            "are the poses meant in radians?",
-        )
+        return Robot(self).doubts()
 
 
 class Robot:
@@ -152,6 +144,17 @@ class Robot:
         except ValueError as error:
             raise ConfigError(f"poses_deg: {error}") from None
 
+    def doubts(self) -> tuple[str, ...]:
+        """A sentence where poses may be in radians."""
+        turns = np.array(self.poses)[:, ~self.is_sliding]
+        largest = np.rad2deg(np.max(np.abs(turns), initial=0.0))
+        if not 0.0 < largest < 2.0 * np.pi:
+            return ()
+        return (
+            f"poses_deg: no joint is further than {largest:.3g} deg from zero. These are degrees; "
+            "are the poses meant in radians?",
+        )
+
     def _limits(self, values, kept: list[int], own: dict[str, float], key: str) -> np.ndarray:
         limits = np.asarray(values, float)[kept]
         for k, name in enumerate(self.names):
@@ -186,7 +189,7 @@ class Robot:
 def run(settings: Config, run: Run) -> None:
     """Move through all poses, and record numbers, arrays, certificates, pictures and the CSV."""
     robot = Robot(settings)
-    for sentence in (*robot.said, *settings.doubts()):
+    for sentence in (*robot.said, *robot.doubts()):
         run.note(sentence)
     run.note(f"Lists with a number for each joint are in the order {', '.join(robot.names)}.")
     motions = {}
@@ -208,7 +211,7 @@ def run(settings: Config, run: Run) -> None:
         motions[name] = dataset(robot, solution)
         saved = savings(problem, settings.effort, solution)
         record(run, robot, name, solution, motions[name], saved)
-        if arm.rubs(robot.tree):
+        if robot.tree.rubs:
             about_friction(run, robot, name, problem, solution)
         with run.stage(f"Pose {k} to pose {k + 1}: pictures"):
             draw(run, robot, name, f"Pose {k} to pose {k + 1}", solution, motions[name])

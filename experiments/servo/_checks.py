@@ -55,12 +55,8 @@ def mistakes(bounds: dict[str, Bound], model: Model, motions: list[Motion]) -> l
 
     A fit to such angles bends the model; that of the middle of the bounds is compared.
     """
-    middle = {
-        name: jnp.sqrt(bound.lower * bound.upper)
-        if bound.scale == "log"
-        else (bound.lower + bound.upper) / 2
-        for name, bound in bounds.items()
-    }
+    size = sum(bound.lower.size for bound in bounds.values())
+    middle = fitting.constrain(bounds, jnp.zeros(size))
     said = []
     for motion, angles in zip(motions, np.asarray(simulated(middle, model)), strict=True):
         time, measured = motion.time[motion.clear], motion.angle[motion.clear]

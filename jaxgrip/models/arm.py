@@ -26,11 +26,9 @@ SOLVER = Solver(
 )
 # Where friction turns its sign within little the search takes many steps and often fails: it then
 # ends within minutes.
-_SHORTER = Solver(
-    Transcription(intervals=400, barrier=3e-9, max_steps=100),
-    starts=1,
-    arcs=48,
-    max_rounds=8,
+_SHORTER = dataclasses.replace(
+    SOLVER,
+    transcription=dataclasses.replace(SOLVER.transcription, max_steps=100),
     max_transcriptions=10,
     max_shootings=6,
 )
@@ -97,7 +95,7 @@ def point_to_point(
         final_time = _duration(tree, start, end, torque, speed)
     rest = jnp.zeros(n)
     tree = dataclasses.replace(tree, scanned=True)
-    if rubs(tree):
+    if tree.rubs:
         if friction_speed is None:
             mean = jnp.max(jnp.abs(end - start)) / final_time
             largest_speed = jnp.where(jnp.isfinite(speed), speed, 2.0 * mean)
@@ -149,18 +147,13 @@ def fastest_motion(
     if not concrete(effort) or np.asarray(effort) > 0.0:
         way = (point_to_point(tree, start, end, effort=4.0 * jnp.asarray(effort), **given),)
     if solver is None:
-        solver = _SHORTER if rubs(tree) else SOLVER
+        solver = _SHORTER if tree.rubs else SOLVER
     try:
         return solve(problem, solver=solver, continued_from=way, throw=throw)
     except SolveError as error:
-        if not rubs(tree):
+        if not tree.rubs:
             raise
         raise SolveError(f"{error} {_about_friction(tree)}", error.solution) from None
-
-
-def rubs(tree: Tree) -> bool:
-    """Whether joints of a tree have dry friction."""
-    return tree.passive is not None and tree.passive.friction is not None
 
 
 def _about_friction(tree: Tree) -> str:

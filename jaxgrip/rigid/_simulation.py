@@ -71,8 +71,7 @@ def simulate(
     if torque is not None:
         check_function("torque", torque, (tree.n,), t=times[0], q=q0, qd=qd0)
     # Newton's method for implicit steps is beyond 32 bits.
-    rubs = tree.passive is not None and tree.passive.friction is not None
-    is_implicit = rubs and q0.dtype == jnp.float64
+    is_implicit = tree.rubs and q0.dtype == jnp.float64
     default = 1e-9 if is_implicit else 1e-11
     rtol, atol = (default if x is None else x for x in (rtol, atol))
     solver: diffrax.AbstractSolver = diffrax.Dopri8()

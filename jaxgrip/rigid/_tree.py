@@ -147,6 +147,11 @@ class Tree(eqx.Module):
         return tuple(i for i, kind in enumerate(self.joint_types) if kind != "fixed")
 
     @property
+    def rubs(self) -> bool:
+        """Whether joints have dry friction, be it zero."""
+        return self.passive is not None and self.passive.friction is not None
+
+    @property
     def joints(self) -> tuple[str, ...]:
         """Names of the joints that move, in the order of their coordinates."""
         return tuple(dict.fromkeys(map(self.joint_of, range(self.n))))

@@ -180,6 +180,7 @@ class _Reader:
         self.path = path
         self.ignored: list[str] = []
         self.notes: dict[str, list[str]] = {}
+        self.unused: dict[str, list[str]] = {}
 
     def fail(self, where: str, what: str) -> ValueError:
         return ValueError(f"{self.path}: {where}: {what}")
@@ -190,14 +191,13 @@ class _Reader:
     @property
     def sentences(self) -> tuple[str, ...]:
         """What may matter to the motion first; of looks and the like few places are named."""
-        telling, usual = [], []
-        for what, places in self.notes.items():
-            places = list(dict.fromkeys(places))
-            if what.startswith(tuple(f"<{tag}> (" for tag in UNUSED)):
-                more = f" and {len(places) - FEW} more" if len(places) > FEW else ""
-                usual.append(f"{what}{', '.join(places[:FEW])}{more}.")
-            else:
-                telling.append(f"{what}{', '.join(places)}.")
+        telling = [
+            f"{what}{', '.join(dict.fromkeys(where))}." for what, where in self.notes.items()
+        ]
+        usual = [
+            f"<{tag}> ({UNUSED[tag]}) is not used: {listed(dict.fromkeys(places), FEW)}."
+            for tag, places in self.unused.items()
+        ]
         return (*telling, *self.ignored, *usual)
 
     def look(self, element: Element, tag: str, where: str) -> None:
@@ -212,7 +212,7 @@ class _Reader:
                 for deeper in () if below.tag in READ else below:
                     self.note(f"<{deeper.tag}> in <{below.tag}> is not used: ", where)
             elif below.tag in UNUSED:
-                self.note(f"<{below.tag}> ({UNUSED[below.tag]}) is not used: ", where)
+                self.unused.setdefault(below.tag, []).append(where)
             else:
                 like = closest(str(below.tag), (*known, *UNUSED))
                 hint = f", perhaps <{like}>?" if like else ""
