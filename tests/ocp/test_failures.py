@@ -376,15 +376,16 @@ def test_homotopy_ends_in_the_same_motion():
 
 @pytest.mark.long
 @pytest.mark.parametrize("most", [1, 2])
-def test_homotopy_within_the_budget(most):
+@pytest.mark.parametrize("what, spent", [("shootings", "rounds"), ("transcriptions",) * 2])
+def test_homotopy_within_the_budget(most, what, spent):
     """One shooting solves the easier problem; a second one does not reach the other."""
     solution = jg.ocp.solve(
         oscillator(jnp.array(1.5)),
         continued_from=oscillator(jnp.array(0.1)),
-        solver=jg.ocp.Solver(max_shootings=most),
+        solver=jg.ocp.Solver(**{f"max_{what}": most}),
         throw=False,
     )
-    assert solution.stats["rounds"] <= most
+    assert solution.stats[spent] <= most
 
 
 def test_homotopy_from_a_problem_without_a_bound():

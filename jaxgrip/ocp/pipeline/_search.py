@@ -181,7 +181,8 @@ def search_along(search: Search, way: Sequence[Problem]) -> Outcome | None:
     next one; None if one of them has none, or the budget has less transcriptions.
 
     The intervals are graded from one to the next, and those of the last problem until the structure
-    stays the same: first even-handedly, and if that leads to no extremal in the other way.
+    stays the same: first even-handedly, and if that leads to no extremal in the other way. One
+    transcription of the budget is left for another search.
     """
     if search.stats["transcriptions"] + len(way) >= search.solver.max_transcriptions:
         return None
@@ -214,7 +215,7 @@ def _grade(search: Search, guess: Guess, is_even_handed: bool) -> DirectSolution
     """
     problem, before = search.problem, None
     for _ in range(_GRADINGS):
-        if search.stats["transcriptions"] >= search.solver.max_transcriptions:
+        if search.stats["transcriptions"] + 1 >= search.solver.max_transcriptions:
             return None
         direct = _transcribed(search, problem, guess)
         if not direct.converged:
