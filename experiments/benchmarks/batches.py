@@ -79,6 +79,7 @@ NOT_BATCHED = {
     "fitting.mu_plus_lambda": SEARCHES,
     "fitting.next_experiment": SEARCHES,
     "fitting.read_series": READS,
+    "fitting.series_columns": READS,
     "fitting.spikes": LOOKS,
     "fitting.uncertainty": LOOKS,
     "ocp.join": BUILDS,

@@ -1,7 +1,5 @@
 """Measured motions of a servo: how each was made, and what its file holds."""
 
-import re
-from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
@@ -15,17 +13,23 @@ Positive = Annotated[Real, Field(gt=0.0)]
 NotNegative = Annotated[Real, Field(ge=0.0)]
 
 GRAVITY = 9.81
-# Longest usual time between samples, and longest time for which an input is held unnoticed [s].
-SLOWEST, LONG = 0.1, 0.5
+# Shortest and longest usual time between samples, and longest time for which an input is held
+# unnoticed [s].
+FASTEST, SLOWEST, LONG = 5e-5, 0.1, 0.5
 # Least number of samples of a log.
 FEWEST = 20
-# Samples are lost where the time between two is longer than the usual one by this factor.
-LOST = 1.6
+# Samples are lost where the time between two is longer than the usual one by this factor, or where
+# times scatter about a schedule, which follows them by this share, by less than this share of its
+# period.
+LOST, FOLLOWS, SCATTER = 1.6, 0.1, 0.25
 # Error of an input between samples [rad, or duty] and the time after it in which angles are not
 # used [s].
 UNCLEAR, FORGOTTEN = 0.02, 1.0
-# Share of voltages of zero up to which they count as failed readings.
-MOST_FAILED = 0.05
+# Share of voltages of zero up to which they count as failed readings, and of angles half a turn
+# away from targets.
+MOST_FAILED, MOST_APART = 0.05, 0.1
+# Speed that no servo's arm has [rad/s] for so long [s], and range of angles at rest [rad].
+FASTEST_ARM, MOVING, STILL = 60.0, 0.1, 0.0175
 OPTIONAL = {"torque on": "-", "voltage": "V"}
 # Families of controllers, and what their arguments are called here.
 CONTROLLERS = {
@@ -218,59 +222,27 @@ def read(logs: tuple[Log, ...]) -> tuple[list[Motion], list[str]]:
 def _motion(log: Log) -> tuple[Motion, list[str], list[str]]:
     """A motion, the columns of its file that are not used, and sentences on what is left out."""
     path, name = log.file, log.file.name
-    given = "duty" if log.controller is None else "target"
-    wanted = {"time": "s", given: "-" if log.controller is None else "rad", "angle": "rad"}
-    there = _columns(path)
-    if given not in there and {"duty", "target"} & set(there):
-        raise ConfigError(
-            f"data: {name} has targets and no duties: say which controller the servo has, such as "
-            'controller = {family = "mx", p = 32}.'
-            if log.controller is None
-            else f"data: {name} has duties and no targets: leave out the controller."
-        )
-    wanted |= {k: unit for k, unit in OPTIONAL.items() if k in there}
+    given, wanted, unused = _chosen(log)
     read = fitting.read_series(path, wanted, gaps=True)
-    time, on, voltage = read["time"], read.get("torque on"), read.get("voltage")
-    if len(time) < FEWEST:
-        raise ConfigError(f"data: {name} has {len(time)} samples; at least {FEWEST} needed.")
-    usual = float(np.median(np.diff(time)))
-    if usual > SLOWEST:
-        raise ConfigError(
-            f"data: samples are {usual:g} s apart in {name}, too far to follow a servo; at most "
-            f"{SLOWEST:g} s are allowed. Is the time in ms?"
-        )
+    time, angle, on = read["time"], read["angle"], read.get("torque on")
+    _check_rate(name, time)
     if log.controller is None:
         _check(name, "duty", time, read["duty"], np.abs(read["duty"]) <= 1)
     if on is not None:
         _check(name, "torque on", time, on, (on == 0) | (on == 1))
-    if voltage is not None:
-        absent = voltage == 0
-        if np.mean(absent) < MOST_FAILED:
-            # A failed reading: a supply without a voltage moves nothing.
-            voltage = np.interp(time, time[~absent], voltage[~absent])
-        _check(name, "voltage", time, voltage, voltage > 0)
-    elif log.voltage is not None:
-        voltage = np.full(len(time), log.voltage)
+    voltage = _voltage(log, time, read.get("voltage"))
+    _check_angle(name, time, angle)
+    if log.controller is not None:
+        _check_target(name, time - time[0], read["target"], angle)
     time = time - time[0]
     input_time, inputs, clear = _inputs(time, read[given])
-    said = list(read.notes)
-    if not np.all(clear):
-        said.append(
-            f"{path.stem}: the input jumps where samples are lost; {np.sum(~clear)} angles "
-            f"within {FORGOTTEN:g} s after it are not used."
-        )
-    failed = fitting.spikes(read["angle"])
-    if failed.any():
-        k = int(np.argmax(failed))
-        said.append(
-            f"{path.stem}: {np.sum(failed)} of the angles jump away and back, the first one to "
-            f"{np.rad2deg(read['angle'][k]):.4g}° at {time[k]:.4g} s; as failed readings they are "
-            "not used."
-        )
+    failed = fitting.spikes(angle)
+    said = [*read.notes, *_left_out(path.stem, time, angle, clear, failed)]
+    said += _still(path.stem, given, read[given], angle)
     motion = Motion(
         path.stem,
         time,
-        read["angle"],
+        angle,
         input_time,
         inputs,
         clear & ~failed,
@@ -282,7 +254,111 @@ def _motion(log: Log) -> tuple[Motion, list[str], list[str]]:
         None if log.controller is None else log.controller.speed_limit,
         log.held_out,
     )
-    return motion, [k for k in there if k not in wanted], said
+    return motion, unused, said
+
+
+def _chosen(log: Log) -> tuple[str, dict[str, str], list[str]]:
+    """What the input is, the columns to read with their units, and the names of the others."""
+    given, unit = ("duty", "-") if log.controller is None else ("target", "rad")
+    there = fitting.series_columns(log.file)
+    if given not in there and {"duty", "target"} & set(there):
+        raise ConfigError(
+            f"data: {log.file.name} has targets and no duties: say which controller the servo has, "
+            'such as controller = {family = "mx", p = 32}.'
+            if log.controller is None
+            else f"data: {log.file.name} has duties and no targets: leave out the controller."
+        )
+    wanted = {"time": "s", given: unit, "angle": "rad"}
+    wanted |= {name: unit for name, unit in OPTIONAL.items() if name in there}
+    return given, wanted, [name for name in there if name not in wanted]
+
+
+def _check_rate(name: str, time: np.ndarray) -> None:
+    if len(time) < FEWEST:
+        raise ConfigError(f"data: {name} has {len(time)} samples; at least {FEWEST} needed.")
+    usual = float(np.median(np.diff(time)))
+    if not FASTEST <= usual <= SLOWEST:
+        far = "far" if usual > SLOWEST else "close"
+        raise ConfigError(
+            f"data: samples are {usual:.3g} s apart in {name}, too {far} to follow a servo; "
+            f"{FASTEST:g} s to {SLOWEST:g} s are allowed. The header says in which unit times are, "
+            "such as time [ms] or time [us]."
+        )
+
+
+def _voltage(log: Log, time: np.ndarray, voltage: np.ndarray | None) -> np.ndarray | None:
+    """The voltage at every sample, from the column or the configuration, if it is known."""
+    if voltage is None:
+        return None if log.voltage is None else np.full(len(time), log.voltage)
+    absent = voltage == 0
+    if np.mean(absent) < MOST_FAILED:
+        # A failed reading: a supply without a voltage moves nothing.
+        voltage = np.interp(time, time[~absent], voltage[~absent])
+    _check(log.file.name, "voltage", time, voltage, voltage > 0)
+    return voltage
+
+
+def _check_angle(name: str, time: np.ndarray, angle: np.ndarray) -> None:
+    """Raise where an arm would move as none does."""
+    later = np.minimum(np.searchsorted(time, time + MOVING), len(time) - 1)
+    speed = np.abs(angle[later] - angle) / np.maximum(time[later] - time, MOVING)
+    if np.quantile(speed, 0.9) > FASTEST_ARM:
+        raise ConfigError(
+            f"data: the angle in {name} moves at {np.quantile(speed, 0.9):.3g} rad/s, which no "
+            "servo does. The header says in which unit it is, such as angle [deg] or angle "
+            "[tick/4096]; the same is true of targets, and of the time."
+        )
+
+
+def _check_target(name: str, time: np.ndarray, target: np.ndarray, angle: np.ndarray) -> None:
+    """Raise where the angle does not follow the target, but would after a simple correction."""
+    for said in fitting.mistakes(angle, target, time, name=f"The angle in {name}"):
+        if "late:" not in said:
+            raise ConfigError(
+                f"data: {said} Compared is the target, which the angle follows; correct that one "
+                "of the two columns which is wrong."
+            )
+    if np.mean(np.abs(target - angle) > np.pi) > MOST_APART:
+        raise ConfigError(
+            f"data: target and angle in {name} are often more than half a turn apart. If one of "
+            "them jumps at the end of a turn, write both without such jumps; otherwise their units "
+            "or their zeros differ."
+        )
+
+
+def _left_out(
+    name: str, time: np.ndarray, angle: np.ndarray, clear: np.ndarray, failed: np.ndarray
+) -> list[str]:
+    """Sentences on the angles that are not used."""
+    said = []
+    if not np.all(clear):
+        said.append(
+            f"{name}: the input jumps where samples are lost; {np.sum(~clear)} angles within "
+            f"{FORGOTTEN:g} s after it are not used."
+        )
+    if failed.any():
+        k = int(np.argmax(failed))
+        said.append(
+            f"{name}: {np.sum(failed)} of the angles jump away and back, the first one to "
+            f"{np.rad2deg(angle[k]):.4g}° at {time[k]:.4g} s; as failed readings they are not used."
+        )
+    return said
+
+
+def _still(name: str, given: str, inputs: np.ndarray, angle: np.ndarray) -> list[str]:
+    """Sentences on columns that stay the same."""
+    if np.ptp(angle) <= STILL < np.ptp(inputs):
+        return [
+            f"{name}: the angle moves by {np.rad2deg(np.ptp(angle)):.2g}° in all while the {given} "
+            "changes, so it tells next to nothing: see whether the column is the right one, in the "
+            "unit of its header, and whether the servo was on."
+        ]
+    if np.ptp(inputs) == 0 and np.ptp(angle) > STILL:
+        return [
+            f"{name}: the {given} never changes, but the arm moves: see whether the column is the "
+            "right one."
+        ]
+    return []
 
 
 def _inputs(time: np.ndarray, given: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -292,11 +368,8 @@ def _inputs(time: np.ndarray, given: np.ndarray) -> tuple[np.ndarray, np.ndarray
     gaps.
     """
     steps, rises = np.diff(time), np.diff(given)
-    usual = np.median(steps)
     times, values, clear = [time[:1]], [given[:1]], np.ones(len(time), bool)
-    for k in range(len(steps)):
-        lost = LOST * usual < steps[k] <= LONG
-        parts = max(2, round(steps[k] / usual)) if lost else 1
+    for k, parts in enumerate(_periods(steps)):
         share = np.arange(1, parts + 1) / parts
         times.append(time[k] + share * steps[k])
         values.append(given[k] + share * rises[k])
@@ -309,8 +382,37 @@ def _inputs(time: np.ndarray, given: np.ndarray) -> tuple[np.ndarray, np.ndarray
     return np.concatenate(times), np.concatenate(values), clear
 
 
+def _periods(steps: np.ndarray) -> np.ndarray:
+    """How many periods of sampling each step takes, or one where it is a long gap.
+
+    Where times scatter about a regular schedule, its phase tells a lost sample from a late one.
+    """
+    short = steps <= LONG
+    usual = np.median(steps)
+    plain = np.where(steps > LOST * usual, np.maximum(2, np.round(steps / usual)), 1)
+    # The median of steps that scatter is off by a little, which adds up.
+    for _ in range(2):
+        count, off = _scheduled(steps, usual)
+        usual = np.sum(steps[short]) / np.sum(count[short])
+    is_regular = np.sqrt(np.mean(off**2)) < SCATTER * usual
+    return np.where(short, count if is_regular else plain, 1).astype(int)
+
+
+def _scheduled(steps: np.ndarray, period: float) -> tuple[np.ndarray, np.ndarray]:
+    """Periods in each step, and how late its end is by a schedule that follows slowly [s]."""
+    late, count, off = 0.0, np.ones(len(steps)), np.zeros(len(steps))
+    for k, step in enumerate(steps):
+        if step > LONG:
+            late = 0.0
+            continue
+        count[k] = max(1.0, round((late + step) / period))
+        off[k] = late + step - count[k] * period
+        late = (1 - FOLLOWS) * off[k]
+    return count, off
+
+
 ALLOWED = {
-    "duty": "duties lie between -1 and 1 (or -100 % and 100 %)",
+    "duty": "duties lie between -1 and 1 (or -100 % and 100 %); the header says the unit, duty [%]",
     "torque on": "it is 0 or 1",
     "voltage": "voltages are positive",
 }
@@ -322,18 +424,6 @@ def _check(name: str, column: str, time: np.ndarray, x: np.ndarray, good: np.nda
         raise ConfigError(
             f"data: {name} has the {column} {x[bad[0]]:g} at {time[bad[0]]:g} s; {ALLOWED[column]}."
         )
-
-
-def _columns(path: Path) -> list[str]:
-    """Names of the columns of a file; whether they are right is for `read_series` to say."""
-    try:
-        with path.open(encoding="utf-8-sig", errors="replace") as file:
-            lines = file.readlines(10000)
-    except OSError:
-        return []
-    header = next((line for line in lines if "[" in line), "")
-    cells = re.split("[,;\t]", header.lstrip("#%/ "))
-    return [cell.partition("[")[0].strip() for cell in cells]
 
 
 def _check_alike(motions: list[Motion]) -> None:

@@ -27,4 +27,5 @@ from jaxgrip.fitting._intervals import intervals as intervals
 from jaxgrip.fitting._mistakes import mistakes as mistakes
 from jaxgrip.fitting._series import Series as Series
 from jaxgrip.fitting._series import read_series as read_series
+from jaxgrip.fitting._series import series_columns as series_columns
 from jaxgrip.fitting._spikes import spikes as spikes

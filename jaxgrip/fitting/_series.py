@@ -55,6 +55,8 @@ _LOST = ("", "nan", "na", "n/a", "null", "none")
 
 # Number and cells of lines.
 Rows = list[tuple[int, list[str]]]
+# Index, SI unit, unit and factor of every column by its name.
+Header = dict[str, tuple[int, str, str, float]]
 
 
 class Series(dict[str, np.ndarray]):
@@ -66,7 +68,7 @@ class Series(dict[str, np.ndarray]):
 def read_series(
     path: str | Path, columns: dict[str, str] | None = None, *, gaps: bool = False
 ) -> Series:
-    """Columns of a text file whose first line names them: `name [unit]`.
+    """Columns of a text file whose first line names them: `name [unit]` or `name (unit)`.
 
     **Arguments:** `path`: of the file; `columns`: names of the columns wanted, each with the SI
     unit that is expected, such as `{"time": "s", "angle": "rad", "torque": "N m"}`; all columns by
@@ -90,9 +92,7 @@ def read_series(
     """
     path = Path(path)
     notes: list[str] = []
-    lines = _lines(path, _text(path, notes))
-    number, cells, rows = _table(path, lines)
-    header = _header(path, number, cells)
+    number, header, rows = _opened(path, notes)
     wanted = _wanted(path, number, header, columns)
     rows = _whole(path, rows, len(header), gaps, notes)
     at = {name: header[name][0] for name in wanted}
@@ -121,11 +121,26 @@ def read_series(
             found[name], turned = _unwrapped(time, found[name])
             if turned.size:
                 notes.append(
-                    f"{path}, line {numbers[turned[0]]}, column {name}: the angle jumps by a full "
-                    f"turn{_times(turned.size)}; it is continued beyond."
+                    f"{path.name}, line {numbers[turned[0]]}, column {name}: the angle jumps by a "
+                    f"full turn{_times(turned.size)}; it is continued beyond."
                 )
     found.notes = tuple(notes)
     return found
+
+
+def series_columns(path: str | Path) -> dict[str, str]:
+    """Names of the columns that [`read_series`][] finds in a file, with their SI units.
+
+    **Raises:** `ValueError` for a file that cannot be read, and for a header that is none.
+    """
+    _, header, _ = _opened(Path(path), [])
+    return {name: si for name, (_, si, _, _) in header.items()}
+
+
+def _opened(path: Path, notes: list[str]) -> tuple[int, Header, Rows]:
+    """Line of the header, the columns, and the rows below it."""
+    number, cells, rows = _table(path, _lines(path, _text(path, notes)))
+    return number, _header(path, number, cells), rows
 
 
 def _times(count: int) -> str:
@@ -150,7 +165,7 @@ def _text(path: Path, notes: list[str]) -> str:
         return content.decode(encoding)
     except UnicodeDecodeError as error:
         notes.append(
-            f"{path}: byte {error.start} is not text in UTF-8; the file is read as Latin-1."
+            f"{path.name}: byte {error.start} is not text in UTF-8; the file is read as Latin-1."
         )
         return content.decode("latin-1")
 
@@ -174,7 +189,7 @@ def _table(path: Path, lines: list[tuple[int, str]]) -> tuple[int, list[str], Ro
         for i, line in lines
         if i < number and any(_named(line, s) == line.count(s) + 1 for s in _SEPARATORS)
     ]
-    if "[" not in header and above:
+    if above and not any(_named(header, s) for s in _SEPARATORS):
         number, header = above[-1]
     else:
         rest = rest[1:]
@@ -197,14 +212,29 @@ def _cells(path: Path, number: int, line: str, separator: str) -> list[str]:
     return [cell.strip() for cell in cells]
 
 
-_NAME = re.compile(r"\s*\"?([^\[\]]*?)\s*\[\s*([^\[\]]*?)\s*\]\s*\"?\s*")
+_NAME = re.compile(
+    r"\s*\"?([^\[\]()]*?)\s*(?:\[\s*([^\[\]]*?)\s*\]|\(\s*([^()\[\]]*?)\s*\))\s*\"?\s*"
+)
+EXAMPLE = "time [s],angle [deg]"
 
 
-def _header(path: Path, number: int, cells: list[str]) -> dict[str, tuple[int, str, str, float]]:
-    """Index, SI unit, unit and factor of every column by its name."""
-    found: dict[str, tuple[int, str, str, float]] = {}
+def _is_number(cell: str) -> bool:
+    try:
+        decimal(cell.replace(",", "."))
+    except ValueError:
+        return False
+    return True
+
+
+def _header(path: Path, number: int, cells: list[str]) -> Header:
+    found: Header = {}
     if not cells[-1]:
         cells = cells[:-1]
+    if all(_is_number(cell) for cell in cells):
+        raise ValueError(
+            f"{path}, line {number}: there is no header above the values; write one that names the "
+            f"{len(cells)} columns with their units, such as {EXAMPLE}."
+        )
     for i, cell in enumerate(cells):
         match = _NAME.fullmatch(cell)
         if match is None or not match[1]:
@@ -215,7 +245,7 @@ def _header(path: Path, number: int, cells: list[str]) -> dict[str, tuple[int, s
                 f"{path}, line {number}, column {i + 1}: {brief(cell)} must be a name and a "
                 f"unit, such as angle [rad]{separated}."
             )
-        name, unit = match[1], match[2]
+        name, unit = match[1], match[2] or match[3]
         if name in found:
             raise ValueError(f"{path}, line {number}: two columns are called {name}.")
         found[name] = (i, *_unit(f"{path}, line {number}, column {name}", unit))
@@ -250,14 +280,15 @@ def _unit(where: str, text: str) -> tuple[str, str, float]:
 
 
 def _wanted(
-    path: Path, number: int, header: dict, columns: dict[str, str] | None
+    path: Path, number: int, header: Header, columns: dict[str, str] | None
 ) -> dict[str, str]:
     if columns is None:
         return {name: si for name, (_, si, _, _) in header.items()}
     for name, unit in columns.items():
         if name not in header:
             raise ValueError(
-                f"{path}, line {number}: there is no column {name}; there are {', '.join(header)}."
+                f"{path}, line {number}: there is no column {name}; there are {', '.join(header)}. "
+                f"Rename the one that is meant, such as {name} [{unit}]."
             )
         _, kind, written, _ = header[name]
         if unit != kind:
@@ -276,7 +307,7 @@ def _whole(path: Path, rows: Rows, count: int, gaps: bool, notes: list[str]) -> 
     # Some loggers end every line with a separator.
     rows = [(i, row[:-1]) if len(row) == count + 1 and not row[-1] else (i, row) for i, row in rows]
     if gaps and len(rows) > 1 and len(rows[-1][1]) < count:
-        notes.append(f"{path}, line {rows[-1][0]}: the last line is cut off and is left out.")
+        notes.append(f"{path.name}, line {rows[-1][0]}: the last line is cut off and is left out.")
         rows = rows[:-1]
     for line, row in rows:
         if len(row) != count:
@@ -303,7 +334,7 @@ def _kept(path: Path, rows: Rows, at: dict[str, int], notes: list[str]) -> Rows:
             )
         if lines:
             notes.append(
-                f"{path}, line {lines[0]}, column {name}: the value is missing"
+                f"{path.name}, line {lines[0]}, column {name}: the value is missing"
                 f"{_times(len(lines))}; these samples are left out."
             )
     missing = set().union(*lost.values())
@@ -331,7 +362,7 @@ def _decimal_comma(path: Path, rows: Rows, at: dict[str, int], notes: list[str])
                     f"{commas[2]} in line {commas[0]}, column {commas[1]} a comma; write all "
                     "numbers in one way, without separators of thousands."
                 )
-    notes.append(f"{path}: commas within numbers are read as decimal points.")
+    notes.append(f"{path.name}: commas within numbers are read as decimal points.")
     return True
 
 
@@ -361,9 +392,15 @@ def _check_time(
     if gaps:
         kept[1:] = steps != 0
         repeated = lines[~kept]
+        if 2 * repeated.size > len(time):
+            raise ValueError(
+                f"{path}, column {name}: {repeated.size} of {len(time)} lines repeat the time of "
+                "the line before, so times are rounded; log them with more digits, such as "
+                "milliseconds."
+            )
         if repeated.size:
             notes.append(
-                f"{path}, line {repeated[0]}, column {name}: the time of the line before is "
+                f"{path.name}, line {repeated[0]}, column {name}: the time of the line before is "
                 f"repeated{_times(repeated.size)}; these lines are left out."
             )
         lines, time = lines[kept], time[kept]
@@ -393,7 +430,7 @@ def _check_time(
     if wide.size:
         longest = int(np.argmax(steps))
         notes.append(
-            f"{path}, column {name}: samples are missing{_places(wide.size)}, the longest gap "
+            f"{path.name}, column {name}: samples are missing{_places(wide.size)}, the longest gap "
             f"ends in line {lines[longest + 1]} and lasts {steps[longest]:.3g} s."
         )
     return kept
