@@ -50,7 +50,8 @@ class Preset(NamedTuple):
     gear_ratio: float | None
 
 
-# As in data sheets of Robotis and Feetech, not checked; that of radio-controlled servos is typical.
+# Robotis 2024, specifications of each; Feetech's are those that sellers print. That of
+# radio-controlled servos is typical, not of one of them.
 PRESETS = {
     "AX": Preset("AX-12A", 1.5, 59 * RPM, 12.0, 254.0),
     "MX": Preset("MX-106", 8.4, 45 * RPM, 12.0, 225.0),

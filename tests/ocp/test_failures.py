@@ -376,7 +376,7 @@ def test_homotopy_ends_in_the_same_motion():
 
 @pytest.mark.long
 @pytest.mark.parametrize("most", [1, 2])
-@pytest.mark.parametrize("what, spent", [("shootings", "rounds"), ("transcriptions",) * 2])
+@pytest.mark.parametrize(("what", "spent"), [("shootings", "rounds"), ("transcriptions",) * 2])
 def test_homotopy_within_the_budget(most, what, spent):
     """One shooting solves the easier problem; a second one does not reach the other."""
     solution = jg.ocp.solve(

@@ -1,5 +1,6 @@
 """The search for a certified extremal from several guesses, within a budget."""
 
+import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
@@ -181,8 +182,8 @@ def search_along(search: Search, way: Sequence[Problem]) -> Outcome | None:
     next one; None if one of them has none, or the budget has less transcriptions.
 
     The intervals are graded from one to the next, and those of the last problem until the structure
-    stays the same: first even-handedly, and if that leads to no extremal in the other way. One
-    transcription of the budget is left for another search.
+    stays the same: first even-handedly, and if that leads to no extremal in the other way, with
+    twice as many intervals in each arc. One transcription of the budget is left for another search.
     """
     if search.stats["transcriptions"] + len(way) >= search.solver.max_transcriptions:
         return None
@@ -194,7 +195,11 @@ def search_along(search: Search, way: Sequence[Problem]) -> Outcome | None:
         search.note(f"transcription on the way: objective {direct.objective:.6g}")
         guess = _as_guess(problem, direct, graded_lengths(problem, direct))
     known: list = []
-    for is_even_handed in (True, False):
+    shooting = search.solver.shooting
+    finer = dataclasses.replace(shooting, intervals=2 * shooting.intervals)
+    for is_even_handed, each in ((True, shooting), (False, finer)):
+        solver = dataclasses.replace(search.solver, shooting=each)
+        search = dataclasses.replace(search, solver=solver)
         direct = _grade(search, guess, is_even_handed)
         if direct is None:
             return None
