@@ -29,6 +29,7 @@ from experiments.benchmarks import (
     robot_motion,
     servo_arm,
     servo_batch,
+    servo_search,
 )
 from experiments.benchmarks.table import show
 
@@ -61,6 +62,7 @@ def main(peer_python: str | None = None) -> int:
     show("Assemblies and structures", assembly_batch.main(peer), console)
     show("A large frame", large_frame.main(peer), console)
     show("Many servos at once", servo_batch.main(peer), console)
+    show("Parameters of a servo", servo_search.main(peer), console)
     show("An arm with servos", servo_arm.main(peer), console)
     show("Minimum-time motion of a finger", optimal_control.main(peer), console)
     show("Fastest motion of a robot", robot_motion.main(peer), console)
