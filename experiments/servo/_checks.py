@@ -1,5 +1,6 @@
 """What is looked at after a fit: an assumed gear, and bounds beyond what can be simulated."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -75,12 +76,7 @@ def where_not_finite(
 ) -> str:
     """A sentence on the share of the bounds where the simulation is not finite, and where it is."""
     share = np.random.default_rng(0).uniform(0.01, 0.99, (TRIED, len(names)))
-
-    def finite(x: Array) -> Array:
-        parts = residuals(fitting.constrain(bounds, x), model, measured)
-        return jnp.all(jnp.stack([jnp.all(jnp.isfinite(r)) for r in parts]))
-
-    good = np.asarray(jax.jit(jax.vmap(finite))(jnp.log(share) - jnp.log1p(-share)))
+    good = np.asarray(_finite(bounds, jnp.log(share) - jnp.log1p(-share), model, measured))
     if good.all() or not good.any():
         return (
             f"The simulation is finite at {'all' if good.all() else 'none'} of {TRIED} random "
@@ -93,3 +89,14 @@ def where_not_finite(
         f"The simulation is not finite at {np.mean(~good):.0%} of the points within the bounds, "
         f"mostly where {names[k]} is {where}: narrow its bounds. These starts were avoided."
     )
+
+
+@eqx.filter_jit
+def _finite(bounds: dict[str, Bound], x: Array, model: Model, measured: tuple) -> Array:
+    """Whether the residuals are finite at points (k, n) within the bounds."""
+
+    def one(x: Array) -> Array:
+        parts = residuals(fitting.constrain(bounds, x), model, measured)
+        return jnp.all(jnp.stack([jnp.all(jnp.isfinite(r)) for r in parts]))
+
+    return jax.vmap(one)(x)

@@ -1,5 +1,6 @@
 """Campaigns of servos, against motions made by a program of its own."""
 
+import dataclasses
 import math
 
 import jax
@@ -9,8 +10,8 @@ import pytest
 from scipy.integrate import solve_ivp
 
 import jaxgrip as jg
-from experiments.servo import _campaign, _checks, _model, _sheet, fit
-from jaxgrip import config, report
+from experiments.servo import _campaign, _checks, _comparison, _model, _sheet, fit
+from jaxgrip import config, fitting, report
 from jaxgrip.fitting import Bound
 from tests.experiments import servo_campaign as campaign
 
@@ -80,6 +81,54 @@ def test_campaigns_give_back_the_servo(tmp_path, truth):
     for name, value in true.items():
         found, sd = run.results[name].value, run.results[f"{name}_deviation"].value
         assert abs(found - value) < 3 * sd, name
+
+
+# Bristles and a gear that hardly bend: Coulomb and viscous friction alone.
+PLAIN = dataclasses.replace(
+    campaign.STS,
+    stiction=campaign.STS.coulomb,
+    stiffness=300.0,
+    damping_velocity=0.1,
+    spring=2000.0,
+    springs=(),
+    dampers=(),
+    registers=campaign.STS.registers[:1],
+)
+
+
+@pytest.mark.long
+def test_the_simplest_model_that_explains_the_motions_is_recommended(tmp_path, monkeypatch):
+    """Servos with and without friction by load; all models are one program."""
+    compiled, during, original = [], [], fitting.fit
+
+    def listen(event, seconds, **_):
+        if event.endswith("backend_compile_duration"):
+            compiled.append(event)
+
+    def counted(*args, **given):
+        before = len(compiled)
+        found = original(*args, **given)
+        during.append(len(compiled) - before)
+        return found
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    monkeypatch.setattr(fitting, "fit", counted)
+    for share, name in ((0.0, "Coulomb-viscous"), (0.15, "load-dependent")):
+        truth = dataclasses.replace(PLAIN, load_friction=share)
+        folder = tmp_path / name
+        folder.mkdir()
+        sensor = campaign.Sensor(lost=0.0)
+        settings = fitted(folder, truth=truth, duration=4.0, sensor=sensor, gear=False)
+        model, shown, true = modelled(settings, truth, sensor.offset)
+        model = model._replace(substeps=jnp.asarray(4))
+        measured = tuple(angle[: 3 * len(angle) // 4] for angle in shown)
+        bounds = fit._bounds(settings, len(shown))
+        found = original(_model.residuals, bounds, model, measured, guess=true, starts=1, steps=10)
+        compared = _comparison.compare(bounds, found, model, measured, shown)
+        assert compared.recommended == f"{name}, stiff gear", compared.report()
+    assert during[0] > 0
+    assert not any(during[1:])
+    assert len(during) == 20
 
 
 def test_other_numbers_compile_nothing(tmp_path):
