@@ -11,7 +11,7 @@ from pydantic import Field, field_validator, model_validator
 
 from experiments.servo import _checks, _comparison, _results, _sheet
 from experiments.servo._campaign import Arm, Load, Log, Motion, Registers, read
-from experiments.servo._model import Model, build, residuals
+from experiments.servo._model import Model, build, coasts, residuals
 from experiments.servo._sheet import Bounds, Gear, Preset, Sheet
 from jaxgrip import config, fitting
 from jaxgrip.config import Distinct, InputPath, Real
@@ -120,6 +120,12 @@ def run(settings: Config, run: Run) -> None:
     motions, notes = read(settings.motions())
     for note in notes:
         run.note(note)
+    if settings.bounds.winding is None and coasts(motions):
+        sought = settings.bounds.model_copy(update={"winding": (0.0, 1.0)})
+        settings = settings.model_copy(update={"bounds": sought})
+        run.note(
+            "An arm moves with the torque off, so the braking of the closed winding is fitted."
+        )
     model = _model(settings, motions)
     bounds = _bounds(settings, len(motions))
     shown = tuple(jnp.asarray(m.angle[m.clear]) for m in motions)

@@ -307,6 +307,20 @@ def test_torque_off_and_voltage_are_those_of_the_log(tmp_path):
     np.testing.assert_allclose(driven[: len(time)], other.q[:, 0], atol=5e-4)
 
 
+@pytest.mark.parametrize(("off", "moved"), [(0, True), (1, False)])
+def test_winding_is_fitted_where_an_arm_coasts(tmp_path, off, moved):
+    """Falling by 30 degrees, with the torque off and on; at rest, with the torque off."""
+    time = 0.01 * np.arange(60)
+    angle = 0.52 * np.clip(time - 0.2, 0.0, 0.2) / 0.2
+    on = np.where((time >= 0.2) & (time < 0.4), 1 - (off == 0), 1 - (off == 1))
+    path = log(
+        tmp_path,
+        rows("time [s],duty [-],angle [rad],torque on [-]", time, 0 * time, angle, on),
+    )
+    motions, _ = read(path)
+    assert _model.coasts(motions) == moved
+
+
 TARGETS = "time [s],target [deg],angle [deg]\n" + "".join(f"{0.01 * k},0,0\n" for k in range(30))
 DUTIES = TARGETS.replace("target [deg]", "duty [-]")
 
