@@ -140,6 +140,8 @@ def run(settings: Config, run: Run) -> None:
         found = fitting.fit(residuals, bounds, model, measured, starts=settings.starts)
     with run.stage("Fit in half steps"):
         found, model, shift = _refined(bounds, found, model, measured)
+        if shift <= SHIFT:
+            found = _checks.rounded(run, bounds, found, model, measured)
     off = [np.asarray(r) for r in jax.jit(residuals)(found.parameters, model, shown)]
     missed = _results.misses(off, motions)
     _results.record(run, found, model.fixed, off, used, motions, missed)

@@ -307,6 +307,40 @@ def test_torque_off_and_voltage_are_those_of_the_log(tmp_path):
     np.testing.assert_allclose(driven[: len(time)], other.q[:, 0], atol=5e-4)
 
 
+@pytest.mark.parametrize(
+    ("step", "digits"), [(math.radians(0.29), 12), (math.radians(0.088), 12), (0.005, 3)]
+)
+def test_steps_of_angles_are_recognised(step, digits):
+    rng = np.random.default_rng(0)
+    angle = 0.5 * np.sin(np.linspace(0.0, 20.0, 900)) + 0.003 * rng.standard_normal(900)
+    assert _checks.resolution(angle) == 0.0
+    coarse = np.round(np.round(angle / step) * step, digits)
+    assert _checks.resolution(coarse) == pytest.approx(step, rel=0.01)
+
+
+def line(parameters, model, measured):
+    return (parameters["slope"] * model - measured[0],)
+
+
+def test_coarse_steps_enter_the_fit(tmp_path, monkeypatch):
+    """A slope from angles whose noise is a tenth of a step, and from finer ones."""
+    monkeypatch.setattr(_checks, "residuals", line)
+    t = jnp.linspace(0.0, 1.0, 400)
+    noise = 0.01 * np.random.default_rng(3).standard_normal(400)
+    bounds = {"slope": Bound(0.5, 5.0)}
+    for step, coarse in ((0.1, True), (0.005, False)):
+        measured = (jnp.asarray(np.round((2.0 * t + noise) / step) * step),)
+        found = fitting.fit(line, bounds, t, measured, starts=1)
+        run = report.Run(tmp_path, fit.Config(experiment="servo/fit"))
+        better = _checks.rounded(run, bounds, found, t, measured)
+        assert (better.resolution is not None) == coarse
+        assert sum("rounded" in note for note in run.notes) == 1
+        sd = float(better.standard_deviation["slope"])
+        assert abs(float(better.parameters["slope"]) - 2.0) < 4 * sd
+        if coarse:
+            assert sd < float(found.standard_deviation["slope"])
+
+
 @pytest.mark.parametrize(("off", "moved"), [(0, True), (1, False)])
 def test_winding_is_fitted_where_an_arm_coasts(tmp_path, off, moved):
     """Falling by 30 degrees, with the torque off and on; at rest, with the torque off."""
