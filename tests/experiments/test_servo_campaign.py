@@ -92,7 +92,6 @@ PLAIN = dataclasses.replace(
     spring=2000.0,
     springs=(),
     dampers=(),
-    registers=campaign.STS.registers[:1],
 )
 
 
