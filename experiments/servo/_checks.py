@@ -1,5 +1,6 @@
-"""What is looked at after a fit: an assumed gear, and bounds beyond what can be simulated."""
+"""What is looked at around a fit: an assumed gear, rounded angles, bounds beyond simulation."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -15,6 +16,11 @@ from jaxgrip.report import Run
 VARIED = 3.0
 # Points within the bounds that are tried where some are not finite.
 TRIED = 64
+# Rounded angles bias a fit where their step exceeds its rms error by this factor: the noise is then
+# below half a step.
+COARSE = 1.7
+# Least number of neighbouring angles that show a step; without rounding hardly two are as close.
+SHOWN = 10
 
 
 def vary_gear(
@@ -75,12 +81,7 @@ def where_not_finite(
 ) -> str:
     """A sentence on the share of the bounds where the simulation is not finite, and where it is."""
     share = np.random.default_rng(0).uniform(0.01, 0.99, (TRIED, len(names)))
-
-    def finite(x: Array) -> Array:
-        parts = residuals(fitting.constrain(bounds, x), model, measured)
-        return jnp.all(jnp.stack([jnp.all(jnp.isfinite(r)) for r in parts]))
-
-    good = np.asarray(jax.jit(jax.vmap(finite))(jnp.log(share) - jnp.log1p(-share)))
+    good = np.asarray(_finite(bounds, jnp.log(share) - jnp.log1p(-share), model, measured))
     if good.all() or not good.any():
         return (
             f"The simulation is finite at {'all' if good.all() else 'none'} of {TRIED} random "
@@ -93,3 +94,53 @@ def where_not_finite(
         f"The simulation is not finite at {np.mean(~good):.0%} of the points within the bounds, "
         f"mostly where {names[k]} is {where}: narrow its bounds. These starts were avoided."
     )
+
+
+@eqx.filter_jit
+def _finite(bounds: dict[str, Bound], x: Array, model: Model, measured: tuple) -> Array:
+    """Whether the residuals are finite at points (k, n) within the bounds."""
+
+    def one(x: Array) -> Array:
+        parts = residuals(fitting.constrain(bounds, x), model, measured)
+        return jnp.all(jnp.stack([jnp.all(jnp.isfinite(r)) for r in parts]))
+
+    return jax.vmap(one)(x)
+
+
+def resolution(angle: Float[np.ndarray, " k"]) -> float:
+    """Step to which angles were rounded [rad], zero if there is none or too few samples show it."""
+    rises = np.diff(np.unique(angle))
+    # Digits of a file add their own rounding, so that steps differ a little.
+    single = rises[rises < 1.5 * np.min(rises, initial=np.inf)]
+    if len(single) < SHOWN:
+        return 0.0
+    step = float(np.mean(single))
+    parts = rises[rises < 10 * step] / step
+    return step if np.all(np.abs(parts - np.round(parts)) < 0.25) else 0.0
+
+
+def rounded(
+    run: Run,
+    bounds: dict[str, Bound],
+    found: Fit,
+    model: Model,
+    measured: tuple[Float[Array, " k"], ...],
+) -> Fit:
+    """The fit by the likelihood of rounded angles, if their steps are coarse; it is said."""
+    steps = tuple(resolution(np.asarray(angle)) for angle in measured if len(angle))
+    largest = max(steps)
+    if not largest:
+        return found
+    if largest <= COARSE * found.rms:
+        run.note(
+            f"The angles are rounded to {np.rad2deg(largest):.2g}°, which noise of at least half a "
+            "step makes harmless."
+        )
+        return found
+    run.note(
+        f"The angles are rounded to {np.rad2deg(largest):.2g}°, more than noise hides: parameters "
+        "and deviations are those of the likelihood of rounded angles."
+    )
+    return fitting.fit(
+        residuals, bounds, model, measured, resolution=steps, guess=found.parameters, starts=1
+    )._replace(starts=found.starts)

@@ -26,6 +26,8 @@ from jaxgrip.actuators import (
 LONGER, SHORTER = 1.5, 0.3
 # Range of the angles of an arm at rest, with noise [rad].
 RESTING = 0.035
+# Least travel with the torque off that tells how the motor brakes [rad].
+COASTED = 0.2
 
 
 class Logs(NamedTuple):
@@ -117,6 +119,19 @@ def build(
         jnp.asarray(voltage, float),
         jnp.asarray(1),
     )
+
+
+def coasts(motions: list[Motion]) -> bool:
+    """Whether an arm moves while the torque is off and the angle is fitted."""
+    for m in motions:
+        if m.on is None or m.held_out:
+            continue
+        # Each time that the torque is off has its own range of angles.
+        changes = np.flatnonzero(np.diff(m.on)) + 1
+        for on, angle in zip(np.split(m.on, changes), np.split(m.angle, changes), strict=True):
+            if on[0] == 0 and np.ptp(angle) > COASTED:
+                return True
+    return False
 
 
 def residuals(

@@ -28,6 +28,7 @@ def record(
     off: list[np.ndarray],
     used: list[int],
     motions: list[Motion],
+    missed: bool,
 ) -> None:
     """Record the parameters, how well they are known, and how well they explain the motions."""
     known = {**fixed, **found.parameters}
@@ -50,7 +51,7 @@ def record(
                 "The error on the held-out data is more than 1.5 times that on the fitted data: "
                 "the parameters do not generalise."
             )
-    if misses(off, motions):
+    if missed:
         run.note(
             "The model does not explain the motion: the error is more than 30 % of it. The arm "
             "must hang down near angle zero, and a positive duty must move it to positive angles."

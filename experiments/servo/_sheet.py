@@ -105,7 +105,7 @@ class Sheet(Section):
 class Bounds(Section):
     """Range in which each parameter is sought; equal bounds fix it.
 
-    The first eight follow from the data sheet where they are not given.
+    The first eight follow from the data sheet where they are not given, the last from the logs.
     """
 
     coulomb: Range | None = Field(None, description="F_C [N m]")
@@ -128,9 +128,10 @@ class Bounds(Section):
     load_friction: tuple[NotNegative, NotNegative] = Field(
         (0.0, 0.0), description="rise of F_C and F_S with the torque across the gear [N m/(N m)]"
     )
-    winding: tuple[NotNegative, Annotated[Real, Field(ge=0.0, le=1.0)]] = Field(
-        (0.0, 0.0),
-        description="share of F_v that an open winding lacks; needs logs with the torque off",
+    winding: tuple[NotNegative, Annotated[Real, Field(ge=0.0, le=1.0)]] | None = Field(
+        None,
+        description="share of F_v that an open winding lacks; [0, 1] where an arm moves with the "
+        "torque off, else zero",
     )
 
     @model_validator(mode="after")
@@ -145,6 +146,7 @@ class Bounds(Section):
     def ranges(self, sheet: Preset | None) -> dict[str, tuple[float, float]]:
         """Bounds of all parameters, angles in radians."""
         known = dict(self)
+        known["winding"] = known["winding"] or (0.0, 0.0)
         known["offset"] = tuple(math.radians(x) for x in known.pop("offset_deg"))
         derived = RANGES if sheet is None else from_sheet(sheet)
         return {name: derived[name] if x is None else x for name, x in known.items()}

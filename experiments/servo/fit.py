@@ -9,9 +9,9 @@ import numpy as np
 from jaxtyping import Array, Float
 from pydantic import Field, field_validator, model_validator
 
-from experiments.servo import _checks, _results, _sheet
+from experiments.servo import _checks, _comparison, _results, _sheet
 from experiments.servo._campaign import Arm, Load, Log, Motion, Registers, read
-from experiments.servo._model import Model, build, residuals
+from experiments.servo._model import Model, build, coasts, residuals
 from experiments.servo._sheet import Bounds, Gear, Preset, Sheet
 from jaxgrip import config, fitting
 from jaxgrip.config import Distinct, InputPath, Real
@@ -70,6 +70,9 @@ class Config(config.Config):
         description="step of the simulation, about; halved until the parameters converge [s]",
     )
     starts: int = Field(8, ge=1, le=1024, description="starts of the fit, all in one batch")
+    compare: bool = Field(
+        True, description="whether simpler models of friction and gear are fitted as well"
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -117,6 +120,12 @@ def run(settings: Config, run: Run) -> None:
     motions, notes = read(settings.motions())
     for note in notes:
         run.note(note)
+    if settings.bounds.winding is None and coasts(motions):
+        sought = settings.bounds.model_copy(update={"winding": (0.0, 1.0)})
+        settings = settings.model_copy(update={"bounds": sought})
+        run.note(
+            "An arm moves with the torque off, so the braking of the closed winding is fitted."
+        )
     model = _model(settings, motions)
     bounds = _bounds(settings, len(motions))
     shown = tuple(jnp.asarray(m.angle[m.clear]) for m in motions)
@@ -131,9 +140,12 @@ def run(settings: Config, run: Run) -> None:
         found = fitting.fit(residuals, bounds, model, measured, starts=settings.starts)
     with run.stage("Fit in half steps"):
         found, model, shift = _refined(bounds, found, model, measured)
+        if shift <= SHIFT:
+            found = _checks.rounded(run, bounds, found, model, measured)
     off = [np.asarray(r) for r in jax.jit(residuals)(found.parameters, model, shown)]
-    _results.record(run, found, model.fixed, off, used, motions)
-    if _results.misses(off, motions):
+    missed = _results.misses(off, motions)
+    _results.record(run, found, model.fixed, off, used, motions, missed)
+    if missed:
         for sentence in _checks.mistakes(bounds, model, motions):
             run.note(sentence)
     run.add("substeps", int(model.substeps), "1")
@@ -153,6 +165,12 @@ def run(settings: Config, run: Run) -> None:
     if assumed and "gear" in model.fixed:
         with run.stage("Fits with a softer and a stiffer gear"):
             _checks.vary_gear(run, bounds, found, model, measured)
+    if settings.compare:
+        with run.stage("Simpler models of friction and gear"):
+            # Parameters in twice these steps are the same within their error, at half the cost.
+            coarser = model._replace(substeps=jnp.maximum(model.substeps // 2, 1))
+            compared = _comparison.compare(bounds, found, coarser, measured, shown)
+        _comparison.record(run, compared)
     with run.stage("Pictures"):
         _results.draw(run, motions, off, used)
         _results.store(run, motions, off)

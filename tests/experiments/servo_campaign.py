@@ -34,6 +34,7 @@ class Truth:
     loads: tuple[tuple[float, float], ...]
     registers: tuple[dict, ...]
     sheet: dict = field(default_factory=dict)
+    load_friction: float = 0.0
 
     EIGHT = (
         *("coulomb", "stiction", "viscous", "stiffness", "stribeck_velocity"),
@@ -110,6 +111,7 @@ def rates(truth: Truth, y: np.ndarray, target: np.ndarray, law: np.ndarray, arm:
         flow.append(spring * (twist - x) / damper)
     fall = truth.stiction - truth.coulomb
     level = truth.coulomb + fall * np.exp(-((speed / truth.stribeck_velocity) ** 2))
+    level = level + truth.load_friction * np.abs(gear)
     bending = speed - np.abs(speed) * z / level
     damping = 2 * math.sqrt(truth.stiffness * truth.inertia)
     damping = damping * np.exp(-((speed / truth.damping_velocity) ** 2))

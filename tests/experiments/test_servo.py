@@ -84,7 +84,7 @@ def csv(tmp_path, text):
 @pytest.mark.soak
 def test_the_example_gives_back_the_servo(tmp_path):
     """Fitted from the truth with few motions; the search is tested above."""
-    given = settings(tmp_path, "starts=2", "step=5e-3", "holdout=0.5")
+    given = settings(tmp_path, "starts=2", "step=5e-3", "holdout=0.5", "compare=false")
     run = report.Run(tmp_path, given)
     fit.run(given, run)
     for name, true in twin.TRUTH.items():
@@ -150,7 +150,9 @@ def test_steps_are_refined_until_they_bias_nothing(tmp_path):
     ]
     fixed.append("bounds.offset_deg=[0.0, 0.0]")
     text = HEADER + "\n".join(rows) + "\n"
-    given = settings(tmp_path, csv(tmp_path, text), "starts=1", "holdout=0.0", *fixed)
+    given = settings(
+        tmp_path, csv(tmp_path, text), "starts=1", "holdout=0.0", "compare=false", *fixed
+    )
     run = report.Run(tmp_path, given)
     fit.run(given, run)
     for name in ("inertia", "stall_torque"):

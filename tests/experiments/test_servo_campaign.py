@@ -1,5 +1,6 @@
 """Campaigns of servos, against motions made by a program of its own."""
 
+import dataclasses
 import math
 
 import jax
@@ -9,8 +10,8 @@ import pytest
 from scipy.integrate import solve_ivp
 
 import jaxgrip as jg
-from experiments.servo import _campaign, _checks, _model, _sheet, fit
-from jaxgrip import config, report
+from experiments.servo import _campaign, _checks, _comparison, _model, _sheet, fit
+from jaxgrip import config, fitting, report
 from jaxgrip.fitting import Bound
 from tests.experiments import servo_campaign as campaign
 
@@ -73,13 +74,60 @@ def test_motions_are_those_of_another_program(tmp_path, truth):
 @pytest.mark.parametrize("truth", campaign.TRUTHS.values(), ids=campaign.TRUTHS)
 def test_campaigns_give_back_the_servo(tmp_path, truth):
     """With noise, a coarse sensor, jitter and lost samples."""
-    settings = fitted(tmp_path, truth=truth)
+    settings = fitted(tmp_path, "compare=false", truth=truth)
     run = report.Run(tmp_path, settings)
     fit.run(settings, run)
     true = {k: getattr(truth, k) for k in truth.EIGHT} | {"offset": campaign.Sensor().offset}
     for name, value in true.items():
         found, sd = run.results[name].value, run.results[f"{name}_deviation"].value
         assert abs(found - value) < 3 * sd, name
+
+
+# Bristles and a gear that hardly bend: Coulomb and viscous friction alone.
+PLAIN = dataclasses.replace(
+    campaign.STS,
+    stiction=campaign.STS.coulomb,
+    stiffness=300.0,
+    damping_velocity=0.1,
+    spring=2000.0,
+    springs=(),
+    dampers=(),
+)
+
+
+@pytest.mark.long
+def test_the_simplest_model_that_explains_the_motions_is_recommended(tmp_path, monkeypatch):
+    """Servos with and without friction by load; all models are one program."""
+    compiled, during, original = [], [], fitting.fit
+
+    def listen(event, seconds, **_):
+        if event.endswith("backend_compile_duration"):
+            compiled.append(event)
+
+    def counted(*args, **given):
+        before = len(compiled)
+        found = original(*args, **given)
+        during.append(len(compiled) - before)
+        return found
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    monkeypatch.setattr(fitting, "fit", counted)
+    for share, name in ((0.0, "Coulomb-viscous"), (0.15, "load-dependent")):
+        truth = dataclasses.replace(PLAIN, load_friction=share)
+        folder = tmp_path / name
+        folder.mkdir()
+        sensor = campaign.Sensor(lost=0.0)
+        settings = fitted(folder, truth=truth, duration=4.0, sensor=sensor, gear=False)
+        model, shown, true = modelled(settings, truth, sensor.offset)
+        model = model._replace(substeps=jnp.asarray(4))
+        measured = tuple(angle[: 3 * len(angle) // 4] for angle in shown)
+        bounds = fit._bounds(settings, len(shown))
+        found = original(_model.residuals, bounds, model, measured, guess=true, starts=1, steps=10)
+        compared = _comparison.compare(bounds, found, model, measured, shown)
+        assert compared.recommended == f"{name}, stiff gear", compared.report()
+    assert during[0] > 0
+    assert not any(during[1:])
+    assert len(during) == 20
 
 
 def test_other_numbers_compile_nothing(tmp_path):
@@ -256,6 +304,54 @@ def test_torque_off_and_voltage_are_those_of_the_log(tmp_path):
     arm = jg.actuators.rigs.Pendulum(0.01)
     other = jg.actuators.simulate(arm, servo, jg.actuators.rigs.constant([1.0]), time)
     np.testing.assert_allclose(driven[: len(time)], other.q[:, 0], atol=5e-4)
+
+
+@pytest.mark.parametrize(
+    ("step", "digits"), [(math.radians(0.29), 12), (math.radians(0.088), 12), (0.005, 3)]
+)
+def test_steps_of_angles_are_recognised(step, digits):
+    rng = np.random.default_rng(0)
+    angle = 0.5 * np.sin(np.linspace(0.0, 20.0, 900)) + 0.003 * rng.standard_normal(900)
+    assert _checks.resolution(angle) == 0.0
+    coarse = np.round(np.round(angle / step) * step, digits)
+    assert _checks.resolution(coarse) == pytest.approx(step, rel=0.01)
+
+
+def line(parameters, model, measured):
+    return (parameters["slope"] * model - measured[0],)
+
+
+def test_coarse_steps_enter_the_fit(tmp_path, monkeypatch):
+    """A slope from angles whose noise is a tenth of a step, and from finer ones."""
+    monkeypatch.setattr(_checks, "residuals", line)
+    t = jnp.linspace(0.0, 1.0, 400)
+    noise = 0.01 * np.random.default_rng(3).standard_normal(400)
+    bounds = {"slope": Bound(0.5, 5.0)}
+    for step, coarse in ((0.1, True), (0.005, False)):
+        measured = (jnp.asarray(np.round((2.0 * t + noise) / step) * step),)
+        found = fitting.fit(line, bounds, t, measured, starts=1)
+        run = report.Run(tmp_path, fit.Config(experiment="servo/fit"))
+        better = _checks.rounded(run, bounds, found, t, measured)
+        assert (better.resolution is not None) == coarse
+        assert sum("rounded" in note for note in run.notes) == 1
+        sd = float(better.standard_deviation["slope"])
+        assert abs(float(better.parameters["slope"]) - 2.0) < 4 * sd
+        if coarse:
+            assert sd < float(found.standard_deviation["slope"])
+
+
+@pytest.mark.parametrize(("off", "moved"), [(0, True), (1, False)])
+def test_winding_is_fitted_where_an_arm_coasts(tmp_path, off, moved):
+    """Falling by 30 degrees, with the torque off and on; at rest, with the torque off."""
+    time = 0.01 * np.arange(60)
+    angle = 0.52 * np.clip(time - 0.2, 0.0, 0.2) / 0.2
+    on = np.where((time >= 0.2) & (time < 0.4), 1 - (off == 0), 1 - (off == 1))
+    path = log(
+        tmp_path,
+        rows("time [s],duty [-],angle [rad],torque on [-]", time, 0 * time, angle, on),
+    )
+    motions, _ = read(path)
+    assert _model.coasts(motions) == moved
 
 
 TARGETS = "time [s],target [deg],angle [deg]\n" + "".join(f"{0.01 * k},0,0\n" for k in range(30))
