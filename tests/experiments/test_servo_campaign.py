@@ -130,6 +130,42 @@ def test_the_simplest_model_that_explains_the_motions_is_recommended(tmp_path, m
     assert len(during) == 20
 
 
+@pytest.mark.long
+def test_delay_and_factors_are_found(tmp_path):
+    """Angles logged 6 ms late, loads 25 % heavier, gains 20 % lower and a gear twice as stiff."""
+    truth, delay, rng = campaign.STS, 0.006, np.random.default_rng(0)
+    logs = campaign.logs(truth, range(1), 8.0, EXACT)[0]
+    for log in logs:
+        late = np.interp(log["time"] - delay, log["time"], log["angle"])
+        log["angle"] = late + campaign.Sensor().noise * rng.standard_normal(len(late))
+        mass, radius = log["load"]
+        log["load"] = (mass / 1.25, radius)
+        log["registers"] = log["registers"] | {"p": log["registers"]["p"] / 0.8}
+    softer = dataclasses.replace(
+        truth,
+        spring=truth.spring / 2,
+        springs=tuple(x / 2 for x in truth.springs),
+        dampers=tuple(x / 2 for x in truth.dampers),
+    )
+    free = [f"bounds.{name}=[0.5, 4.0]" for name in ("load", "gain", "gear")]
+    path = campaign.write(tmp_path, softer, logs)
+    settings = config.load(path, [*free, "bounds.delay=[0.0, 0.02]"])[0]
+    model, measured, true = modelled(settings, truth, campaign.Sensor().offset)
+    expected = {"load": 1.25, "gain": 0.8, "gear": 2.0, "delay": delay}
+    found = fitting.fit(
+        _model.residuals,
+        fit._bounds(settings, len(logs)),
+        model._replace(substeps=jnp.asarray(4)),
+        measured,
+        guess=true | {"load": 1.0, "gain": 1.0, "gear": 1.0, "delay": 0.003},
+        starts=1,
+    )
+    for name, value in expected.items():
+        deviation = found.standard_deviation[name]
+        assert deviation < 0.1 * value, name
+        assert abs(found.parameters[name] - value) < 3 * deviation, name
+
+
 def test_other_numbers_compile_nothing(tmp_path):
     truth = campaign.STS
     settings = fitted(tmp_path, truth=truth, duration=0.5, sensor=EXACT)
