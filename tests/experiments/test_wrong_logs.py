@@ -153,6 +153,14 @@ READ = {
         ),
         "",
     ),
+    "ticks": (
+        lambda t, u, a: table(
+            (t, 4096 / 360 * u, 4096 / 360 * a),
+            HEADER.replace("deg", "tick/4096"),
+            "{:.5f},{:.4f},{:.3f}",
+        ),
+        "",
+    ),
     "angles wrapped": (
         lambda t, u, a: table((t, u + 175.0, wrapped(a + 175.0))),
         "the angle jumps by a full turn",
