@@ -347,7 +347,7 @@ def _left_out(
 
 def _still(name: str, given: str, inputs: np.ndarray, angle: np.ndarray) -> list[str]:
     """Sentences on columns that stay the same."""
-    if np.ptp(angle) <= STILL < np.ptp(inputs):
+    if np.ptp(angle) <= STILL and np.ptp(inputs) > 0:
         return [
             f"{name}: the angle moves by {np.rad2deg(np.ptp(angle)):.2g}° in all while the {given} "
             "changes, so it tells next to nothing: see whether the column is the right one, in the "
@@ -412,7 +412,8 @@ def _scheduled(steps: np.ndarray, period: float) -> tuple[np.ndarray, np.ndarray
 
 
 ALLOWED = {
-    "duty": "duties lie between -1 and 1 (or -100 % and 100 %); the header says the unit, duty [%]",
+    "duty": "duties lie between -1 and 1 (or -100 % and 100 %); the header says the unit, "
+    "duty [%]; divide a register by its value for full duty",
     "torque on": "it is 0 or 1",
     "voltage": "voltages are positive",
 }

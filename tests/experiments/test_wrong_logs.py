@@ -233,6 +233,12 @@ def test_a_constant_column_is_said(tmp_path, log, column, sentence):
     assert sentence in read(tmp_path, table(columns))[1]
 
 
+def test_turns_called_degrees_are_said(tmp_path, log):
+    t, u, a = log
+    notes = read(tmp_path, table((t, u / 360, a / 360), HEADER, "{:.5f},{:.6f},{:.6f}"))[1]
+    assert "tells next to nothing: see whether the column is the right one, in the unit" in notes
+
+
 def test_lost_samples_among_late_ones_are_found(tmp_path):
     """Times scatter by 3 ms, so that a step over a lost sample may be as short as 1.4 periods."""
     rng = np.random.default_rng(0)
