@@ -16,6 +16,7 @@ from pathlib import Path
 
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array
 
 import jaxgrip as jg
 from experiments.servo import _campaign, fit
@@ -39,13 +40,10 @@ def main() -> None:
     sensor = dataclasses.replace(made.Sensor(), stamps=1e-3 * given.stamps)
     for family in given.families:
         truth = made.TRUTHS[family]
-        true = {k: jnp.asarray(getattr(truth, k)) for k in truth.EIGHT}
-        true["offset"] = jnp.asarray(sensor.offset)
+        true = parameters(truth, sensor)
         off, spent = [], []
         for logs in made.logs(truth, range(given.seeds), 8.0, sensor):
-            with tempfile.TemporaryDirectory() as folder:
-                settings, _ = config.load(made.write(Path(folder), truth, logs))
-                motions, _ = _campaign.read(settings.motions())
+            settings, motions = read(truth, logs)
             begun = time.process_time()
             found = _fitted(settings, motions, None if given.search else true)
             spent.append(time.process_time() - begun)
@@ -56,6 +54,20 @@ def main() -> None:
             name, z = list(true)[worst], off[-1][worst]
             print(f"{family} seed {len(off) - 1}: farthest off is {name}, z {z:.2f}", flush=True)
         _print(family, list(true), np.array(off), spent)
+
+
+def parameters(truth: made.Truth, sensor: made.Sensor) -> dict[str, Array]:
+    """The true parameters of a campaign."""
+    own = {k: jnp.asarray(getattr(truth, k)) for k in truth.EIGHT}
+    return own | {"offset": jnp.asarray(sensor.offset)}
+
+
+def read(truth: made.Truth, logs: list[dict]) -> tuple[fit.Config, list[_campaign.Motion]]:
+    """The configuration of a campaign, and its motions as read from files."""
+    with tempfile.TemporaryDirectory() as folder:
+        settings, _ = config.load(made.write(Path(folder), truth, logs))
+        motions, _ = _campaign.read(settings.motions())
+    return settings, motions
 
 
 def _fitted(settings, motions, guess):

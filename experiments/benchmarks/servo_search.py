@@ -3,23 +3,22 @@
 All search the same bounds for the least of the same compiled residuals, with as many simulations.
 """
 
-import tempfile
 import time
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from importlib.util import find_spec
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from scipy.optimize import least_squares
 
+from experiments.benchmarks import servo_campaigns
 from experiments.benchmarks.table import Row
-from experiments.servo import _campaign, fit
+from experiments.servo import fit
 from experiments.servo._model import residuals
-from jaxgrip import config, fitting
+from jaxgrip import fitting
 from tests.experiments import servo_campaign as made
 
 SEEDS, STARTS, DURATION = 5, 4, 3.0
@@ -106,59 +105,49 @@ def _spent(search: Callable, problem: tuple, limit: int, size: int, seed: int) -
 def _problem() -> tuple[dict, tuple, tuple, dict]:
     """Bounds, model, measured angles, and the true parameters."""
     truth, sensor = made.STS, made.Sensor()
-    with tempfile.TemporaryDirectory() as folder:
-        (logs,) = made.logs(truth, range(1), DURATION, sensor)
-        settings, _ = config.load(made.write(Path(folder), truth, logs))
-        motions, _ = _campaign.read(settings.motions())
-    true = {k: jnp.asarray(getattr(truth, k)) for k in truth.EIGHT}
-    true["offset"] = jnp.asarray(sensor.offset)
+    (logs,) = made.logs(truth, range(1), DURATION, sensor)
+    settings, motions = servo_campaigns.read(truth, logs)
+    true = servo_campaigns.parameters(truth, sensor)
     measured = tuple(jnp.asarray(m.angle[m.clear]) for m in motions)
     bounds = fit._bounds(settings, len(motions))
     return bounds, fit._model(settings, motions), measured, true
 
 
+def _sum_of_squares(found: fitting.Fit) -> float:
+    return found.rms**2 * sum(map(len, found.residuals))
+
+
 def main(_: str, seeds: int = SEEDS, starts: int = STARTS) -> list[Row]:
     """One row for each peer, which are run here: the residuals are ours."""
     bounds, model, measured, true = _problem()
-    size = len(true)
+    size, problem = len(true), (bounds, model, measured)
 
-    def ours(seed: int) -> fitting.Fit:
-        key = jax.random.key(seed)
-        return fitting.fit(residuals, bounds, model, measured, starts=starts, key=key)
-
-    begun = time.perf_counter()
-    ours(0)
-    first = time.perf_counter() - begun
-    walls, sums, limits = [], [], []
-    for seed in range(seeds):
+    def ours(seed: int) -> tuple[float, float, int]:
+        """Seconds, sum of squares and simulations of a search."""
         begun = time.perf_counter()
-        found = ours(seed)
-        walls.append(time.perf_counter() - begun)
-        sums.append(found.rms**2 * sum(map(len, measured)))
-        limits.append(found.evaluations)
-    from_truth = fitting.fit(residuals, bounds, model, measured, guess=true, starts=1)
+        found = fitting.fit(residuals, *problem, starts=starts, key=jax.random.key(seed))
+        return time.perf_counter() - begun, _sum_of_squares(found), found.evaluations
+
+    first, *_ = ours(0)
+    walls, sums, limits = zip(*map(ours, range(seeds)), strict=True)
+    from_truth = fitting.fit(residuals, *problem, guess=true, starts=1)
+    note = NOTE + f" Simulations: {min(limits)} to {max(limits)}."
     searched = {"SciPy least_squares": _scipy}
     if find_spec("cma"):
         searched["CMA-ES"] = _cma
-    problem, peers = (bounds, model, measured), {}
+    else:
+        note += " CMA-ES was not run: the package cma is not installed."
+    peers = {}
     for name, search in searched.items():
-        begun = time.perf_counter()
-        _spent(search, problem, 1, size, 0)
-        if name == "CMA-ES":
-            _spent(search, problem, 2, size, 0)
-        compiling = time.perf_counter() - begun
+        compiling, _ = _spent(search, problem, 1, size, 0)
         each = [_spent(search, problem, limits[k], size, k) for k in range(seeds)]
         peers[name] = (compiling, *zip(*each, strict=True))
-    least = min([*sums, from_truth.rms**2 * sum(map(len, measured))])
-    least = min([least, *(min(one[2]) for one in peers.values())])
+    least = min([*sums, _sum_of_squares(from_truth), *(min(best) for _, _, best in peers.values())])
 
     def said(found: list[float]) -> str:
         above = np.array(found) / least - 1.0
         return f"{np.sum(above < FOUND)} of {seeds} found, median {np.median(above):.1e} above"
 
-    note = NOTE + f" Simulations: {min(limits)} to {max(limits)}."
-    if not find_spec("cma"):
-        note += " CMA-ES was not run: the package cma is not installed."
     run = float(np.median(walls))
     return [
         Row(

@@ -232,9 +232,9 @@ def _motion(log: Log) -> tuple[Motion, list[str], list[str]]:
         _check(name, "torque on", time, on, (on == 0) | (on == 1))
     voltage = _voltage(log, time, read.get("voltage"))
     _check_angle(name, time, angle)
-    if log.controller is not None:
-        _check_target(name, time - time[0], read["target"], angle)
     time = time - time[0]
+    if log.controller is not None:
+        _check_target(name, time, read["target"], angle)
     input_time, inputs, clear = _inputs(time, read[given])
     failed = fitting.spikes(angle)
     said = [*read.notes, *_left_out(path.stem, time, angle, clear, failed)]

@@ -215,7 +215,7 @@ def _cells(path: Path, number: int, line: str, separator: str) -> list[str]:
 _NAME = re.compile(
     r"\s*\"?([^\[\]()]*?)\s*(?:\[\s*([^\[\]]*?)\s*\]|\(\s*([^()\[\]]*?)\s*\))\s*\"?\s*"
 )
-EXAMPLE = "time [s],angle [deg]"
+_EXAMPLE = "time [s],angle [deg]"
 
 
 def _is_number(cell: str) -> bool:
@@ -233,7 +233,7 @@ def _header(path: Path, number: int, cells: list[str]) -> Header:
     if all(_is_number(cell) for cell in cells):
         raise ValueError(
             f"{path}, line {number}: there is no header above the values; write one that names the "
-            f"{len(cells)} columns with their units, such as {EXAMPLE}."
+            f"{len(cells)} columns with their units, such as {_EXAMPLE}."
         )
     for i, cell in enumerate(cells):
         match = _NAME.fullmatch(cell)

@@ -96,21 +96,18 @@ PLAIN = dataclasses.replace(
 
 
 @pytest.mark.long
-def test_the_simplest_model_that_explains_the_motions_is_recommended(tmp_path, monkeypatch):
+def test_the_simplest_model_that_explains_the_motions_is_recommended(
+    tmp_path, monkeypatch, compilations
+):
     """Servos with and without friction by load; all models are one program."""
-    compiled, during, original = [], [], fitting.fit
-
-    def listen(event, seconds, **_):
-        if event.endswith("backend_compile_duration"):
-            compiled.append(event)
+    during, original = [], fitting.fit
 
     def counted(*args, **given):
-        before = len(compiled)
-        found = original(*args, **given)
-        during.append(len(compiled) - before)
+        with compilations() as compiled:
+            found = original(*args, **given)
+        during.append(len(compiled))
         return found
 
-    jax.monitoring.register_event_duration_secs_listener(listen)
     monkeypatch.setattr(fitting, "fit", counted)
     for share, name in ((0.0, "Coulomb-viscous"), (0.15, "load-dependent")):
         truth = dataclasses.replace(PLAIN, load_friction=share)

@@ -195,15 +195,11 @@ def search_along(search: Search, way: Sequence[Problem]) -> Outcome | None:
         search.note(f"transcription on the way: objective {direct.objective:.6g}")
         guess = _as_guess(problem, direct, graded_lengths(problem, direct))
     known: list = []
-    shooting = search.solver.shooting
-    finer = dataclasses.replace(shooting, intervals=2 * shooting.intervals)
-    for is_even_handed, each in ((True, shooting), (False, finer)):
-        solver = dataclasses.replace(search.solver, shooting=each)
-        search = dataclasses.replace(search, solver=solver)
+    for each, is_even_handed in ((search, True), (_finer(search), False)):
         direct = _grade(search, guess, is_even_handed)
         if direct is None:
             return None
-        found = search.timed("shooting", find_extremal, search, direct, None, known)
+        found = search.timed("shooting", find_extremal, each, direct, None, known)
         if found is None:
             return None
         if found.certified is not None and found.certified.certificate.passed:
@@ -212,6 +208,13 @@ def search_along(search: Search, way: Sequence[Problem]) -> Outcome | None:
             search.problem, direct, graded_lengths(search.problem, direct, is_even_handed=False)
         )
     return None
+
+
+def _finer(search: Search) -> Search:
+    """The same search with twice as many intervals in each arc."""
+    shooting = search.solver.shooting
+    shooting = dataclasses.replace(shooting, intervals=2 * shooting.intervals)
+    return dataclasses.replace(search, solver=dataclasses.replace(search.solver, shooting=shooting))
 
 
 def _grade(search: Search, guess: Guess, is_even_handed: bool) -> DirectSolution | None:
