@@ -73,11 +73,12 @@ def read(truth: made.Truth, logs: list[dict]) -> tuple[fit.Config, list[_campaig
 def _fitted(settings, motions, guess):
     model = fit._model(settings, motions)
     measured = tuple(jnp.asarray(m.angle[m.clear][:SAMPLES]) for m in motions)
-    bounds = fit._bounds(settings, len(motions))
+    bounds = fit._bounds(settings, motions)
     if guess is None:
         guess = fitting.fit(residuals, bounds, model, measured, starts=settings.starts).parameters
     model = model._replace(substeps=jnp.asarray(SUBSTEPS))
-    return fitting.fit(residuals, bounds, model, measured, guess=guess, starts=1)
+    guess = {"start": jnp.zeros(len(motions))} | guess
+    return fitting.fit(residuals, bounds, model, measured, guess=guess, starts=1).marginal("start")
 
 
 def _print(family, names, z, spent):

@@ -109,7 +109,8 @@ def _problem() -> tuple[dict, tuple, tuple, dict]:
     settings, motions = servo_campaigns.read(truth, logs)
     true = servo_campaigns.parameters(truth, sensor)
     measured = tuple(jnp.asarray(m.angle[m.clear]) for m in motions)
-    bounds = fit._bounds(settings, len(motions))
+    bounds = fit._bounds(settings, motions)
+    del bounds["start"]
     return bounds, fit._model(settings, motions), measured, true
 
 

@@ -31,13 +31,19 @@ def vary_gear(
     measured: tuple[Float[Array, " k"], ...],
 ) -> None:
     """Say how far an assumed gear that is softer or stiffer moves the parameters."""
-    moved, rms = dict.fromkeys(bounds, 0.0), []
+    moved, rms = {name: 0.0 for name in bounds if name != "start"}, []
     for factor in (1 / VARIED, VARIED):
         other = model._replace(fixed={**model.fixed, "gear": jnp.asarray(factor)})
-        fit = fitting.fit(residuals, bounds, other, measured, guess=found.parameters, starts=1)
+        fit = fitting.fit(
+            *(residuals, bounds, other, measured),
+            resolution=found.resolution,
+            guess=found.parameters,
+            starts=1,
+        )
         rms.append(fit.rms)
-        for name, x in fit.parameters.items():
-            off = np.abs(x - found.parameters[name]) / found.standard_deviation[name]
+        for name in moved:
+            off = np.abs(fit.parameters[name] - found.parameters[name])
+            off = off / found.standard_deviation[name]
             moved[name] = max(moved[name], float(np.max(off)))
     for name, shift in moved.items():
         run.add(f"{name}_shift_by_gear", shift, "1")

@@ -67,7 +67,6 @@ _residuals = jax.jit(residuals)
 
 
 def compare(
-    bounds: dict[str, Bound],
     found: Fit,
     model: Model,
     measured: tuple[Float[Array, " k"], ...],
@@ -77,7 +76,7 @@ def compare(
 
     **Arguments:** `found`: the fit of LuGre friction with the gear as given, by which fits start.
     """
-    everything = _all(bounds, found, model)
+    everything = _all(found, model)
     fits, off, kinds = {}, {}, _kinds(everything, found, model)
     tried = [found.parameters]
     for name, kind in kinds.items():
@@ -86,7 +85,11 @@ def compare(
             key=lambda guess: _rms(_residuals(guess, kind, model, measured)),
         )
         fit = fitting.fit(
-            residuals, everything, kind, model, measured, guess=guess, starts=1, steps=STEPS
+            *(residuals, everything, kind, model, measured),
+            resolution=found.resolution,
+            guess=guess,
+            starts=1,
+            steps=STEPS,
         )
         tried.append(_numbers(fit.parameters, kind, model))
         free = tuple(x for x in fit.names if kind.free[x.partition(".")[0]])
@@ -103,14 +106,14 @@ def _rms(parts: tuple[Array, ...]) -> float:
     return rms if np.isfinite(rms) else np.inf
 
 
-def _all(bounds: dict[str, Bound], found: Fit, model: Model) -> dict[str, Bound]:
+def _all(found: Fit, model: Model) -> dict[str, Bound]:
     """Bounds of the parameters of all models."""
     stiff = _stiff(found, model)
     added = {
         "load_friction": Bound(0.0, MOST_BY_LOAD, "linear"),
         "gear": Bound(min(SOFTEST, 0.1 * stiff), stiff),
     }
-    return added | bounds
+    return added | found.bounds
 
 
 def _stiff(found: Fit, model: Model) -> float:

@@ -26,6 +26,8 @@ from jaxgrip.actuators import (
 LONGER, SHORTER = 1.5, 0.3
 # Range of the angles of an arm at rest, with noise [rad].
 RESTING = 0.035
+# Largest error of the angle with which a motion starts, of samples before it moves [rad].
+START = 0.02
 # Least travel with the torque off that tells how the motor brakes [rad].
 COASTED = 0.2
 
@@ -52,12 +54,14 @@ class Logs(NamedTuple):
 class Model(NamedTuple):
     """What the simulation needs besides the fitted parameters.
 
-    `fixed` parameters; `gear`; `logs`; `voltage` [V] of the stall torque; `substeps` of each step.
+    `fixed` parameters; `gear`; `logs`; numbers (q,) of the motions that are `fitted`; `voltage` [V]
+    of the stall torque; `substeps` of each step.
     """
 
     fixed: dict[str, Array]
     gear: GeneralizedMaxwell
     logs: Logs
+    fitted: Int[Array, " q"]
     voltage: Float[Array, ""]
     substeps: Int[Array, ""]
 
@@ -74,6 +78,18 @@ def build(
     **Arguments:** `ranges` of the parameters, of which the equal ones are fixed; `voltage` of the
     stall torque [V].
     """
+    return Model(
+        {name: jnp.asarray(low, float) for name, (low, high) in ranges.items() if low == high},
+        GeneralizedMaxwell(gear.spring, gear.springs, gear.dampers),
+        logs(motions, step, voltage),
+        jnp.flatnonzero(jnp.asarray([not m.held_out for m in motions])),
+        jnp.asarray(voltage, float),
+        jnp.asarray(1),
+    )
+
+
+def logs(motions: list[Motion], step: float, voltage: float) -> Logs:
+    """What motions are given, in steps of about `step` [s]; `voltage` where a file has none [V]."""
     nodes = [_nodes(m.input_time, step) for m in motions]
     steps = _rounded(max(map(len, nodes)) - 1)
 
@@ -101,23 +117,16 @@ def build(
     controller = None
     if motions[0].controller is not None:
         controller = jax.tree.map(lambda *x: jnp.stack(x), *(m.controller for m in motions))
-    logs = Logs(
+    return Logs(
         padded([np.diff(n) for n in nodes], steps),
         mean([(m.input_time, x) for m, x in zip(motions, inputs, strict=True)]),
         on,
         voltages,
-        jnp.asarray([_start(m) for m in motions]),
+        jnp.asarray([start(m) for m in motions]),
         jnp.asarray([m.arm for m in motions]),
         jnp.asarray([m.load for m in motions]),
         controller,
         padded([m.time[m.clear] for m in motions], _rounded(max(np.sum(m.clear) for m in motions))),
-    )
-    return Model(
-        {name: jnp.asarray(low, float) for name, (low, high) in ranges.items() if low == high},
-        GeneralizedMaxwell(gear.spring, gear.springs, gear.dampers),
-        logs,
-        jnp.asarray(voltage, float),
-        jnp.asarray(1),
     )
 
 
@@ -134,6 +143,12 @@ def coasts(motions: list[Motion]) -> bool:
     return False
 
 
+def started(model: Model, error: Float[Array, " q"]) -> Model:
+    """The model whose fitted motions start `error` [rad] from where their first samples are."""
+    start = model.logs.start.at[model.fitted].add(error)
+    return model._replace(logs=model.logs._replace(start=start))
+
+
 def residuals(
     parameters: dict[str, Array], model: Model, measured: tuple[Float[Array, " k"], ...]
 ) -> tuple[Float[Array, " k"], ...]:
@@ -146,6 +161,8 @@ def residuals(
 def simulated(parameters: dict[str, Array], model: Model) -> Float[Array, "p k"]:
     """Angles that the servo has at the times of the samples [rad]."""
     known = {**model.fixed, **parameters}
+    if "start" in parameters:
+        model = started(model, parameters["start"])
     count = len(model.logs.start)
     own = {name: jnp.broadcast_to(known[name], (count,)) for name in ("offset", "delay", "load")}
 
@@ -252,7 +269,7 @@ def _means(time: np.ndarray, held: np.ndarray, nodes: np.ndarray) -> np.ndarray:
     return np.diff(np.interp(nodes, time, sums)) / np.diff(nodes)
 
 
-def _start(motion: Motion) -> float:
+def start(motion: Motion) -> float:
     """Angle at rest [rad]: the mean of those before the input changes, if the arm rests there."""
     changes = np.flatnonzero(motion.input != motion.input[0])
     until = motion.input_time[changes[0]] if changes.size else 0.0

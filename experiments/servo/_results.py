@@ -9,7 +9,7 @@ from jaxtyping import Array
 from experiments.servo._campaign import LONG, Motion
 from experiments.servo._sheet import UNITS
 from jaxgrip import viz
-from jaxgrip.fitting import Fit
+from jaxgrip.fitting import Fit, Intervals
 from jaxgrip.report import Run
 from jaxgrip.viz import Curve, Panel
 
@@ -64,6 +64,18 @@ def record(
             "The stiction found is below the Coulomb level, which is impossible for dry contact: "
             "the data have too little slow motion, or the model is incomplete."
         )
+
+
+def intervals(run: Run, found: Intervals, motions: list[Motion]) -> None:
+    """Record intervals; an open end, where the data set no limit, is only said."""
+    for name, one in found.of.items():
+        label = _named(name, motions).replace(" of ", "_")
+        unit = (UNITS | OTHERS)[name.partition(".")[0]]
+        if not one.lower_open:
+            run.add(f"{label}_low", one.lower, unit)
+        if not one.upper_open:
+            run.add(f"{label}_high", one.upper, unit)
+    run.note("\n".join(_named(line, motions) for line in found.report().splitlines()))
 
 
 def misses(off: list[np.ndarray], motions: list[Motion]) -> bool:

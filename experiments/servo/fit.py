@@ -6,12 +6,13 @@ from typing import Annotated, Any, Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 from pydantic import Field, field_validator, model_validator
 
-from experiments.servo import _checks, _comparison, _results, _sheet
+from experiments.servo import _checks, _comparison, _proposal, _results, _sheet
 from experiments.servo._campaign import Arm, Load, Log, Motion, Registers, read
-from experiments.servo._model import Model, build, coasts, residuals
+from experiments.servo._model import START, Model, build, coasts, residuals, started
 from experiments.servo._sheet import Bounds, Gear, Preset, Sheet
 from jaxgrip import config, fitting
 from jaxgrip.config import Distinct, InputPath, Real
@@ -25,6 +26,8 @@ EXAMPLE = Path(__file__).parents[2] / "configs" / "servo_fit"
 # deviation; at most HALVINGS halvings.
 SHIFT = 0.25
 HALVINGS = 5
+# Probability with which intervals hold the true values.
+LEVEL = 0.95
 
 
 class Config(config.Config):
@@ -72,6 +75,14 @@ class Config(config.Config):
     starts: int = Field(8, ge=1, le=1024, description="starts of the fit, all in one batch")
     compare: bool = Field(
         True, description="whether simpler models of friction and gear are fitted as well"
+    )
+    intervals: bool = Field(
+        False,
+        description="whether parameters get intervals of their profile likelihood, which need not "
+        "be symmetric; takes several times as long as the fit",
+    )
+    propose: bool = Field(
+        True, description="whether a motion is proposed that would determine most if recorded next"
     )
 
     @model_validator(mode="before")
@@ -127,22 +138,26 @@ def run(settings: Config, run: Run) -> None:
             "An arm moves with the torque off, so the braking of the closed winding is fitted."
         )
     model = _model(settings, motions)
-    bounds = _bounds(settings, len(motions))
+    bounds = _bounds(settings, motions)
     shown = tuple(jnp.asarray(m.angle[m.clear]) for m in motions)
     used = [
         0 if m.held_out else max(2, round((1 - settings.holdout) * len(angle)))
         for m, angle in zip(motions, shown, strict=True)
     ]
     measured = tuple(angle[:k] for angle, k in zip(shown, used, strict=True))
-    size = sum(bound.lower.size for bound in bounds.values())
+    size = sum(bound.lower.size for name, bound in bounds.items() if name != "start")
     count = "1 motion" if len(motions) == 1 else f"{len(motions)} motions"
     with run.stage(f"{size} parameters from {count}"):
-        found = fitting.fit(residuals, bounds, model, measured, starts=settings.starts)
+        whole = fitting.fit(residuals, bounds, model, measured, starts=settings.starts)
     with run.stage("Fit in half steps"):
-        found, model, shift = _refined(bounds, found, model, measured)
-        if shift <= SHIFT:
-            found = _checks.rounded(run, bounds, found, model, measured)
-    off = [np.asarray(r) for r in jax.jit(residuals)(found.parameters, model, shown)]
+        whole, model, moved = _refined(bounds, whole, model, measured)
+        shift = _largest(moved, whole)
+        whole = _checks.rounded(run, bounds, whole, model, measured)
+        if shift > SHIFT:
+            whole = _widened(whole, moved)
+    found = whole.marginal("start")
+    settled = started(model, whole.parameters["start"])
+    off = [np.asarray(r) for r in jax.jit(residuals)(found.parameters, settled, shown)]
     missed = _results.misses(off, motions)
     _results.record(run, found, model.fixed, off, used, motions, missed)
     if missed:
@@ -160,16 +175,28 @@ def run(settings: Config, run: Run) -> None:
     if settings.servo is not None:
         run.note(settings.servo.said())
     if found.starts.untried or np.any(found.starts.failed):
-        run.note(_checks.where_not_finite(found.names, bounds, model, measured))
+        run.note(_checks.where_not_finite(whole.names, bounds, model, measured))
     assumed = settings.gear is None and not _sheet.has_creep_test(settings.sheet())
     if assumed and "gear" in model.fixed:
         with run.stage("Fits with a softer and a stiffer gear"):
-            _checks.vary_gear(run, bounds, found, model, measured)
+            _checks.vary_gear(run, bounds, whole, model, measured)
+    if settings.intervals:
+        with run.stage("Intervals of the parameters"):
+            known = fitting.intervals(
+                residuals, whole, model, measured, names=found.names, level=LEVEL
+            )
+        _results.intervals(run, known, motions)
+    if settings.propose:
+        with run.stage("Motion to record next"):
+            gained, name = _proposal.propose(found, settled, motions, settings.step)
+        run.note(gained.report(f"a {name},"))
+        run.add("worst_deviation", found.worst_direction.deviation, "1")
+        run.add("worst_deviation_after_next", float(gained.worst[gained.index]), "1")
     if settings.compare:
         with run.stage("Simpler models of friction and gear"):
             # Parameters in twice these steps are the same within their error, at half the cost.
-            coarser = model._replace(substeps=jnp.maximum(model.substeps // 2, 1))
-            compared = _comparison.compare(bounds, found, coarser, measured, shown)
+            coarser = settled._replace(substeps=jnp.maximum(model.substeps // 2, 1))
+            compared = _comparison.compare(found, coarser, measured, shown)
         _comparison.record(run, compared)
     with run.stage("Pictures"):
         _results.draw(run, motions, off, used)
@@ -186,36 +213,52 @@ def _model(settings: Config, motions: list[Motion]) -> Model:
     return build(motions, settings.ranges(), gear, settings.step, voltage)
 
 
-def _bounds(settings: Config, count: int) -> dict[str, Bound]:
-    """Bounds of the parameters to find, of those by motion for each of `count` motions."""
-    bounds = {}
+def _bounds(settings: Config, motions: list[Motion]) -> dict[str, Bound]:
+    """Bounds of the parameters to find, and of the error of every start that is fitted."""
+    fitted = sum(not m.held_out for m in motions)
+    bounds = {"start": Bound(np.full(fitted, -START), START, "linear", by_series=True)}
     for name, (low, high) in settings.ranges().items():
         if low < high:
-            shape = (count,) if name in settings.by_log else ()
+            own = name in settings.by_log
+            shape = (len(motions),) if own else ()
             scale = "linear" if name in ("offset", "delay", "load_friction", "winding") else "log"
-            bounds[name] = Bound(np.full(shape, low), np.full(shape, high), scale)
+            bounds[name] = Bound(
+                np.full(shape, low),
+                np.full(shape, high),
+                scale,
+                by_series=own and fitted == len(motions),
+            )
     return bounds
 
 
 def _refined(
     bounds: dict[str, Bound], found: Fit, model: Model, measured: tuple[Float[Array, " k"], ...]
-) -> tuple[Fit, Model, float]:
-    """The fit in short enough steps, its model, and the change by the last halving.
-
-    The change is the largest of all parameters, in standard deviations. If steps are still too
-    long, it is added to the deviations.
-    """
+) -> tuple[Fit, Model, dict[str, Array]]:
+    """The fit in short enough steps, its model, and the changes by the last halving."""
     for _ in range(HALVINGS):
         model = model._replace(substeps=2 * model.substeps)
         finer = fitting.fit(
             residuals, bounds, model, measured, guess=found.parameters, starts=1
         )._replace(starts=found.starts)
         moved = {k: np.abs(x - found.parameters[k]) for k, x in finer.parameters.items()}
-        found, deviation = finer, finer.standard_deviation
-        shift = max(float(np.max(moved[k] / np.maximum(deviation[k], 1e-300))) for k in moved)
-        if shift <= SHIFT:
+        found = finer
+        if _largest(moved, found) <= SHIFT:
             break
-    else:
-        wider = {k: jnp.hypot(deviation[k], moved[k]) for k in moved}
-        found = found._replace(standard_deviation=wider)
-    return found, model, shift
+    return found, model, moved
+
+
+def _largest(moved: dict[str, Array], found: Fit) -> float:
+    """The largest change of all parameters, in standard deviations."""
+    deviation = found.standard_deviation
+    return max(float(np.max(x / np.maximum(deviation[k], 1e-300))) for k, x in moved.items())
+
+
+def _widened(found: Fit, moved: dict[str, Array]) -> Fit:
+    """The fit with changes added to its errors, as if they were independent."""
+    added = np.diag(np.square(ravel_pytree(moved)[0]))
+    return found._replace(
+        standard_deviation=jax.tree.map(jnp.hypot, found.standard_deviation, moved),
+        covariance=found.covariance + added,
+        information=found.information
+        @ np.linalg.inv(np.eye(len(added)) + added @ found.information),
+    )

@@ -17,7 +17,9 @@ class Bound(eqx.Module):
 
     **Arguments:** `lower`, `upper`: numbers, or arrays for a parameter that is an array, in the
     parameter's unit; `scale`: "log" for positive parameters, whose order of magnitude is searched,
-    "linear" for those that may be zero or negative.
+    "linear" for those that may be zero or negative; `by_series`: whether the k-th entry influences
+    the k-th array of the residuals alone, such as the start of a motion, so that derivatives by all
+    of them cost no more than that by one.
 
     **Raises:** `ValueError` unless lower < upper, and 0 < lower on a logarithmic scale.
     """
@@ -25,8 +27,9 @@ class Bound(eqx.Module):
     lower: Float[Array, "..."]
     upper: Float[Array, "..."]
     scale: Literal["log", "linear"] = eqx.field(static=True)
+    by_series: bool = eqx.field(static=True)
 
-    def __init__(self, lower, upper, scale="log"):
+    def __init__(self, lower, upper, scale="log", *, by_series=False):
         if scale not in ("log", "linear"):
             raise ValueError(
                 f'The scale of a Bound is {brief(scale)}; it must be "log" or "linear".'
@@ -36,7 +39,7 @@ class Bound(eqx.Module):
             jnp.broadcast_to(numbers(f"{name} of a Bound", x, np.shape(x)), shape)
             for name, x in (("lower", lower), ("upper", upper))
         )
-        self.scale = scale
+        self.scale, self.by_series = scale, by_series
         if not (concrete(self.lower) and concrete(self.upper)):
             return
         if not np.all(np.asarray(self.lower) < np.asarray(self.upper)):

@@ -32,12 +32,14 @@ class Proposal(NamedTuple):
     after: fisher.Uncertainty
     worst: Float[np.ndarray, " c"]
 
-    def report(self) -> str:
-        """The proposal in words."""
+    def report(self, name: str | None = None) -> str:
+        """The proposal in words, with the name of the candidate if it has one."""
+        if name is None:
+            name = f"candidate {self.index} of {len(self.worst)}"
         now, then = self.before.deviation, self.after.worst_direction
         known = f"{100 * now:.2g} %" if math.isfinite(now) else "unknown"
         lines = [
-            f"Record candidate {self.index} of {len(self.worst)} next: the worst-determined "
+            f"Record {name} next: the worst-determined "
             f"combination is now {self.before}, {'to ' if math.isfinite(now) else ''}{known};"
         ]
         if math.isfinite(then.deviation):

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from jaxgrip.checks import positive
-from jaxgrip.fitting._bounds import names, ravel
+from jaxgrip.fitting._bounds import Bounds, leaves, names, ravel
 from jaxgrip.precision import require_x64
 
 # Combinations with less than this fraction of the greatest influence have none.
@@ -70,11 +70,63 @@ def flat(residuals: PyTree) -> Float[Array, " m"]:
     return jnp.concatenate([jnp.ravel(x) for x in jax.tree.leaves(residuals)])
 
 
-def columns(function: Callable[[Array], Array], x: Array) -> tuple[Array, Array]:
-    """The value of a function and the transpose of its Jacobian, by forward mode."""
-    return jax.vmap(lambda e: jax.jvp(function, (x,), (e,)), out_axes=(None, 0))(
-        jnp.eye(x.shape[0])
-    )
+def columns(
+    function: Callable[[Array], Array], x: Array, directions: Array | None = None
+) -> tuple[Array, Array]:
+    """The value of a function and its derivatives (k, m) along directions (k, n), by forward mode.
+
+    Without directions it is the transpose of the Jacobian.
+    """
+    directions = jnp.eye(x.shape[0]) if directions is None else directions
+    return jax.vmap(lambda e: jax.jvp(function, (x,), (e,)), out_axes=(None, 0))(directions)
+
+
+class Pattern(NamedTuple):
+    """Where the Jacobian of residuals (m,) by parameters (n,) is zero whatever their values.
+
+    `group` (n,): columns of one group have no rows in common, so that their sum holds all of them;
+    `nonzero` (n, m).
+    """
+
+    group: np.ndarray
+    nonzero: np.ndarray
+
+    def columns(self, function: Callable[[Array], Array], x: Array) -> tuple[Array, Array]:
+        """The value of a function and the transpose of its Jacobian."""
+        directions = np.arange(max(self.group) + 1)[:, None] == self.group
+        value, sums = columns(function, x, jnp.asarray(directions, float))
+        return value, jnp.where(self.nonzero, sums[self.group], 0.0)
+
+    def check(self, J: np.ndarray, names: tuple[str, ...]) -> None:
+        """`ValueError` where a Jacobian (m, n) is not zero."""
+        other = np.any((J.T != 0) & ~self.nonzero, axis=1)
+        if np.any(other):
+            raise ValueError(
+                f"{names[int(np.argmax(other))]} influences other series of the residuals than its "
+                "own: leave out by_series in its Bound."
+            )
+
+
+def pattern(bounds: Bounds, shapes: PyTree) -> Pattern:
+    """The pattern of residuals of these shapes, by parameters of which some are `by_series`."""
+    sizes = [math.prod(x.shape) for x in jax.tree.leaves(shapes)]
+    series = np.repeat(np.arange(len(sizes)), sizes)
+    groups, nonzero = [], []
+    for bound in leaves(bounds):
+        count = bound.lower.size
+        first = max(groups, default=-1) + 1
+        if not bound.by_series:
+            groups += range(first, first + count)
+            nonzero.append(np.ones((count, len(series)), bool))
+            continue
+        if bound.lower.shape != (len(sizes),):
+            raise ValueError(
+                f"A Bound by_series has the shape {bound.lower.shape}; it must be "
+                f"({len(sizes)},), the number of series of the residuals."
+            )
+        groups += [first] * count
+        nonzero.append(np.arange(count)[:, None] == series)
+    return Pattern(np.array(groups), np.concatenate(nonzero))
 
 
 def jacobian(residuals: Callable, parameters: PyTree, *data: Any) -> tuple[PyTree, Array]:

@@ -197,6 +197,33 @@ class Fit(NamedTuple):
             found.append("Only one start reached this optimum: try more, there may be better ones.")
         return found
 
+    def marginal(self, *nuisance: str) -> "Fit":
+        """The fit of the other parameters of a dictionary, whose uncertainties allow for these.
+
+        It is the end of a fit: [`intervals`][] needs the fit of all parameters.
+        """
+        bounds = _without(self.bounds, nuisance)
+        own = np.array([name in names(bounds) for name in self.names])
+        matrix, cross = self.information[np.ix_(own, own)], self.information[np.ix_(own, ~own)]
+        left = matrix - cross @ np.linalg.pinv(self.information[np.ix_(~own, ~own)]) @ cross.T
+        parameters = _without(self.parameters, nuisance)
+        known = fisher.from_information(parameters, left, np.asarray(units(bounds, parameters)))
+        return self._replace(
+            parameters=parameters,
+            standard_deviation=known.standard_deviation,
+            names=names(bounds),
+            covariance=known.covariance,
+            worst_direction=known.worst_direction,
+            at_bound=tuple(name for name in self.at_bound if name in names(bounds)),
+            unidentifiable=known.unidentifiable,
+            starts=self.starts._replace(
+                first=_without(self.starts.first, nuisance),
+                last=_without(self.starts.last, nuisance),
+            ),
+            bounds=bounds,
+            information=known.information,
+        )
+
     def _coarsest(self) -> float:
         return max(map(float, jax.tree.leaves(self.resolution)), default=0.0)
 
@@ -204,6 +231,10 @@ class Fit(NamedTuple):
     def result_message(self) -> str:
         """What to try, when the fit did not converge."""
         return RESULTS[self.result]
+
+
+def _without(parameters: dict[str, Any], left_out: tuple[str, ...]) -> dict[str, Any]:
+    return {name: x for name, x in parameters.items() if name not in left_out}
 
 
 def _listed(group: tuple[str, ...]) -> str:
@@ -302,8 +333,10 @@ def _rounded(residuals, bounds, data, resolution, noises, start, held, limit):
     return descend(evaluate, start, limit=limit, scale=jnp.ones_like, held=held)
 
 
-def _polished(residuals, bounds, data, ordered, noise, resolution, limit):
+def _polished(residuals, bounds, data, ordered, noise, resolution, limit, size):
     """The maximum of the likelihood of rounded samples, from the least squares on.
+
+    `size`: simulations in one evaluation.
 
     **Returns:** what `_ordered` gave, with position, cost and convergence of the maximum; its
     log-likelihood; the noise.
@@ -321,7 +354,7 @@ def _polished(residuals, bounds, data, ordered, noise, resolution, limit):
     noises = jnp.asarray(noises)
     found = _rounded(residuals, bounds, data, resolution, noises, start, held, limit)
     sigma = float(objective.noise_at(noises, found.position[0, -1]))
-    cost += start.size * int(found.steps)
+    cost += size * int(found.steps)
     converged = converged and bool(found.converged[0])
     return (table, found.position[0, :-1], cost, converged), -float(found.model.value[0]), sigma
 
@@ -464,18 +497,21 @@ def fit(
             f"There are {m} residuals for {n} parameters; the noise can be estimated from more "
             "residuals only: give `noise`."
         )
+    pattern = fisher.pattern(bounds, shapes)
     found = _least_squares(residuals, bounds, data, key, guess, starts, limit)
-    ordered = _ordered("The sum of residuals", bounds, found, 1 + n, guess)
+    size = 2 + int(np.max(pattern.group))
+    ordered = _ordered("The sum of residuals", bounds, found, size, guess)
     table, s, *_ = ordered
     parameters = place(bounds, s)
     log_likelihood = None
     if resolution is not None:
         resolutions = rounding.spread(resolution, shapes)
         ordered, log_likelihood, sigma = _polished(
-            residuals, bounds, data, ordered, noise, resolutions, limit
+            residuals, bounds, data, ordered, noise, resolutions, limit, size
         )
         parameters = place(bounds, ordered[1])
     value, J = fisher._jacobian(residuals, parameters, *data)
+    pattern.check(np.asarray(J), names(bounds))
     unit = np.asarray(units(bounds, parameters))
     if resolution is None:
         known = fisher.from_jacobian(parameters, value, J, unit, noise)

@@ -20,7 +20,7 @@ from jaxgrip.fitting._fit import Fit
 from jaxgrip.precision import require_x64
 
 # Ends are found to this fraction of their distance from the best value, in so many rounds at most.
-_NEAR = 1e-4
+_NEAR = 1e-3
 _ROUNDS = 40
 _STEPS = 50
 

@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 
 from jaxgrip.fitting import _fisher as fisher
 from jaxgrip.fitting import _rounding as rounding
-from jaxgrip.fitting._bounds import Bounds, place
+from jaxgrip.fitting._bounds import Bounds, names, place
 from jaxgrip.fitting._descent import Model
 
 # The function of positions alone, and with its derivatives.
@@ -19,15 +19,14 @@ Objective = tuple[Callable[[Array], Array], Callable[[Array], Model]]
 def squares(residuals: Callable, bounds: Bounds, data: tuple) -> Objective:
     """Half the sum of squares, with the matrix of Gauss and Newton."""
 
-    def at(s):
-        return fisher.flat(residuals(place(bounds, s), *data))
+    at, pattern = _flat(residuals, bounds, data)
 
     def cost(s):
         r = at(s)
         return 0.5 * r @ r
 
     def evaluate(s):
-        r, transposed = fisher.columns(at, s)
+        r, transposed = pattern.columns(at, s)
         return Model(0.5 * r @ r, transposed @ r, transposed @ transposed.T)
 
     return cost, evaluate
@@ -63,11 +62,10 @@ def rounded(
     residuals, as that of Gauss and Newton does.
     """
 
-    def at(s):
-        return fisher.flat(residuals(place(bounds, s), *data))
+    at, pattern = _flat(residuals, bounds, data)
 
     def evaluate(x):
-        r, transposed = fisher.columns(at, x[:-1])
+        r, transposed = pattern.columns(at, x[:-1])
         span = jnp.log(noises[1] / noises[0])
         t = rounding.terms(r, noise_at(noises, x[-1]), resolution)
         cross = transposed @ t.rl * span
@@ -83,6 +81,17 @@ def rounded(
         )
 
     return evaluate
+
+
+def _flat(residuals, bounds, data):
+    """The residuals (m,) as a function of positions (n,), and the pattern of their Jacobian."""
+
+    def at(s):
+        return fisher.flat(residuals(place(bounds, s), *data))
+
+    middle = jnp.full(len(names(bounds)), 0.5)
+    shapes = jax.eval_shape(lambda s: residuals(place(bounds, s), *data), middle)
+    return at, fisher.pattern(bounds, shapes)
 
 
 def noise_at(noises: Float[Array, "2"], position: Float[Array, ""]) -> Float[Array, ""]:

@@ -28,11 +28,16 @@ def modelled(settings, truth, offset):
     motions, _ = _campaign.read(settings.motions())
     parameters = {k: jnp.asarray(getattr(truth, k)) for k in truth.EIGHT}
     measured = tuple(jnp.asarray(m.angle[m.clear]) for m in motions)
+    start = jnp.zeros(len(motions))
     return (
         fit._model(settings, motions),
         measured,
-        {**parameters, "offset": jnp.asarray(offset)},
+        {**parameters, "offset": jnp.asarray(offset), "start": start},
     )
+
+
+def bounds_of(settings):
+    return fit._bounds(settings, _campaign.read(settings.motions())[0])
 
 
 @pytest.mark.parametrize("truth", campaign.TRUTHS.values(), ids=campaign.TRUTHS)
@@ -118,9 +123,10 @@ def test_the_simplest_model_that_explains_the_motions_is_recommended(
         model, shown, true = modelled(settings, truth, sensor.offset)
         model = model._replace(substeps=jnp.asarray(4))
         measured = tuple(angle[: 3 * len(angle) // 4] for angle in shown)
-        bounds = fit._bounds(settings, len(shown))
+        bounds = bounds_of(settings)
         found = original(_model.residuals, bounds, model, measured, guess=true, starts=1, steps=10)
-        compared = _comparison.compare(bounds, found, model, measured, shown)
+        model = _model.started(model, found.parameters["start"])
+        compared = _comparison.compare(found.marginal("start"), model, measured, shown)
         assert compared.recommended == f"{name}, stiff gear", compared.report()
     assert during[0] > 0
     assert not any(during[1:])
@@ -151,7 +157,7 @@ def test_delay_and_factors_are_found(tmp_path):
     expected = {"load": 1.25, "gain": 0.8, "gear": 2.0, "delay": delay}
     found = fitting.fit(
         _model.residuals,
-        fit._bounds(settings, len(logs)),
+        bounds_of(settings),
         model._replace(substeps=jnp.asarray(4)),
         measured,
         guess=true | {"load": 1.0, "gain": 1.0, "gear": 1.0, "delay": 0.003},
@@ -240,7 +246,7 @@ def test_degrees_that_are_called_radians_are_told():
     settings = config.validate(fit.Config, {"experiment": "servo/fit"}, "here")
     motions, _ = _campaign.read(settings.motions())
     model = fit._model(settings, motions)
-    bounds = fit._bounds(settings, len(motions))
+    bounds = fit._bounds(settings, motions)
     assert not _checks.mistakes(bounds, model, motions)
     wrong = [m._replace(angle=np.rad2deg(m.angle)) for m in motions]
     said = _checks.mistakes(bounds, model, wrong)
