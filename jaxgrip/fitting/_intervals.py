@@ -20,7 +20,7 @@ from jaxgrip.fitting._fit import Fit
 from jaxgrip.precision import require_x64
 
 # Ends are found to this fraction of their distance from the best value, in so many rounds at most.
-_NEAR = 1e-3
+_NEAR = 1e-4
 _ROUNDS = 40
 _STEPS = 50
 
@@ -154,6 +154,8 @@ class _Profile:
     ):
         self.index, self.n = index, len(found.names)
         self.evaluations, self.better = 0, None
+        # Those of one evaluation, with its derivatives.
+        self.simulations = 2 + int(np.max(fisher.pattern(found.bounds, found.residuals).group))
         x = np.asarray(position(found.bounds, found.parameters))
         kind, extra = "squares", ()
         if found.rms is None:
@@ -197,7 +199,7 @@ class _Profile:
 
     def _run(self, starts: np.ndarray, held: np.ndarray, enough: np.ndarray) -> Descent:
         found = _lowest(*self.program, *map(jnp.asarray, (starts, held, enough)))
-        self.evaluations += starts.shape[0] * (1 + self.n) * int(found.steps)
+        self.evaluations += starts.shape[0] * self.simulations * int(found.steps)
         return found
 
     def ends(self) -> tuple[np.ndarray, np.ndarray]:

@@ -120,9 +120,12 @@ def test_steps_are_halved_until_they_bias_nothing(monkeypatch, noise, reached):
     found = fitting.fit(stepped, bounds, model, measured, starts=1)
     deviation = float(found.standard_deviation["slope"])
     assert abs(found.parameters["slope"] - 2.0) > 3 * deviation
-    found, model, shift = fit._refined(bounds, found, model, measured)
+    found, model, moved = fit._refined(bounds, found, model, measured)
     np.testing.assert_allclose(found.parameters["slope"], 2 / model.excess(), rtol=1e-8)
-    assert (shift <= fit.SHIFT) == reached
+    assert (fit._largest(moved, found) <= fit.SHIFT) == reached
+    found = fit._widened(found, moved)
+    np.testing.assert_allclose(found.covariance, found.standard_deviation["slope"] ** 2)
+    np.testing.assert_allclose(found.information @ found.covariance, 1.0)
     assert abs(found.parameters["slope"] - 2.0) < found.standard_deviation["slope"]
     if not reached:
         assert int(model.substeps) == 2**fit.HALVINGS

@@ -183,6 +183,67 @@ def test_other_numbers_compile_nothing(tmp_path):
     assert program._cache_size() == before
 
 
+def known(truth, *free):
+    """Overrides that fix all parameters but some."""
+    fixed = [n for n in truth.EIGHT if n not in free]
+    return [f"bounds.{name}=[{getattr(truth, name)}, {getattr(truth, name)}]" for name in fixed]
+
+
+@pytest.mark.long
+def test_motions_that_start_elsewhere_are_found(tmp_path):
+    """Arms that rest up to 0.6 degrees from where the first samples are; one motion is held out."""
+    truth = campaign.MX
+    given = ("bounds.offset_deg=[0.0, 0.0]", *known(truth, "inertia", "stall_torque"))
+    sensor = dataclasses.replace(EXACT, offset=0.0)
+    settings = fitted(tmp_path, *given, truth=truth, duration=2.0, sensor=sensor)
+    logs = [one.model_copy(update={"held_out": k == 1}) for k, one in enumerate(settings.logs)]
+    settings = settings.model_copy(update={"logs": tuple(logs)})
+    model, shown, _ = modelled(settings, truth, 0.0)
+    model = model._replace(substeps=jnp.asarray(8))
+    np.testing.assert_array_equal(model.fitted, [0, 2, 3, 4, 5])
+    error = 0.01 * np.array([1.0, -1.0, 0.5, 0.0, -0.3])
+    wrong = _model.started(model, -error)
+    np.testing.assert_allclose(wrong.logs.start[1], model.logs.start[1])
+    bounds = bounds_of(settings)
+    assert bounds["start"].by_series
+    measured = tuple(x if k != 1 else x[:0] for k, x in enumerate(shown))
+    guess = {
+        "start": np.zeros(5),
+        "inertia": 1.1 * truth.inertia,
+        "stall_torque": 0.9 * truth.stall_torque,
+    }
+    found = fitting.fit(_model.residuals, bounds, wrong, measured, guess=guess, starts=1)
+    np.testing.assert_allclose(found.parameters["start"], error, atol=2e-4)
+    for name in ("inertia", "stall_torque"):
+        np.testing.assert_allclose(found.parameters[name], getattr(truth, name), rtol=5e-3)
+
+
+@pytest.mark.long
+def test_a_run_gives_intervals_and_the_motion_to_record_next(tmp_path):
+    truth = campaign.STS
+    given = (
+        *("compare=false", "intervals=true", "starts=2", "bounds.offset_deg=[0.0, 0.0]"),
+        *known(truth, "inertia", "stiction"),
+    )
+    sensor = campaign.Sensor(offset=0.0)
+    settings = fitted(tmp_path, *given, truth=truth, duration=3.0, sensor=sensor)
+    run = report.Run(tmp_path, settings)
+    fit.run(settings, run)
+    values = {name: one.value for name, one in run.results.items()}
+    for name in ("inertia", "stiction"):
+        assert values[f"{name}_low"] < values[name] < values[f"{name}_high"]
+        assert values[f"{name}_low"] < getattr(truth, name) < values[f"{name}_high"]
+    # The interval is nearly symmetric where a parameter is well known.
+    half = 0.5 * (values["inertia_high"] - values["inertia_low"])
+    assert half == pytest.approx(1.96 * values["inertia_deviation"], rel=0.05)
+    assert values["worst_deviation_after_next"] < values["worst_deviation"]
+    said = "\n".join(run.notes)
+    assert "Intervals that hold the true value in 95 % of cases" in said
+    assert any(
+        note.startswith("Record a ") and "with all else as in sts_" in note for note in run.notes
+    )
+
+
 def log(folder, text, name="mine.csv"):
     (folder / name).write_text(text, encoding="utf-8")
     return folder / name
