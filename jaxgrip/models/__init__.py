@@ -13,6 +13,7 @@ from jaxgrip.models.linkages import Squeezer as Squeezer
 from jaxgrip.models.linkages import andrews_squeezer as andrews_squeezer
 from jaxgrip.models.linkages import four_bar as four_bar
 from jaxgrip.models.linkages import slider_crank as slider_crank
+from jaxgrip.models.rolling_foot import RollingFoot as RollingFoot
 from jaxgrip.models.servo import servo_ax12 as servo_ax12
 from jaxgrip.models.servo import servo_ax12_arm as servo_ax12_arm
 from jaxgrip.models.servo_robot import ServoRobot as ServoRobot
