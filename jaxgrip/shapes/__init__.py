@@ -1,0 +1,13 @@
+from jaxgrip.shapes._mass import MassProperties as MassProperties
+from jaxgrip.shapes._mass import box as box
+from jaxgrip.shapes._mass import capsule as capsule
+from jaxgrip.shapes._mass import combined as combined
+from jaxgrip.shapes._mass import cylinder as cylinder
+from jaxgrip.shapes._mass import sphere as sphere
+from jaxgrip.shapes._mass import three_masses as three_masses
+from jaxgrip.shapes._outline import extruded as extruded
+from jaxgrip.shapes._outline import link_outline as link_outline
+from jaxgrip.shapes._surface import Surface as Surface
+from jaxgrip.shapes._surface import check as check
+from jaxgrip.shapes._surface import mass_properties as mass_properties
+from jaxgrip.shapes._surface import read_surface as read_surface
