@@ -14,12 +14,13 @@ if TYPE_CHECKING:
     from jaxgrip import models as models
     from jaxgrip import ocp as ocp
     from jaxgrip import rigid as rigid
+    from jaxgrip import shapes as shapes
     from jaxgrip import spatial as spatial
     from jaxgrip.precision import enable_x64 as enable_x64
 
 _ROOMS = (
     *("actuators", "fem", "fitting", "flexible", "joints", "mechanism"),
-    *("models", "ocp", "rigid", "spatial"),
+    *("models", "ocp", "rigid", "shapes", "spatial"),
 )
 # Rooms that have moved.
 _MOVED = {

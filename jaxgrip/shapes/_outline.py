@@ -44,8 +44,8 @@ def extruded(outline: Vector, thickness: ArrayLike, density: ArrayLike) -> MassP
 def link_outline(stations: Vector, half_widths: Vector, points: int = 8) -> Float[Array, "n 2"]:
     """Outline of a link along x that is symmetrical about it, with round ends.
 
-    **Arguments:** `stations` (k,): increasing x [m]; `half_widths` (k,) there [m]; the first and the last are
-    radii of the ends, each drawn by `points` edges.
+    **Arguments:** `stations` (k,): increasing x [m]; `half_widths` (k,) there [m], of which the
+    first and the last are radii of the ends; `points`: edges of each end.
     """
     stations = numbers("The stations", stations, jnp.shape(stations))
     half_widths = numbers("The half widths", half_widths, stations.shape)
