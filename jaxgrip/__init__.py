@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from jaxgrip import mechanism as mechanism
     from jaxgrip import models as models
     from jaxgrip import ocp as ocp
+    from jaxgrip import orbits as orbits
     from jaxgrip import rigid as rigid
     from jaxgrip import shapes as shapes
     from jaxgrip import spatial as spatial
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 _ROOMS = (
     *("actuators", "fem", "fitting", "flexible", "joints", "mechanism"),
-    *("models", "ocp", "rigid", "shapes", "spatial"),
+    *("models", "ocp", "orbits", "rigid", "shapes", "spatial"),
 )
 # Rooms that have moved.
 _MOVED = {
