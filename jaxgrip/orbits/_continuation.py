@@ -69,9 +69,11 @@ def _corrected(rhs, driven, rtol, predicted: _Point, tangent: Array, scale: Arra
         )[1]
         return off, jnp.concatenate([matrix, by_value[:, None] * width], axis=1)
 
+    count = predicted.states.shape[0]
+    # All states of an orbit together count as one.
     sizes = jnp.concatenate(
         [
-            jnp.tile(scale, predicted.states.shape[0]),
+            jnp.tile(scale * jnp.sqrt(1.0 * count), count),
             jnp.stack([predicted.period, jnp.ones_like(predicted.period)]),
         ]
     )

@@ -79,8 +79,8 @@ class _Problem(NamedTuple):
 
 
 def _residual(rhs, driven, rtol, problem: _Problem, point) -> Array:
-    states, period = point
-    period = problem.period if driven else period
+    states, found = point
+    period = problem.period if driven else found
     m = states.shape[0]
     begins = problem.begin + period / m * jnp.arange(m, dtype=states.dtype)
     reached = jax.vmap(lambda y, t: flow(rhs, y, t, period / m, problem.parameters, rtol=rtol))(
@@ -88,12 +88,13 @@ def _residual(rhs, driven, rtol, problem: _Problem, point) -> Array:
     )
     gaps = (reached - jnp.roll(states, -1, axis=0)) / problem.scale[None]
     phase = problem.normal @ (states[0] - problem.anchor)
-    return jnp.append(gaps.ravel(), period - problem.period if driven else phase)
+    return jnp.append(gaps.ravel(), found - problem.period if driven else phase)
 
 
 def _matrix(rhs, driven, rtol, problem: _Problem, point) -> Array:
     """Jacobian of the residual by states and period (m n + 1, m n + 1)."""
-    states, period = point
+    states, found = point
+    period = problem.period if driven else found
     m, n = states.shape
     begins = problem.begin + period / m * jnp.arange(m, dtype=states.dtype)
     blocks = jax.vmap(
@@ -215,7 +216,8 @@ def periodic(
     if guess.ndim == 1:
         states = _spread(rhs, rtol, parameters, guess, begin, period, segments)
     size = jnp.max(jnp.abs(states), axis=0)
-    size = jnp.where(size > 1e-9 * jnp.max(size), size, jnp.maximum(jnp.max(size), 1e-300))
+    largest = jnp.max(size)
+    size = jnp.where(size > 1e-9 * largest, size, jnp.where(largest > 0, largest, 1.0))
     # The plane depends on the parameters too, its scale need not.
     size, anchor = jax.lax.stop_gradient((size, states[0]))
     normal = rate / jax.lax.stop_gradient(jnp.maximum(jnp.abs(rate) @ size, 1e-300))
