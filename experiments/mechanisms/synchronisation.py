@@ -79,7 +79,7 @@ def controlled(t: Array, y: Float[Array, "2"], numbers: tuple) -> Float[Array, "
 
 def exact(p: dict[str, Array]) -> Orbit:
     """The motion wanted, as an orbit."""
-    times = 2 * jnp.pi / p["rate"] * jnp.arange(SEGMENTS) / SEGMENTS
+    times = 2 * jnp.pi / p["rate"] * jnp.arange(1.0 * SEGMENTS) / SEGMENTS
     angle = p["rate"] * times - p["lag"]
     states = p["amplitude"] * jnp.stack([jnp.sin(angle), p["rate"] * jnp.cos(angle)], axis=1)
     zero = jnp.zeros(())
