@@ -21,6 +21,10 @@ from jaxgrip.fitting._fit import Fit as Fit
 from jaxgrip.fitting._fit import Starts as Starts
 from jaxgrip.fitting._fit import fit as fit
 from jaxgrip.fitting._fit import maximize_likelihood as maximize_likelihood
+from jaxgrip.fitting._hand_eye import HandEye as HandEye
+from jaxgrip.fitting._hand_eye import hand_eye as hand_eye
+from jaxgrip.fitting._hand_eye import linear_hand_eye as linear_hand_eye
+from jaxgrip.fitting._hand_eye import refined_hand_eye as refined_hand_eye
 from jaxgrip.fitting._intervals import Interval as Interval
 from jaxgrip.fitting._intervals import Intervals as Intervals
 from jaxgrip.fitting._intervals import intervals as intervals

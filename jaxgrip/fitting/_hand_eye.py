@@ -1,0 +1,263 @@
+"""Where a camera sits on a robot's hand: hand-eye calibration."""
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, Float
+
+from jaxgrip.checks import numbers, positive
+from jaxgrip.precision import require_x64
+from jaxgrip.solve import dense
+from jaxgrip.spatial import dual_quaternions as dq
+from jaxgrip.spatial import skew
+
+_STEPS, _ROUNDS = 6, 4
+# Motions that turn less than this tell nothing about rotations, and axes nearer to parallel than
+# this are parallel [rad].
+_TURN = np.deg2rad(0.5)
+_APART = np.deg2rad(1.0)
+
+
+class HandEye(NamedTuple):
+    """Where the camera is on the hand.
+
+    `rotation` (3, 3) and `translation` (3,) [m] of the camera in the hand; `target_rotation`,
+    `target_translation` of what it sees in the robot's base; `covariance` (6, 6) of a small
+    rotation vector [rad] and translation [m] of the camera, in its own axes; `deviation` (6,);
+    `residuals` (n, 6), rotation vectors [rad] and translations [m] by which the camera's
+    poses are off; `noise`, their standard deviations [rad], [m].
+    """
+
+    rotation: Float[Array, "3 3"]
+    translation: Float[Array, "3"]
+    target_rotation: Float[Array, "3 3"]
+    target_translation: Float[Array, "3"]
+    covariance: Float[Array, "6 6"]
+    deviation: Float[Array, "6"]
+    residuals: Float[Array, "n 6"]
+    noise: tuple[Float[Array, ""], Float[Array, ""]]
+
+    def report(self) -> str:
+        """The result in words."""
+        turn = np.rad2deg(np.asarray(self.deviation[:3])).max()
+        move = 1e3 * np.asarray(self.deviation[3:]).max()
+        return (
+            f"The camera is known to {turn:.2g}° and {move:.2g} mm (standard deviations); poses "
+            f"are off by {np.rad2deg(float(self.noise[0])):.2g}° and "
+            f"{1e3 * float(self.noise[1]):.2g} mm."
+        )
+
+
+def _poses(rotations: Array, translations: Array) -> Array:
+    return jax.vmap(dq.from_matrix)(rotations, translations)
+
+
+def linear_hand_eye(hand: Float[Array, "n 8"], camera: Float[Array, "n 8"]) -> Float[Array, "8"]:
+    """The linear solution of A Q = Q B over all pairs of poses, for `jit` and `vmap`.
+
+    **Arguments:** dual quaternions of the hand in the base, and of the camera in what it sees.
+
+    Source: Daniilidis 1999; the equation is that of Schadlbauer 2017 with its sides exchanged.
+    """
+    first, second = np.triu_indices(hand.shape[0], 1)
+
+    def motions(poses: Array) -> Array:
+        return jax.vmap(lambda a, b: dq.product(dq.conjugate(a), b))(poses[first], poses[second])
+
+    def rows(a: Array, b: Array) -> Array:
+        """S of one motion (6, 8), weighted by the scalar, whose sign is the motion's."""
+        b = jnp.where(a[:4] @ b[:4] < 0, -b, b)
+
+        def half(u: Array, v: Array) -> Array:
+            return jnp.concatenate([(u - v)[:, None], skew(u + v)], axis=1)
+
+        real, dual = half(a[1:4], b[1:4]), half(a[5:], b[5:])
+        top = jnp.concatenate([real, jnp.zeros((3, 4), a.dtype)], axis=1)
+        return jnp.concatenate([top, jnp.concatenate([dual, real], axis=1)])
+
+    stacked = jax.vmap(rows)(motions(hand), motions(camera)).reshape(-1, 8)
+    _, vectors = dense.eigh(stacked.T @ stacked)
+    one, two = vectors[:, 0], vectors[:, 1]
+    # Q = s one + two with a dual part across the real one.
+    a, c = dq.study(one), dq.study(two)
+    b = one[:4] @ two[4:] + two[:4] @ one[4:]
+    root = jnp.sqrt(jnp.maximum(b**2 - 4 * a * c, 0.0))
+    shares = (jnp.stack([-b + root, -b - root]), jnp.stack([2 * a, 2 * a]))
+
+    def combined(top: Array, bottom: Array) -> Array:
+        return top * one + bottom * two
+
+    found = jax.vmap(combined)(*shares)
+    size = jnp.sum(found[:, :4] ** 2, axis=1)
+    # Where the first has no dual part of its own, it is the solution.
+    best = jnp.where(jnp.max(size) > 1e-24, found[jnp.argmax(size)], one)
+    return dq.normalised(best)
+
+
+def _off(state: Array, hand: Array, camera: Array) -> Array:
+    """Twists (n, 6) from what is expected to the camera's poses."""
+    q, x = state[:8], state[8:]
+
+    def one(a: Array, b: Array) -> Array:
+        expected = dq.product(dq.conjugate(x), dq.product(a, q))
+        return dq.logarithm(dq.product(dq.conjugate(expected), b))
+
+    return jax.vmap(one)(hand, camera)
+
+
+def _moved(state: Array, step: Array) -> Array:
+    return jnp.concatenate(
+        [
+            dq.product(state[:8], dq.exponential(step[:6])),
+            dq.product(state[8:], dq.exponential(step[6:])),
+        ]
+    )
+
+
+def refined_hand_eye(
+    hand: Float[Array, "n 8"],
+    camera: Float[Array, "n 8"],
+    start: Float[Array, "8"],
+    noise: tuple[ArrayLike, ArrayLike] | None = None,
+) -> tuple[Float[Array, "8"], Float[Array, "8"], Float[Array, "6 6"], Float[Array, "n 6"], Array]:
+    """Least squares from a start, for `jit` and `vmap`.
+
+    **Returns:** camera in the hand, target in the base, covariance, residuals (n, 6), and the
+    standard deviations (2,) of rotations and translations used.
+    """
+    # Where most poses put the target.
+    targets = jax.vmap(lambda a, b: dq.product(dq.product(a, start), dq.conjugate(b)))(hand, camera)
+    signs = jnp.sign(targets[:, :4] @ targets[0, :4])
+    target = dq.normalised(jnp.mean(signs[:, None] * targets, axis=0))
+    state = jnp.concatenate([start, target])
+    n = hand.shape[0]
+
+    def fitted(state: Array, sizes: Array) -> tuple[Array, Array]:
+        weights = jnp.tile(jnp.repeat(1 / sizes, 3), n)
+
+        def scaled(step: Array, at: Array) -> Array:
+            return weights * _off(_moved(at, step), hand, camera).ravel()
+
+        def iterate(at: Array, _: None) -> tuple[Array, None]:
+            off = scaled(jnp.zeros(12), at)
+            by = jax.jacfwd(scaled)(jnp.zeros(12), at)
+            return _moved(at, -dense.solve(by.T @ by, by.T @ off, positive=True)), None
+
+        state = jax.lax.scan(iterate, state, None, length=_STEPS)[0]
+        by = jax.jacfwd(scaled)(jnp.zeros(12), state)
+        return state, dense.inverse(by.T @ by)
+
+    def sizes_of(state: Array) -> Array:
+        off = _off(state, hand, camera)
+        # Both kinds of residuals determine half of the twelve parameters each.
+        freedom = 3 * n - 6
+        return jnp.sqrt(jnp.stack([jnp.sum(off[:, :3] ** 2), jnp.sum(off[:, 3:] ** 2)]) / freedom)
+
+    if noise is None:
+        # At first an error of a radian counts as much as one of the size of the motions.
+        lengths = jnp.sqrt(jnp.mean(jax.vmap(dq.translation)(hand) ** 2))
+        sizes = jnp.stack([jnp.ones_like(lengths), jnp.maximum(lengths, 1e-6)])
+
+        def weigh(carry: tuple, _: None) -> tuple:
+            state, _ = fitted(*carry)
+            return (state, jnp.maximum(sizes_of(state), 1e-14)), None
+
+        (state, sizes), _ = jax.lax.scan(weigh, (state, sizes), None, length=_ROUNDS)
+    else:
+        sizes = jnp.stack([jnp.asarray(x, float) for x in noise])
+    state, covariance = fitted(state, sizes)
+    return state[:8], state[8:], covariance[:6, :6], _off(state, hand, camera), sizes
+
+
+@eqx.filter_jit
+def _solve(hand, camera, noise):
+    return refined_hand_eye(hand, camera, linear_hand_eye(hand, camera), noise)
+
+
+def hand_eye(
+    hand: tuple[ArrayLike, ArrayLike],
+    camera: tuple[ArrayLike, ArrayLike],
+    *,
+    noise: tuple[float, float] | None = None,
+) -> HandEye:
+    """Where a camera is on a robot's hand, from poses of both.
+
+    A Q B⁻¹ is the same for all poses: A of the hand in the base, Q of the camera in the hand, B of
+    the camera in the frame of what it sees. Dual quaternions give a start, least squares the rest.
+
+    **Arguments:** `hand`, `camera`: rotation matrices (n, 3, 3) and translations (n, 3) [m], n > 2;
+    `noise`: standard deviations of the camera's rotations [rad] and translations [m], each
+    component; estimated when None.
+
+    **Raises:** `ValueError` for fewer than three poses, no rotation matrices, motions that do not
+    turn, or all turn about parallel axes, which leave the camera open, and for camera poses that
+    are inverted.
+
+    Source: Schadlbauer 2017 and Daniilidis 1999; least squares and covariance are an own choice.
+    """
+    require_x64("hand_eye")
+    poses = []
+    for name, (rotations, translations) in (("hand", hand), ("camera", camera)):
+        rotations = numbers(f"The rotations of the {name}", rotations)
+        translations = numbers(f"The translations of the {name}", translations)
+        if rotations.ndim != 3 or rotations.shape[1:] != (3, 3):
+            raise ValueError(
+                f"The rotations of the {name} have the shape {rotations.shape}; it must be "
+                "(n, 3, 3)."
+            )
+        if translations.shape != (rotations.shape[0], 3):
+            raise ValueError(
+                f"The translations of the {name} have the shape {translations.shape}; it must be "
+                f"({rotations.shape[0]}, 3)."
+            )
+        off = np.asarray(rotations @ rotations.mT - jnp.eye(3)[None])
+        if np.max(np.abs(off), initial=0.0) > 1e-3 or np.any(np.linalg.det(rotations) < 0):
+            k = int(np.argmax(np.max(np.abs(off), axis=(1, 2))))
+            raise ValueError(f"Rotation {k} of the {name} is no rotation matrix.")
+        poses.append(_poses(rotations, translations))
+    a, b = poses
+    if a.shape != b.shape:
+        raise ValueError(f"There are {len(a)} poses of the hand and {len(b)} of the camera.")
+    if len(a) < 3:
+        raise ValueError(f"{len(a)} poses leave the camera open; there must be three at least.")
+    _look(a)
+    if noise is not None:
+        noise = tuple(positive("The noise", x, ()) for x in noise)
+    q, x, covariance, off, sizes = _solve(a, b, noise)
+    other = _solve(a, jax.vmap(dq.conjugate)(b), noise)
+    if float(jnp.sum(other[3] ** 2)) < 1e-2 * float(jnp.sum(off**2)) and noise is None:
+        raise ValueError(
+            "The camera's poses seem to be inverted, those of what it sees in the frame of the "
+            "camera: pass the inverse of each."
+        )
+    deviation = jnp.sqrt(jnp.diag(covariance))
+    frames = (dq.rotation(q), dq.translation(q), dq.rotation(x), dq.translation(x))
+    return HandEye(*frames, covariance, deviation, off, (sizes[0], sizes[1]))
+
+
+def _look(hand: Array) -> None:
+    """Whether the motions of the hand determine the camera."""
+    first, second = np.triu_indices(len(hand), 1)
+    turns = np.asarray(
+        jax.vmap(lambda a, b: dq.logarithm(dq.product(dq.conjugate(a), b))[:3])(
+            hand[first], hand[second]
+        )
+    )
+    angle = np.linalg.norm(turns, axis=1)
+    if not np.any(angle > _TURN):
+        raise ValueError(
+            "The hand does not turn between the poses, so that the camera's place on it cannot be "
+            "told: add poses with rotations about two axes."
+        )
+    axes = turns[angle > _TURN] / angle[angle > _TURN, None]
+    spread = np.linalg.svd(axes, compute_uv=False)
+    apart = np.arctan2(spread[1] if len(spread) > 1 else 0.0, spread[0])
+    if apart < _APART:
+        raise ValueError(
+            f"All rotations of the hand are about axes within {np.rad2deg(apart):.2g}° of "
+            "parallel, so that the camera's place along them cannot be told: add poses that turn "
+            "about another axis."
+        )
