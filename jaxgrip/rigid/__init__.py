@@ -1,3 +1,4 @@
+from jaxgrip.rigid import tool_path as tool_path
 from jaxgrip.rigid._articulated import aba as aba
 from jaxgrip.rigid._coordinates import difference as difference
 from jaxgrip.rigid._coordinates import integrate as integrate
