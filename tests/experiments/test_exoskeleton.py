@@ -8,6 +8,8 @@ import pytest
 from experiments.mechanisms import exoskeleton as model
 from jaxgrip import config
 
+pytestmark = pytest.mark.long
+
 STEP = jax.jit(model.step)
 
 
@@ -92,7 +94,6 @@ def test_a_slow_step_needs_what_standing_needs():
     assert float(mass.sum()) == pytest.approx(84.0, rel=1e-2)
 
 
-@pytest.mark.long
 def test_the_peak_power_has_a_derivative():
     walker, gait = configured().walker()
 

@@ -9,6 +9,8 @@ from jax.test_util import check_grads
 from experiments.mechanisms import force_feedback as device
 from jaxgrip import config, report
 
+pytestmark = pytest.mark.long
+
 FEET = jnp.array([[0.0, 0.0], [1.2, 0.0]])
 
 

@@ -11,6 +11,8 @@ from jax.test_util import check_grads
 from experiments.mechanisms import gear_contact as gear
 from jaxgrip import config
 
+pytestmark = pytest.mark.long
+
 
 def pair(**given):
     return config.validate(

@@ -8,6 +8,8 @@ import pytest
 from experiments.mechanisms import hand_eye
 from jaxgrip import config, report
 
+pytestmark = pytest.mark.long
+
 EXAMPLE = Path(hand_eye.EXAMPLE).read_text(encoding="utf-8")
 
 

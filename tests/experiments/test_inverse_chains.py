@@ -2,9 +2,12 @@
 
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from experiments.mechanisms import inverse_chains as model
 from jaxgrip.spatial import dual_quaternions as dq
+
+pytestmark = pytest.mark.long
 
 
 def test_links_are_those_of_denavit_and_hartenberg():

@@ -9,6 +9,8 @@ from jax.test_util import check_grads
 from experiments.mechanisms import mass_properties as model
 from jaxgrip import config, report, shapes
 
+pytestmark = pytest.mark.long
+
 
 def configured(**given):
     return config.validate(
@@ -61,7 +63,6 @@ def test_forces_and_torques_are_differences_of_momentum_and_energy():
         np.testing.assert_allclose(found.torque[k], torque, rtol=1e-5, atol=1e-4)
 
 
-@pytest.mark.long
 def test_the_optimum_satisfies_the_conditions_of_balance():
     """Berkof and Lowen 1969: moments of crank and rocker balance the coupler's shares."""
     settings = configured()

@@ -10,6 +10,8 @@ from scipy.integrate import solve_ivp
 from experiments.mechanisms import needle as model
 from jaxgrip import config
 
+pytestmark = pytest.mark.long
+
 COUNTS = (model.ELEMENTS // 2, model.ELEMENTS, 2 * model.ELEMENTS)
 
 

@@ -9,6 +9,8 @@ from scipy.integrate import solve_ivp
 from experiments.mechanisms import pick_and_place as model
 from jaxgrip import config
 
+pytestmark = pytest.mark.long
+
 
 def configured(**given):
     return config.validate(
@@ -65,7 +67,6 @@ def test_torques_are_those_of_lagrange(robot):
     np.testing.assert_allclose(back, qdd, rtol=1e-10)
 
 
-@pytest.mark.long
 def test_springs_carry_the_robot_there(robot):
     """By another integrator, with accelerations from the same torques."""
     ends = [jnp.asarray(model.angles(robot, np.asarray(p))) for p in ((-0.125, 0.4), (0.125, 0.4))]

@@ -9,6 +9,8 @@ import pytest
 from experiments.mechanisms import quadruped_modes as model
 from jaxgrip import config
 
+pytestmark = pytest.mark.long
+
 # Of an independent program with the same data.
 KNOWN = {
     ("four", 0.145): (0.478, 2.396, 5.776, 8.394),

@@ -10,6 +10,8 @@ from experiments.mechanisms import rolling_foot
 from jaxgrip import config
 from jaxgrip.models.rolling_foot import RollingFoot
 
+pytestmark = pytest.mark.long
+
 RHO, RATE = (0.10, 0.05), (4.0, 1.5)
 
 
@@ -64,7 +66,6 @@ def test_small_oscillations_have_the_period_of_the_closed_form():
     np.testing.assert_allclose(tall.angle[2], 1e-4 * np.cosh(growth), rtol=2e-3)
 
 
-@pytest.mark.long
 def test_fits_recover_the_foot_within_their_uncertainty():
     angles = np.linspace(-0.15, 0.55, 300)
     true = {"rho": np.array(RHO), "rate": np.array(RATE), "origin": 0.06}

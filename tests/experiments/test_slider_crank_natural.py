@@ -10,6 +10,8 @@ from scipy.integrate import quad
 from experiments.mechanisms import slider_crank_natural as model
 from jaxgrip import config
 
+pytestmark = pytest.mark.long
+
 ENERGY = jnp.asarray(0.5)
 FULL = (0.1, 0.3, 0.02, 0.01, 0.4, 0.002, 1.0)
 ANGLES = jnp.linspace(0.0, 2 * jnp.pi, 181)
@@ -75,7 +77,6 @@ def test_positions_over_time_are_those_of_the_motion():
     np.testing.assert_allclose(lasts, found.time[-1])
 
 
-@pytest.mark.long
 def test_the_miss_has_derivatives_by_all_seven():
     times = np.linspace(0.0, 1.0, 21)[:-1]
     data = (

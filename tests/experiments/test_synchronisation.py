@@ -8,6 +8,8 @@ from scipy.integrate import solve_ivp
 from experiments.mechanisms import synchronisation as model
 from jaxgrip import orbits
 
+pytestmark = pytest.mark.long
+
 
 @pytest.mark.parametrize(("values", "known"), model.ROWS)
 def test_rows_have_their_values(values, known):
@@ -16,7 +18,6 @@ def test_rows_have_their_values(values, known):
     np.testing.assert_allclose(ours, known[:-1], rtol=1e-5)
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(("values", "known"), model.ROWS)
 def test_multipliers_are_those_known(values, known):
     p = model.named(values)
@@ -43,7 +44,6 @@ def test_the_corrected_law_reaches_the_motion_wanted():
         np.testing.assert_allclose(ours, rates(0.3, [0.4, -0.2]), rtol=1e-12)
 
 
-@pytest.mark.long
 def test_weak_drives_are_followed_within_half_their_strength():
     """Adler: |eta - 1| < F/2 for weak drives; beyond, a long motion does not repeat."""
     etas = np.array([0.97, 0.985, 1.015, 1.03])

@@ -41,12 +41,14 @@ def test_exact_poses_give_the_camera_back(count):
     np.testing.assert_allclose(dq.translation(q), Q[1], atol=1e-9)
 
 
+@pytest.mark.long
 def test_turns_near_a_half_are_matched():
     turns = np.array([[0, 0, 0], [np.pi - 1e-4, 0, 0], [0, np.pi - 1e-3, 0], [0.3, 0.2, -3.0]])
     found = fitting.hand_eye(*made(4, turns=turns))
     np.testing.assert_allclose(found.translation, Q[1], atol=1e-9)
 
 
+@pytest.mark.long
 def test_errors_are_those_of_the_covariance():
     """Ten poses with 1e-3 rad and 1 mm, 200 seeds in one batch."""
     noise = (1e-3, 1e-3)
@@ -75,6 +77,7 @@ def test_errors_are_those_of_the_covariance():
     assert np.std(off[:, 3:]) < np.std(rough)
 
 
+@pytest.mark.long
 def test_noise_scales_and_frames_do_not_matter():
     hand, camera = made(8, 3, (1e-3, 1e-3))
     found = fitting.hand_eye(hand, camera, noise=(1e-3, 1e-3))
@@ -93,6 +96,7 @@ def test_noise_scales_and_frames_do_not_matter():
     assert "standard deviations" in found.report()
 
 
+@pytest.mark.long
 def test_sets_that_tell_nothing_get_a_sentence():
     hand, camera = made(6, turns=np.outer(np.arange(6.0), [0.1, 0.2, 0.05]))
     with pytest.raises(ValueError, match="of parallel"):

@@ -85,6 +85,7 @@ def test_the_foot_rolls_without_slip(foot, angle):
     np.testing.assert_allclose(jnp.sqrt(along @ along), jnp.abs(here.curvature), rtol=1e-9)
 
 
+@pytest.mark.long
 def test_derivatives_are_differences_also_at_zero():
     def pressure(angle, rho, rate):
         return RollingFoot(rho, rate).roll(jnp.asarray(angle)).centre_of_pressure

@@ -84,6 +84,7 @@ def test_refined_balls_converge_at_second_order():
         assert errors[-1] > 0
 
 
+@pytest.mark.long
 def test_a_polygon_of_many_corners_is_a_cylinder():
     corners = 4000
     angle = 2 * np.pi * np.arange(corners) / corners
@@ -139,6 +140,7 @@ def test_a_link_with_round_ends_has_its_closed_form():
 
 
 @pytest.mark.parametrize("first", [(0.0, 0.0), (0.05, 0.1), (0.1, 0.0)])
+@pytest.mark.long
 def test_three_masses_move_as_the_body(first):
     outline = jnp.array([[0.0, -0.01], [0.3, -0.02], [0.3, 0.03], [0.0, 0.01]])
     body = shapes.extruded(outline, 0.01, STEEL)
@@ -151,6 +153,7 @@ def test_three_masses_move_as_the_body(first):
     np.testing.assert_allclose(moment, body.inertia[2, 2], rtol=1e-12)
 
 
+@pytest.mark.long
 def test_derivatives_are_differences():
     surface = ball(1)
 
@@ -177,6 +180,7 @@ def test_derivatives_are_differences():
     assert many.shape == (5,)
 
 
+@pytest.mark.long
 def test_a_shape_is_carried_by_a_robot():
     """A torque to hold it is weight times lever."""
     tree = jg.models.two_finger_gripper()
@@ -196,6 +200,7 @@ def test_a_shape_is_carried_by_a_robot():
 
 
 @pytest.mark.parametrize("ending", ["stl", "obj", "ply", "binary.stl"])
+@pytest.mark.long
 def test_files_are_read(tmp_path, ending):
     """In millimetres, with every corner written once for each triangle in STL."""
     surface = hull(1000 * CUBE * np.array([0.2, 0.1, 0.3]))
@@ -243,6 +248,7 @@ def test_surfaces_that_are_none_get_a_sentence():
         shapes.check(cube._replace(vertices=cube.vertices * jnp.nan))
 
 
+@pytest.mark.long
 def test_bad_files_get_a_sentence(tmp_path):
     with pytest.raises(ValueError, match="There is no file"):
         shapes.read_surface(tmp_path / "none.stl")

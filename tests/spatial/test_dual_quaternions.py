@@ -67,6 +67,7 @@ def test_the_exponential_is_that_of_matrices(twist):
 
 
 @pytest.mark.parametrize("twist", TWISTS[2:])
+@pytest.mark.long
 def test_derivatives_are_differences_also_at_the_identity(twist):
     x = jnp.asarray(twist)
     check_grads(lambda y: dq.exponential(jnp.asarray(y)), (x,), order=2, rtol=1e-4, atol=1e-6)
