@@ -68,8 +68,7 @@ def linear_hand_eye(hand: Float[Array, "n 8"], camera: Float[Array, "n 8"]) -> F
         return jax.vmap(lambda a, b: dq.product(dq.conjugate(a), b))(poses[first], poses[second])
 
     def rows(a: Array, b: Array) -> Array:
-        """S of one motion (6, 8), weighted by the scalar, whose sign is the motion's."""
-        b = jnp.where(a[:4] @ b[:4] < 0, -b, b)
+        """S of one motion (6, 8)."""
 
         def half(u: Array, v: Array) -> Array:
             return jnp.concatenate([(u - v)[:, None], skew(u + v)], axis=1)
@@ -78,8 +77,22 @@ def linear_hand_eye(hand: Float[Array, "n 8"], camera: Float[Array, "n 8"]) -> F
         top = jnp.concatenate([real, jnp.zeros((3, 4), a.dtype)], axis=1)
         return jnp.concatenate([top, jnp.concatenate([dual, real], axis=1)])
 
-    stacked = jax.vmap(rows)(motions(hand), motions(camera)).reshape(-1, 8)
-    _, vectors = dense.eigh(stacked.T @ stacked)
+    def solved(a: Array, b: Array) -> Array:
+        stacked = jax.vmap(rows)(a, b).reshape(-1, 8)
+        return _on_quadric(dense.eigh(stacked.T @ stacked)[1])
+
+    # Both motions turn by the same angle, so that their scalars agree. Near half a turn noise may
+    # decide which sign that is: those motions count little, until a first solution tells it.
+    a, b = (x * jnp.where(x[:, :1] < 0, -1.0, 1.0) for x in (motions(hand), motions(camera)))
+    weights = jnp.sqrt(a[:, :1] * b[:, :1])
+    q = solved(weights * a, weights * b)
+    expected = jax.vmap(lambda x: dq.product(dq.product(dq.conjugate(q), x), q))(a)
+    agree = jnp.sum(expected[:, :4] * b[:, :4], axis=1, keepdims=True)
+    return solved(a, jnp.where(agree < 0, -b, b))
+
+
+def _on_quadric(vectors: Float[Array, "8 8"]) -> Float[Array, "8"]:
+    """The pose in the space of the first two columns."""
     one, two = vectors[:, 0], vectors[:, 1]
     # Q = s one + two with a dual part across the real one.
     a, c = dq.study(one), dq.study(two)

@@ -14,14 +14,14 @@ Q = (Rotation.from_rotvec([0.3, -1.2, 0.5]).as_matrix(), np.array([0.03, -0.05, 
 X = (Rotation.from_rotvec([2.0, 0.4, -0.3]).as_matrix(), np.array([0.6, 0.1, -0.2]))
 
 
-def made(count, seed=0, noise=(0.0, 0.0), turns=None):
+def made(count, seed=0, noise=(0.0, 0.0), turns=None, camera=Q):
     """Poses of hand and camera; noise turns and moves the camera in its own axes."""
     rng = np.random.default_rng(seed)
     turns = rng.normal(size=(count, 3)) if turns is None else turns
     hand = Rotation.from_rotvec(turns).as_matrix()
     at = np.array([0.4, 0.0, 0.5]) + 0.2 * rng.normal(size=(count, 3))
-    seen = X[0].T @ hand @ Q[0]
-    place = (hand @ Q[1] + at - X[1]) @ X[0]
+    seen = X[0].T @ hand @ camera[0]
+    place = (hand @ camera[1] + at - X[1]) @ X[0]
     place = place + noise[1] * np.einsum("nij,nj->ni", seen, rng.normal(size=(count, 3)))
     seen = seen @ Rotation.from_rotvec(noise[0] * rng.normal(size=(count, 3))).as_matrix()
     return (hand, at), (seen, place)
@@ -41,10 +41,51 @@ def test_exact_poses_give_the_camera_back(count):
     np.testing.assert_allclose(dq.translation(q), Q[1], atol=1e-9)
 
 
+def recovered(sets, truth):
+    """By how much the linear start and the result miss the cameras, the largest of each set."""
+    poses = [
+        [jax.vmap(dq.from_matrix)(jnp.asarray(turns), jnp.asarray(at)) for turns, at in one]
+        for one in sets
+    ]
+    hands, cameras = (jnp.stack([one[k] for one in poses]) for k in (0, 1))
+    true = jax.vmap(dq.from_matrix)(
+        *(jnp.stack([jnp.asarray(q[k]) for q in truth]) for k in (0, 1))
+    )
+
+    @jax.jit
+    @jax.vmap
+    def solve(hand, camera, q):
+        start = fitting.linear_hand_eye(hand, camera)
+        found = fitting.refined_hand_eye(hand, camera, start)[0]
+        return [jnp.abs(dq.logarithm(dq.product(dq.conjugate(x), q))) for x in (start, found)]
+
+    return [np.max(np.asarray(x), axis=1) for x in solve(hands, cameras, true)]
+
+
+def test_cameras_may_look_anywhere():
+    """Exact poses of random robots, targets and cameras, also of those turned by half a turn."""
+    rng = np.random.default_rng(5)
+    turns = [Rotation.random(random_state=s).as_matrix() for s in range(60)]
+    turns += [np.diag(x) for x in ([1.0, -1, -1], [-1.0, 1, -1], [-1.0, -1, 1])]
+    cameras = [(turn, 0.1 * rng.normal(size=3)) for turn in turns]
+    hands = [Rotation.random(6, random_state=100 + s).as_rotvec() for s in range(len(turns))]
+    sets = [
+        made(6, s, turns=hand, camera=q)
+        for s, (hand, q) in enumerate(zip(hands, cameras, strict=True))
+    ]
+    start, found = recovered(sets, cameras)
+    assert np.max(start) < 1e-7
+    assert np.max(found) < 1e-10
+
+
 def test_turns_near_a_half_are_matched():
     turns = np.array([[0, 0, 0], [np.pi - 1e-4, 0, 0], [0, np.pi - 1e-3, 0], [0.3, 0.2, -3.0]])
     found = fitting.hand_eye(*made(4, turns=turns))
     np.testing.assert_allclose(found.translation, Q[1], atol=1e-9)
+    # With noise, which decides the signs there.
+    turns = np.array([[0, 0, 0], [np.pi, 0, 0], [0, np.pi, 0], [0.3, 0.2, -3.0], [1, 0.2, 0.4]])
+    sets = [made(5, seed, (1e-3, 1e-3), turns) for seed in range(30)]
+    assert np.max(recovered(sets, [Q] * 30)[1]) < 0.01
 
 
 def test_errors_are_those_of_the_covariance():
