@@ -38,5 +38,5 @@ def test_bad_files_get_a_sentence(tmp_path):
     scaled[3] = "3.0"
     with pytest.raises(config.ConfigError, match="quaternion of the hand in row 1 has the length"):
         read(tmp_path, "\n".join([*lines[:2], ",".join(scaled), *lines[3:]]) + "\n")
-    with pytest.raises(config.ConfigError, match="seem to be inverted"):
+    with pytest.raises(config.ConfigError, match="fit far better when"):
         read(tmp_path, EXAMPLE, inverted=True)

@@ -48,6 +48,9 @@ def test_products_and_inverses_are_those_of_matrices(seed):
     np.testing.assert_allclose(
         both, dq.product(dq.dual_conjugate(a), dq.dual_conjugate(b)), atol=1e-12
     )
+    s = jnp.asarray([0.3, -0.2, 0.9, 1.0, 0.1, -0.4])
+    seen = dq.product(dq.exponential(dq.adjoint(a) @ s), a)
+    np.testing.assert_allclose(matrix(dq.product(a, dq.exponential(s))), matrix(seen), atol=1e-12)
     noisy = a + 0.01 * jnp.arange(8.0)
     np.testing.assert_allclose(dq.study(dq.normalised(noisy)), 0.0, atol=1e-12)
     np.testing.assert_allclose(dq.normalised(3 * a), a, atol=1e-12)
