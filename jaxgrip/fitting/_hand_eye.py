@@ -14,7 +14,7 @@ from jaxgrip.solve import dense
 from jaxgrip.spatial import dual_quaternions as dq
 from jaxgrip.spatial import skew
 
-_STEPS, _ROUNDS = 6, 4
+_STEPS = 16
 # Motions that turn less than this tell nothing about rotations, and axes nearer to parallel than
 # this are parallel [rad].
 _TURN = np.deg2rad(0.5)
@@ -68,8 +68,7 @@ def linear_hand_eye(hand: Float[Array, "n 8"], camera: Float[Array, "n 8"]) -> F
         return jax.vmap(lambda a, b: dq.product(dq.conjugate(a), b))(poses[first], poses[second])
 
     def rows(a: Array, b: Array) -> Array:
-        """S of one motion (6, 8), weighted by the scalar, whose sign is the motion's."""
-        b = jnp.where(a[:4] @ b[:4] < 0, -b, b)
+        """S of one motion (6, 8)."""
 
         def half(u: Array, v: Array) -> Array:
             return jnp.concatenate([(u - v)[:, None], skew(u + v)], axis=1)
@@ -78,8 +77,22 @@ def linear_hand_eye(hand: Float[Array, "n 8"], camera: Float[Array, "n 8"]) -> F
         top = jnp.concatenate([real, jnp.zeros((3, 4), a.dtype)], axis=1)
         return jnp.concatenate([top, jnp.concatenate([dual, real], axis=1)])
 
-    stacked = jax.vmap(rows)(motions(hand), motions(camera)).reshape(-1, 8)
-    _, vectors = dense.eigh(stacked.T @ stacked)
+    def solved(a: Array, b: Array) -> Array:
+        stacked = jax.vmap(rows)(a, b).reshape(-1, 8)
+        return _on_quadric(dense.eigh(stacked.T @ stacked)[1])
+
+    # Both motions turn by the same angle, so that their scalars agree. Near half a turn noise may
+    # decide which sign that is: those motions count little, until a first solution tells it.
+    a, b = (x * jnp.where(x[:, :1] < 0, -1.0, 1.0) for x in (motions(hand), motions(camera)))
+    weights = jnp.sqrt(a[:, :1] * b[:, :1])
+    q = solved(weights * a, weights * b)
+    expected = jax.vmap(lambda x: dq.product(dq.product(dq.conjugate(q), x), q))(a)
+    agree = jnp.sum(expected[:, :4] * b[:, :4], axis=1, keepdims=True)
+    return solved(a, jnp.where(agree < 0, -b, b))
+
+
+def _on_quadric(vectors: Float[Array, "8 8"]) -> Float[Array, "8"]:
+    """The pose in the space of the first two columns."""
     one, two = vectors[:, 0], vectors[:, 1]
     # Q = s one + two with a dual part across the real one.
     a, c = dq.study(one), dq.study(two)
@@ -97,13 +110,21 @@ def linear_hand_eye(hand: Float[Array, "n 8"], camera: Float[Array, "n 8"]) -> F
     return dq.normalised(best)
 
 
-def _off(state: Array, hand: Array, camera: Array) -> Array:
-    """Twists (n, 6) from what is expected to the camera's poses."""
+def _off(
+    state: Array, hand: Array, camera: Array
+) -> tuple[Float[Array, "n 6"], Float[Array, "n 6 12"]]:
+    """Twists from what is expected to the camera's poses, and their derivative by steps."""
     q, x = state[:8], state[8:]
 
-    def one(a: Array, b: Array) -> Array:
-        expected = dq.product(dq.conjugate(x), dq.product(a, q))
-        return dq.logarithm(dq.product(dq.conjugate(expected), b))
+    def one(a: Array, b: Array) -> tuple[Array, Array]:
+        back = dq.product(dq.conjugate(q), dq.product(dq.conjugate(a), x))
+        off = dq.logarithm(dq.product(back, b))
+        turn, none = skew(off[:3]), jnp.zeros((3, 3), off.dtype)
+        small = jnp.block([[turn, none], [skew(off[3:]), turn]])
+        square = small @ small
+        # Inverse of the left Jacobian of the exponential, to the fifth order of what is off.
+        by = jnp.eye(6, dtype=off.dtype) - small / 2 + square / 12 - square @ square / 720
+        return off, jnp.concatenate([-by, by @ dq.adjoint(back)], axis=1)
 
     return jax.vmap(one)(hand, camera)
 
@@ -135,46 +156,36 @@ def refined_hand_eye(
     state = jnp.concatenate([start, target])
     n = hand.shape[0]
 
-    def fitted(state: Array, sizes: Array) -> tuple[Array, Array]:
+    def iterate(carry: tuple, _: None) -> tuple:
+        state, *_ = carry
+        off, by = _off(state, hand, camera)
+        sizes = given if noise is not None else jnp.maximum(_sizes(off), 1e-14)
         weights = jnp.tile(jnp.repeat(1 / sizes, 3), n)
+        by = weights[:, None] * by.reshape(6 * n, 12)
+        covariance = dense.inverse(by.T @ by)
+        state = _moved(state, -covariance @ (by.T @ (weights * off.ravel())))
+        return (state, covariance, off, sizes), None
 
-        def scaled(step: Array, at: Array) -> Array:
-            return weights * _off(_moved(at, step), hand, camera).ravel()
+    given = jnp.zeros(2) if noise is None else jnp.stack([jnp.asarray(x, float) for x in noise])
+    begin = (state, jnp.zeros((12, 12)), jnp.zeros((n, 6)), jnp.zeros(2))
+    state, covariance, off, sizes = jax.lax.scan(iterate, begin, None, length=_STEPS)[0]
+    return state[:8], state[8:], covariance[:6, :6], off, sizes
 
-        def iterate(at: Array, _: None) -> tuple[Array, None]:
-            off = scaled(jnp.zeros(12), at)
-            by = jax.jacfwd(scaled)(jnp.zeros(12), at)
-            return _moved(at, -dense.solve(by.T @ by, by.T @ off, positive=True)), None
 
-        state = jax.lax.scan(iterate, state, None, length=_STEPS)[0]
-        by = jax.jacfwd(scaled)(jnp.zeros(12), state)
-        return state, dense.inverse(by.T @ by)
-
-    def sizes_of(state: Array) -> Array:
-        off = _off(state, hand, camera)
-        # Both kinds of residuals determine half of the twelve parameters each.
-        freedom = 3 * n - 6
-        return jnp.sqrt(jnp.stack([jnp.sum(off[:, :3] ** 2), jnp.sum(off[:, 3:] ** 2)]) / freedom)
-
-    if noise is None:
-        # At first an error of a radian counts as much as one of the size of the motions.
-        lengths = jnp.sqrt(jnp.mean(jax.vmap(dq.translation)(hand) ** 2))
-        sizes = jnp.stack([jnp.ones_like(lengths), jnp.maximum(lengths, 1e-6)])
-
-        def weigh(carry: tuple, _: None) -> tuple:
-            state, _ = fitted(*carry)
-            return (state, jnp.maximum(sizes_of(state), 1e-14)), None
-
-        (state, sizes), _ = jax.lax.scan(weigh, (state, sizes), None, length=_ROUNDS)
-    else:
-        sizes = jnp.stack([jnp.asarray(x, float) for x in noise])
-    state, covariance = fitted(state, sizes)
-    return state[:8], state[8:], covariance[:6, :6], _off(state, hand, camera), sizes
+def _sizes(off: Float[Array, "n 6"]) -> Float[Array, "2"]:
+    """Standard deviations of rotations and translations, which determine six parameters each."""
+    squares = jnp.stack([jnp.sum(off[:, :3] ** 2), jnp.sum(off[:, 3:] ** 2)])
+    return jnp.sqrt(squares / (3 * off.shape[0] - 6))
 
 
 @eqx.filter_jit
 def _solve(hand, camera, noise):
-    return refined_hand_eye(hand, camera, linear_hand_eye(hand, camera), noise)
+    """What `refined_hand_eye` gives of poses, and with those of the camera inverted."""
+
+    def one(b):
+        return refined_hand_eye(hand, b, linear_hand_eye(hand, b), noise)
+
+    return jax.vmap(one)(jnp.stack([camera, jax.vmap(dq.conjugate)(camera)]))
 
 
 def hand_eye(
@@ -187,14 +198,16 @@ def hand_eye(
 
     A Q B⁻¹ is the same for all poses: A of the hand in the base, Q of the camera in the hand, B of
     the camera in the frame of what it sees. Dual quaternions give a start, least squares the rest.
+    Of a camera that stands beside the robot and sees the hand, pass the inverse of each A: Q is
+    then the camera in the base. (Inverses of both A and B exchange Q and X.)
 
     **Arguments:** `hand`, `camera`: rotation matrices (n, 3, 3) and translations (n, 3) [m], n > 2;
     `noise`: standard deviations of the camera's rotations [rad] and translations [m], each
     component; estimated when None.
 
     **Raises:** `ValueError` for fewer than three poses, no rotation matrices, motions that do not
-    turn, or all turn about parallel axes, which leave the camera open, and for camera poses that
-    are inverted.
+    turn, or all turn about parallel axes, which leave the camera open, and for poses that fit far
+    better when those of the hand or the camera are inverted.
 
     Source: Schadlbauer 2017 and Daniilidis 1999; least squares and covariance are an own choice.
     """
@@ -226,13 +239,16 @@ def hand_eye(
     _look(a)
     if noise is not None:
         noise = tuple(positive("The noise", x, ()) for x in noise)
-    q, x, covariance, off, sizes = _solve(a, b, noise)
-    other = _solve(a, jax.vmap(dq.conjugate)(b), noise)
-    if float(jnp.sum(other[3] ** 2)) < 1e-2 * float(jnp.sum(off**2)) and noise is None:
+    ways = _solve(a, b, noise)
+    scale = np.repeat([1.0, np.sqrt(np.mean(np.asarray(ways[1])[:, 4:] ** 2)) + 1e-300], 3)
+    squares = np.sum((np.asarray(ways[3]) / scale) ** 2, axis=(1, 2))
+    if squares[1] < 1e-2 * squares[0]:
         raise ValueError(
-            "The camera's poses seem to be inverted, those of what it sees in the frame of the "
-            "camera: pass the inverse of each."
+            "The poses fit far better when those of the camera or those of the hand are inverted. "
+            "Invert the camera's if they are those of what it sees in the frame of the camera; "
+            "invert the hand's if the camera stands beside the robot and sees the hand."
         )
+    q, x, covariance, off, sizes = (one[0] for one in ways)
     deviation = jnp.sqrt(jnp.diag(covariance))
     frames = (dq.rotation(q), dq.translation(q), dq.rotation(x), dq.translation(x))
     return HandEye(*frames, covariance, deviation, off, (sizes[0], sizes[1]))

@@ -66,7 +66,11 @@ class Series(dict[str, np.ndarray]):
 
 
 def read_series(
-    path: str | Path, columns: dict[str, str] | None = None, *, gaps: bool = False
+    path: str | Path,
+    columns: dict[str, str] | None = None,
+    *,
+    gaps: bool = False,
+    continued: bool = True,
 ) -> Series:
     """Columns of a text file whose first line names them: `name [unit]` or `name (unit)`.
 
@@ -75,10 +79,11 @@ def read_series(
     default. `gaps`: whether samples may be missing: time may then advance by more than one and a
     half times its usual step, and lines are left out where a wanted value is lost (an empty cell or
     NaN), where they repeat the time of the line before, and at the end of the file if cut off.
+    `continued`: whether angles that jump by a full turn while they move on are continued beyond
+    it; not for components of rotation vectors.
 
     Columns are separated by commas, semicolons or tabs; with the latter two, numbers may have
     decimal commas. Lines that begin with #, % or // are comments, one of which may be the header.
-    Angles that jump by a full turn while they move on are continued beyond it.
 
     **Returns:** `Series`, a dictionary of the columns by name, (k,) each, in SI units, with
     `notes`. The file may use s, ms, us, rad, deg, rev, rad/s, deg/s, rpm, m, mm, N, N m, N mm, V,
@@ -117,7 +122,7 @@ def read_series(
             found[name] = found[name][kept]
     time = np.arange(float(len(numbers))) if clock is None else found[clock]
     for name in wanted:
-        if header[name][1] == "rad":
+        if continued and header[name][1] == "rad":
             found[name], turned = _unwrapped(time, found[name])
             if turned.size:
                 notes.append(

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxgrip.spatial import quaternions
+from jaxgrip.spatial._rotations import skew
 
 
 class Screw(NamedTuple):
@@ -63,13 +64,20 @@ def conjugate(q: Float[Array, "8"]) -> Float[Array, "8"]:
 
 
 def dual_conjugate(q: Float[Array, "8"]) -> Float[Array, "8"]:
-    """The dual part with the other sign: the pose reflected in the origin."""
+    """The dual part with the other sign: the same rotation, the translation reversed."""
     return jnp.concatenate([q[:4], -q[4:]])
 
 
 def transform(q: Float[Array, "8"], point: Float[Array, "3"]) -> Float[Array, "3"]:
     """A point moved by a pose [m]."""
     return rotation(q) @ point + translation(q)
+
+
+def adjoint(q: Float[Array, "8"]) -> Float[Array, "6 6"]:
+    """Matrix of twists seen from where a pose leads: q exp(s) is exp(adjoint(q) s) q."""
+    turn = rotation(q)
+    top = jnp.concatenate([turn, jnp.zeros_like(turn)], axis=1)
+    return jnp.concatenate([top, jnp.concatenate([skew(translation(q)) @ turn, turn], axis=1)])
 
 
 def study(q: Float[Array, "8"]) -> Float[Array, ""]:

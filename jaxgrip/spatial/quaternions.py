@@ -4,10 +4,17 @@ Source: Webhofer 2005, eq. 3.9-3.10, p. 21, with sine and cosine of the half ang
 as printed they do not fit its rotation matrix.
 """
 
+import math
+
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxgrip.spatial._rotations import skew
+
+# Series of sin(a)/a and cos(a) by a², and of arctan(a)/a by a².
+_SINE = tuple((-1) ** k / math.factorial(2 * k + 1) for k in range(9))
+_COSINE = tuple((-1) ** k / math.factorial(2 * k) for k in range(9))
+_ARC_TANGENT = tuple((-1) ** k / (2 * k + 1) for k in range(12))
 
 
 def product(a: Float[Array, "4"], b: Float[Array, "4"]) -> Float[Array, "4"]:
@@ -62,22 +69,32 @@ def along_matrix(rotation: Float[Array, "3 3"]) -> Float[Array, "4"]:
 
 def exponential(turn: Float[Array, "3"]) -> Float[Array, "4"]:
     """Unit quaternion of a rotation vector (3,), axis times angle [rad]; smooth at zero."""
-    square = turn @ turn
-    small = square < 1e-12
+    square = turn @ turn / 4
+    small = square < 0.25
     angle = jnp.sqrt(jnp.where(small, jnp.ones_like(square), square))
-    half = jnp.where(small, 0.5 - square / 48, jnp.sin(angle / 2) / angle)
-    scalar = jnp.where(small, 1 - square / 8, jnp.cos(angle / 2))
+    # Both series far enough that derivatives of higher order are right to rounding as well.
+    near = jnp.where(small, square, jnp.zeros_like(square))
+    half = jnp.where(small, _series(near, _SINE), jnp.sin(angle) / angle) / 2
+    scalar = jnp.where(small, _series(near, _COSINE), jnp.cos(angle))
     return jnp.concatenate([scalar[None], half * turn])
 
 
 def rotation_vector(q: Float[Array, "4"]) -> Float[Array, "3"]:
     """Rotation vector (3,), of length up to π, of a quaternion of any length; smooth at zero."""
     w, x, y, z = q
-    scalar, square = jnp.abs(w), x * x + y * y + z * z
-    small = square < 1e-6 * scalar**2
+    sign = jnp.where(w < 0, -jnp.ones_like(w), jnp.ones_like(w))
+    scalar, square = sign * w, x * x + y * y + z * z
+    small = square < 0.03 * scalar**2
     one = jnp.ones_like(square)
     sine = jnp.sqrt(jnp.where(small, one, square))
-    ratio = square / jnp.where(small, scalar, one) ** 2
-    near = 1 + ratio * (ratio * (1 / 5) - 1 / 3)
+    ratio = jnp.where(small, square, jnp.zeros_like(square)) / jnp.where(small, scalar, one) ** 2
+    near = _series(ratio, _ARC_TANGENT)
     half = jnp.where(small, near, jnp.arctan2(sine, scalar)) / jnp.where(small, scalar, sine)
-    return jnp.where(w < 0, -2 * half, 2 * half) * jnp.stack([x, y, z])
+    return 2 * sign * half * jnp.stack([x, y, z])
+
+
+def _series(x: Float[Array, ""], coefficients: tuple[float, ...]) -> Float[Array, ""]:
+    total = jnp.full_like(x, coefficients[-1])
+    for c in coefficients[-2::-1]:
+        total = total * x + c
+    return total

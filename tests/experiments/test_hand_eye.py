@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.spatial.transform import Rotation
 
 from experiments.mechanisms import hand_eye
 from jaxgrip import config, report
@@ -30,15 +31,51 @@ def test_the_example_gives_the_camera_back(tmp_path):
     assert np.all(sd < 1e-3)
 
 
+def rewritten(columns, beside=False):
+    """The example with other columns of orientations, in mm and degrees."""
+    rows = np.array([[float(x) for x in line.split(",")] for line in EXAMPLE.splitlines()[2:]])
+    header, cells = [], []
+    for who, block, first in (("hand", rows[:, :7], True), ("camera", rows[:, 7:], False)):
+        at, turn = block[:, :3], Rotation.from_quat(block[:, 3:], scalar_first=True)
+        if beside and first:
+            at, turn = -turn.inv().apply(at), turn.inv()
+        other = {
+            ("rx", "ry", "rz"): lambda turn=turn: turn.as_rotvec(degrees=True),
+            ("roll", "pitch", "yaw"): lambda turn=turn: turn.as_euler("xyz", degrees=True),
+        }[columns]()
+        header += [f"{who} {k} [mm]" for k in "xyz"] + [f"{who} {k} [deg]" for k in columns]
+        cells.append(np.hstack([1e3 * at, other]))
+    lines = [",".join(f"{x:.6f}" for x in row) for row in np.hstack(cells)]
+    return "\n".join([",".join(header), *lines]) + "\n"
+
+
+@pytest.mark.parametrize("columns", [("rx", "ry", "rz"), ("roll", "pitch", "yaw")])
+def test_orientations_may_be_rotation_vectors_or_angles(tmp_path, columns):
+    first = read(tmp_path, EXAMPLE).calibrated()
+    for beside in (False, True):
+        other = read(tmp_path, rewritten(columns, beside), beside=beside).calibrated()
+        np.testing.assert_allclose(other.translation, first.translation, atol=1e-5)
+        np.testing.assert_allclose(other.rotation, first.rotation, atol=1e-5)
+
+
 def test_bad_files_get_a_sentence(tmp_path):
     lines = EXAMPLE.splitlines()
     with pytest.raises(config.ConfigError, match="no column camera qz"):
         read(tmp_path, EXAMPLE.replace("camera qz", "camera c"))
     with pytest.raises(config.ConfigError, match="2 poses leave"):
         read(tmp_path, "\n".join(lines[:4]) + "\n")
+    with pytest.raises(
+        config.ConfigError, match="has no orientation of the hand: name the columns"
+    ):
+        read(tmp_path, EXAMPLE.replace("hand q", "hand c"))
+    turned = rewritten(("rx", "ry", "rz"))
+    with pytest.raises(config.ConfigError, match=r"if these are degrees, write \[deg\]"):
+        read(tmp_path, turned.replace("[deg]", "[rad]"))
+    with pytest.raises(config.ConfigError, match=r"millimetres, write hand x \[mm\]"):
+        read(tmp_path, turned.replace("[mm]", "[m]"))
     scaled = lines[2].split(",")
     scaled[3] = "3.0"
     with pytest.raises(config.ConfigError, match="quaternion of the hand in row 1 has the length"):
         read(tmp_path, "\n".join([*lines[:2], ",".join(scaled), *lines[3:]]) + "\n")
-    with pytest.raises(config.ConfigError, match="seem to be inverted"):
+    with pytest.raises(config.ConfigError, match="fit far better when"):
         read(tmp_path, EXAMPLE, inverted=True)

@@ -216,3 +216,14 @@ def test_pipes_and_devices_are_not_waited_for(tmp_path):
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(ValueError, match=r"none\.csv cannot be read"):
         read_series(tmp_path / "none.csv")
+
+
+def test_rotation_vectors_are_not_continued_beyond_a_turn(tmp_path):
+    """Those of a hand that points down are near (±pi, 0, 0), where a jump is no motion."""
+    path = tmp_path / "turns.csv"
+    values = [2.9, 3.0, 3.1, -3.12, -3.05]
+    path.write_text("hand rx [rad]\n" + "\n".join(map(str, values)) + "\n", encoding="utf-8")
+    found = read_series(path, continued=False)
+    np.testing.assert_array_equal(found["hand rx"], values)
+    assert found.notes == ()
+    assert read_series(path)["hand rx"][-1] > np.pi

@@ -48,6 +48,9 @@ def test_products_and_inverses_are_those_of_matrices(seed):
     np.testing.assert_allclose(
         both, dq.product(dq.dual_conjugate(a), dq.dual_conjugate(b)), atol=1e-12
     )
+    s = jnp.asarray([0.3, -0.2, 0.9, 1.0, 0.1, -0.4])
+    seen = dq.product(dq.exponential(dq.adjoint(a) @ s), a)
+    np.testing.assert_allclose(matrix(dq.product(a, dq.exponential(s))), matrix(seen), atol=1e-12)
     noisy = a + 0.01 * jnp.arange(8.0)
     np.testing.assert_allclose(dq.study(dq.normalised(noisy)), 0.0, atol=1e-12)
     np.testing.assert_allclose(dq.normalised(3 * a), a, atol=1e-12)
@@ -66,18 +69,17 @@ def test_the_exponential_is_that_of_matrices(twist):
     np.testing.assert_allclose(dq.from_screw(dq.screw(q)), q, atol=1e-12)
 
 
-@pytest.mark.parametrize("twist", TWISTS[2:])
 @pytest.mark.long
-def test_derivatives_are_differences_also_at_the_identity(twist):
-    x = jnp.asarray(twist)
-    check_grads(lambda y: dq.exponential(jnp.asarray(y)), (x,), order=2, rtol=1e-4, atol=1e-6)
-    check_grads(
-        lambda y: dq.logarithm(dq.exponential(jnp.asarray(y))), (x,), order=2, rtol=1e-3, atol=1e-5
-    )
-    np.testing.assert_allclose(
-        jax.jacfwd(lambda y: dq.logarithm(dq.exponential(y)))(x), np.eye(6), atol=1e-9
-    )
-    assert np.all(np.isfinite(jax.jacrev(lambda y: jnp.stack(dq.screw(dq.exponential(y))[:2]))(x)))
+def test_derivatives_are_differences_also_at_the_identity():
+    exponential, logarithm = jax.jit(dq.exponential), jax.jit(dq.logarithm)
+    there_and_back = jax.jit(jax.jacfwd(lambda y: dq.logarithm(dq.exponential(y))))
+    screw = jax.jit(jax.jacrev(lambda y: jnp.stack(dq.screw(dq.exponential(y))[:2])))
+    for twist in TWISTS[2:]:
+        x = jnp.asarray(twist)
+        check_grads(exponential, (x,), order=1, rtol=1e-4, atol=1e-6)
+        check_grads(logarithm, (exponential(x),), order=1, rtol=1e-4, atol=1e-6)
+        np.testing.assert_allclose(there_and_back(x), np.eye(6), atol=1e-12)
+        assert np.all(np.isfinite(screw(x)))
 
 
 def test_a_screw_turns_and_slides_about_its_line():
@@ -120,3 +122,64 @@ def test_elliptic_motion_and_its_inverse_lie_on_their_varieties():
             np.testing.assert_allclose(x0 * y2 + x3 * y1, 0.0, atol=1e-12)
             second = 2 * (x0 * y1 - x3 * y2) + length * (x0**2 - x3**2)
             np.testing.assert_allclose(second, 0.0, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("outer", "inner"),
+    [(jax.jacfwd, jax.jacrev), pytest.param(jax.jacrev, jax.jacfwd, marks=pytest.mark.long)],
+)
+def test_second_derivatives_are_exact_near_the_identity(outer, inner):
+    """Against the power series of the matrix and, for the inverse, against the identity."""
+    line = jnp.array([0.6, 0.0, -0.8, 0.3, -0.2, 0.5])
+    angles = jnp.array([0.0, 1e-9, 1e-6, 1.1e-6, 1e-4, 1e-3, 0.4, 1.2])
+    twists = jnp.concatenate([angles[:, None] * line[None, :3], jnp.tile(line[3:], (8, 1))], axis=1)
+    weights = jnp.asarray(RNG.normal(size=(2, 12)))
+    basis = np.zeros((6, 4, 4))
+    for k, (i, j) in enumerate(((1, 2), (2, 0), (0, 1))):
+        basis[k, i, j], basis[k, j, i], basis[3 + k, k, 3] = -1.0, 1.0, 1.0
+
+    def second(f, outer, inner):
+        """Of two sums of what f gives, so that few columns are enough."""
+
+        def sums(x):
+            values = jnp.ravel(f(x))
+            return weights[:, : values.size] @ values
+
+        return np.asarray(jax.jit(jax.vmap(outer(inner(sums))))(twists))
+
+    def series(x):
+        generator = jnp.einsum("i,ijk->jk", x, jnp.asarray(basis))
+
+        def add(carry, k):
+            total, term = carry
+            term = term @ generator / k
+            return (total + term, term), None
+
+        return jax.lax.scan(add, (jnp.eye(4), jnp.eye(4)), jnp.arange(1.0, 26.0))[0][0][:3]
+
+    def moved(x):
+        q = dq.exponential(x)
+        return jnp.concatenate([dq.rotation(q), dq.translation(q)[:, None]], axis=1)
+
+    expected = second(series, jax.jacfwd, jax.jacfwd)
+    np.testing.assert_allclose(second(moved, outer, inner), expected, atol=1e-11)
+    # log after exp is the identity: its second derivative is zero.
+    there = second(lambda x: dq.logarithm(dq.exponential(x)), outer, inner)
+    np.testing.assert_allclose(there, 0.0, atol=1e-11)
+
+
+def test_half_turns_have_a_slide_and_a_derivative():
+    """Rotations by pi are those of tools that point down."""
+    turn, shift = jnp.diag(jnp.array([1.0, -1.0, -1.0])), jnp.array([0.7, 0.1, -0.2])
+    q = dq.from_matrix(turn, shift)
+    screw = dq.screw(q)
+    np.testing.assert_allclose([screw.angle, screw.slide], [np.pi, 0.7], atol=1e-15)
+    np.testing.assert_allclose(screw.direction, [1.0, 0.0, 0.0], atol=1e-15)
+    np.testing.assert_allclose(screw.moment, [0.0, -0.1, -0.05], atol=1e-15)
+    # Less of a turn about the same line: on this side of pi the logarithm is smooth.
+    back = jnp.array([-1.0, 0.0, 0.0, 0.0, 0.0, 0.0])
+    change = jax.jvp(
+        lambda s: dq.logarithm(dq.product(q, dq.exponential(s * back))), (0.0,), (1.0,)
+    )[1]
+    assert np.all(np.isfinite(change))
+    np.testing.assert_allclose(change[:3], back[:3], atol=1e-12)
