@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from jaxgrip import actuators as actuators
+    from jaxgrip import contact as contact
     from jaxgrip import fem as fem
     from jaxgrip import fitting as fitting
     from jaxgrip import flexible as flexible
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from jaxgrip.precision import enable_x64 as enable_x64
 
 _ROOMS = (
-    *("actuators", "fem", "fitting", "flexible", "joints", "mechanism"),
+    *("actuators", "contact", "fem", "fitting", "flexible", "joints", "mechanism"),
     *("models", "ocp", "orbits", "rigid", "shapes", "spatial"),
 )
 # Rooms that have moved.

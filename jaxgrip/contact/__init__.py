@@ -1,0 +1,14 @@
+from jaxgrip.contact._motion import Motion as Motion
+from jaxgrip.contact._motion import simulate as simulate
+from jaxgrip.contact._pairs import Attached as Attached
+from jaxgrip.contact._pairs import Contacts as Contacts
+from jaxgrip.contact._pairs import Forces as Forces
+from jaxgrip.contact._pairs import Material as Material
+from jaxgrip.contact._pairs import contacts as contacts
+from jaxgrip.contact._pairs import forces as forces
+from jaxgrip.contact._shapes import Shape as Shape
+from jaxgrip.contact._shapes import box as box
+from jaxgrip.contact._shapes import capsule as capsule
+from jaxgrip.contact._shapes import half_space as half_space
+from jaxgrip.contact._shapes import signed_distance as signed_distance
+from jaxgrip.contact._shapes import sphere as sphere
