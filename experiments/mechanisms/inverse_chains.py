@@ -9,19 +9,25 @@ from typing import Annotated
 import jax
 import jax.numpy as jnp
 import numpy as np
-import xarray
 from jaxtyping import Array, Float
-from pydantic import Field
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from PIL import Image
+from pydantic import Field, model_validator
 
 from jaxgrip import config, viz
 from jaxgrip.config import Real
+from jaxgrip.mechanism import study
 from jaxgrip.report import Run
 from jaxgrip.spatial import dual_quaternions as dq
+from jaxgrip.viz.style import PALETTE, styled
 
 Positive = Annotated[Real, Field(gt=0.0)]
 STEPS = 120
-# Points of the bar whose paths are drawn, by their share of its length and their height [m].
-POINTS = ((0.3, 0.0), (0.5, 0.15), (1.2, 0.0))
+# Points of what moves whose paths are drawn, as shares of the length of the bar.
+POINTS = ((0.3, 0.0), (0.5, 0.25), (1.25, 0.0))
 
 
 def about_z(angle: Array, x: Array, y: Array) -> Float[Array, "8"]:
@@ -44,20 +50,6 @@ def elliptic_equations(q: Float[Array, "8"], length: Array) -> Float[Array, "2"]
     return jnp.stack([x0 * y2 + x3 * y1, second])
 
 
-def link(theta: Array, d: Array, a: Array, alpha: Array) -> Float[Array, "8"]:
-    """Pose of a link, Rz(theta) Tz(d) Tx(a) Rx(alpha)."""
-    zero = jnp.zeros_like(theta)
-    first = dq.exponential(jnp.stack([zero, zero, theta, zero, zero, d]))
-    return dq.product(first, dq.exponential(jnp.stack([alpha, zero, zero, a, zero, zero])))
-
-
-def inverse_link(theta: Array, d: Array, a: Array, alpha: Array) -> Float[Array, "8"]:
-    """The inverse of a link, Rx(-alpha) Tx(-a) Tz(-d) Rz(-theta)."""
-    zero = jnp.zeros_like(theta)
-    first = dq.exponential(jnp.stack([-alpha, zero, zero, -a, zero, zero]))
-    return dq.product(first, dq.exponential(jnp.stack([zero, zero, -theta, zero, zero, -d])))
-
-
 def slide_and_turn(slide: Array, angle: Array, length: Array) -> Float[Array, "8"]:
     """Planar chain PR: a slide along x and a link on a hinge."""
     zero = jnp.zeros_like(slide)
@@ -72,20 +64,6 @@ def slide_and_turn_equation(q: Float[Array, "8"], length: Array) -> Float[Array,
 def turn_and_slide_equation(q: Float[Array, "8"], length: Array) -> Float[Array, ""]:
     """Zero for the poses of the chain RP, that of PR with x3, y1 and y2 negated."""
     return q[3] * q[5] - q[0] * q[6] + length * q[0] * q[3]
-
-
-def chain(numbers: Float[Array, "n 4"]) -> Float[Array, "8"]:
-    """Pose of links with theta, d, a and alpha (n, 4)."""
-    start = jnp.zeros(8, numbers.dtype).at[0].set(1.0)
-    return jax.lax.scan(lambda q, row: (dq.product(q, link(*row)), None), start, numbers)[0]
-
-
-def inverse_chain(numbers: Float[Array, "n 4"]) -> Float[Array, "8"]:
-    """Pose of the chain with base and tip exchanged, link by link."""
-    start = jnp.zeros(8, numbers.dtype).at[0].set(1.0)
-    return jax.lax.scan(
-        lambda q, row: (dq.product(q, inverse_link(*row)), None), start, numbers[::-1]
-    )[0]
 
 
 def degree(points: Float[np.ndarray, "n 2"], most: int = 6) -> int:
@@ -104,18 +82,50 @@ _moved = jax.vmap(jax.vmap(dq.transform, (None, 0)), (0, None))
 
 
 class Config(config.Config):
-    """The bar and the random chains."""
+    """The bar, a short chain and random chains."""
 
     length: Positive = Field(1.0, description="length of the bar [m]")
+    joints: str = Field(
+        "PRR", description="a chain of up to three joints that slide, P, or turn, R"
+    )
+    rows: tuple[tuple[Real, Real, Real, Real], ...] = Field(
+        ((0.3, 0.1, 0.2, 1.1), (-0.4, 0.25, 0.3, 0.7), (0.0, 0.05, 0.15, -0.5)),
+        description="theta [rad], d [m], a [m] and alpha [rad] of every joint, whose own "
+        "coordinate adds to theta or d",
+    )
     chains: Annotated[int, Field(ge=1, le=10_000)] = Field(1000, description="random chains")
     links: Annotated[int, Field(ge=1, le=12)] = Field(6, description="links of each")
+
+    @model_validator(mode="after")
+    def _has_equations(self) -> "Config":
+        # Its sentence says what is wrong with the joints.
+        study.equations(self.chain(), jnp.eye(8)[0])
+        return self
+
+    def chain(self) -> study.Chain:
+        """The short chain."""
+        return study.from_dh(self.joints, self.rows)
+
+
+def quadrics(values: Float[np.ndarray, "k m"], q: Float[np.ndarray, "k 8"]) -> int:
+    """How many independent polynomials of degree two have these values at eight numbers."""
+    i, j = np.triu_indices(8)
+    products = q[:, i] * q[:, j]
+    return int(np.linalg.matrix_rank(np.linalg.lstsq(products, values, rcond=None)[0], tol=1e-8))
+
+
+def sampled_quadrics(q: Float[np.ndarray, "k 8"]) -> int:
+    """How many polynomials of degree two vanish at poses."""
+    i, j = np.triu_indices(8)
+    size = np.linalg.svd(q[:, i] * q[:, j], compute_uv=False)
+    return int(np.sum(size < 1e-10 * size[0]))
 
 
 def run(settings: Config, run: Run) -> None:
     """Equations, degrees of the paths, inverse chains."""
     length = jnp.asarray(settings.length)
     angles = jnp.linspace(0.0, 2 * jnp.pi, STEPS + 1)
-    points = jnp.asarray([[s * settings.length, h, 0.0] for s, h in POINTS])
+    points = jnp.asarray([[s * settings.length, h * settings.length, 0.0] for s, h in POINTS])
     with run.stage("Elliptic motion and its inverse"):
         poses = jax.vmap(lambda a: elliptic(a, length))(angles)
         inverse = jax.vmap(dq.conjugate)(poses)
@@ -128,67 +138,173 @@ def run(settings: Config, run: Run) -> None:
         found = [degree(path[:, k, :2]) for k in range(len(POINTS))]
         run.add(f"{name}_degrees", found, "1", [known] * len(POINTS))
     with run.stage("Chains with base and tip exchanged"):
-        rng = np.random.default_rng(0)
-        numbers = jnp.asarray(rng.uniform(-2.0, 2.0, (settings.chains, settings.links, 4)))
-        both = jax.jit(jax.vmap(lambda x: dq.product(chain(x), inverse_chain(x))))(numbers)
-        pair = jnp.asarray(rng.uniform(-2.0, 2.0, (settings.chains, 2)))
-        slid = jax.vmap(lambda x: slide_and_turn(x[0], x[1], length))(pair)
-        zero = jax.vmap(
-            lambda q: jnp.stack(
-                [
-                    slide_and_turn_equation(q, length),
-                    turn_and_slide_equation(dq.conjugate(q), length),
-                ]
-            )
-        )(slid)
-    one = jnp.zeros(8).at[0].set(1.0)
-    run.add("chains_off", float(jnp.max(jnp.abs(both - one[None]))), "1", 0.0)
-    run.add("slide_and_turn_off", float(jnp.max(jnp.abs(zero))), "m", 0.0)
-    run.note(
-        "The chain RP satisfies the equation of PR at the conjugate of its pose. Planar PRR and "
-        "RRP reach all planar poses near, so that they have no equation of their own."
-    )
+        _exchanged(settings, run)
+    with run.stage(f"Equations of {settings.joints} and its inverse"):
+        _eliminated(settings, run)
     with run.stage("Pictures"):
         _draw(run, settings, poses, inverse, paths)
 
 
+def _exchanged(settings: Config, run: Run) -> None:
+    rng = np.random.default_rng(0)
+    count, length = settings.links, jnp.asarray(settings.length)
+    joints = "RP" * 6
+    rows = jnp.asarray(rng.uniform(-2.0, 2.0, (settings.chains, count, 4)))
+    moves = jnp.asarray(rng.uniform(-2.0, 2.0, (settings.chains, count)))
+
+    def there_and_back(rows: Array, move: Array) -> Array:
+        chain = study.from_dh(joints[:count], rows)
+        back = study.pose(study.inverted(chain), -move[::-1])
+        return dq.product(study.pose(chain, move), back)
+
+    both = jax.jit(jax.vmap(there_and_back))(rows, moves)
+    run.add("chains_off", float(jnp.max(jnp.abs(both - jnp.eye(8)[:1]))), "1", 0.0)
+    pair = jnp.asarray(rng.uniform(-2.0, 2.0, (settings.chains, 2)))
+
+    def planar(x: Array) -> Array:
+        q = slide_and_turn(x[0], x[1], length)
+        back = turn_and_slide_equation(dq.conjugate(q), length)
+        return jnp.stack([slide_and_turn_equation(q, length), back])
+
+    run.add("slide_and_turn_off", float(jnp.max(jnp.abs(jax.vmap(planar)(pair)))), "m", 0.0)
+    run.note(
+        "In the plane PRR and RRP reach all poses near, so that they have no equation of their "
+        "own; in space they have, and the run eliminates them."
+    )
+
+
+def _eliminated(settings: Config, run: Run) -> None:
+    """Polynomials of the short chain and its inverse at their poses, and how many there are."""
+    rng = np.random.default_rng(1)
+    chain = settings.chain()
+    back = study.inverted(chain)
+    moves = jnp.asarray(rng.uniform(-2.0, 2.0, (settings.chains, len(settings.joints))))
+    free = jnp.asarray(rng.normal(size=(100, 8)))
+
+    @jax.jit
+    def values(chain: study.Chain, q: Array) -> Array:
+        return jax.vmap(study.equations, (None, 0))(chain, q)
+
+    @jax.jit
+    def reached(chain: study.Chain, moves: Array) -> Array:
+        return jax.vmap(study.pose, (None, 0))(chain, moves)
+
+    q = reached(chain, moves)
+    other = reached(back, moves)
+    run.add("chain_off", float(jnp.max(jnp.abs(values(chain, q)))), "1", 0.0)
+    conjugates = jax.vmap(dq.conjugate)(other)
+    run.add("inverse_chain_off", float(jnp.max(jnp.abs(values(chain, conjugates)))), "1", 0.0)
+    if len(settings.joints) == 3:
+        found = quadrics(np.asarray(values(chain, free)), np.asarray(free))
+        run.add("quadrics_eliminated", found, "1")
+        run.add("quadrics_of_a_sample", sampled_quadrics(np.asarray(q)), "1")
+        run.note(
+            f"The poses of {settings.joints} satisfy {found} independent quadratic equations in "
+            "Study's coordinates, and no others: a sample of poses has as many. Those of "
+            f"{back.joints} are the same with x1, x2, x3, y1, y2 and y3 negated."
+        )
+
+
 def _draw(run: Run, settings: Config, poses: Array, inverse: Array, paths: list) -> None:
-    ends = jnp.asarray([[0.0, 0.0, 0.0], [settings.length, 0.0, 0.0]])
-    arms = settings.length * jnp.asarray([[1.2, 0.0, 0.0], [0.0, 0.0, 0.0], [0.0, 1.2, 0.0]])
-    for name, some, path, body in (
-        ("elliptic", poses, paths[0], ends),
-        ("inverse", inverse, paths[1], arms),
-    ):
-        drawn = np.asarray(
-            jax.vmap(lambda q, b=body: jax.vmap(lambda x: dq.transform(q, x))(b))(some)
-        )
-        still = np.asarray(arms if name == "elliptic" else ends)
-        parts = {
-            "moves": xarray.DataArray(drawn, dims=("step", "point", "axis")),
-            "stands": xarray.DataArray(
-                np.broadcast_to(still, (len(drawn), *still.shape)), dims=("step", "point", "axis")
+    length = settings.length
+    bar = length * np.array([[0.0, 0.0, 0.0], [1.0, 0.0, 0.0]])
+    reach = 1.35 * length
+    cross = reach * np.array([[-1.0, 0, 0], [1.0, 0, 0], [0, -1.0, 0], [0, 1.0, 0]])
+    moved = {
+        "bar": np.asarray(_moved(poses, jnp.asarray(bar))),
+        "axes": np.asarray(_moved(inverse, jnp.asarray(cross))),
+    }
+    panels = [
+        ("The bar moves: ellipses, degree 2", "bar", moved["bar"], cross, paths[0]),
+        ("The axes move: limaçons, degree 4", "axes", moved["axes"], bar, paths[1]),
+    ]
+    picture = _Picture(panels, length)
+    run.figure(
+        "both_motions",
+        picture.at(STEPS // 8),
+        "The same relative motion of a bar and two axes, seen from either: its points draw curves "
+        "of different degrees.",
+    )
+    frames = picture.frames(range(0, STEPS, 2))
+    run.animation("both_motions", viz.as_animation(frames, 4.0, colours=32), "One revolution.")
+
+
+class _Picture:
+    """Both motions side by side; panels of title, what moves, its points, what stands, paths."""
+
+    @styled
+    def __init__(self, panels: list, length: float):
+        self.figure = Figure(figsize=(9.6, 5.4), dpi=100)
+        self.canvas = FigureCanvasAgg(self.figure)
+        self.panels, self.moving = panels, []
+        factor, unit = viz.readable(2 * length, "m")
+        self.factor = factor
+        for k, (title, name, moved, still, paths) in enumerate(panels):
+            axes = self.figure.add_axes((0.07 + 0.49 * k, 0.17, 0.42, 0.72))
+            axes.set_title(title)
+            every = np.concatenate([p.reshape(-1, 3) for p in (paths, still)])[:, :2]
+            middle = (every.max(axis=0) + every.min(axis=0)) / 2
+            half = 0.55 * np.ptp(every, axis=0).max()
+            axes.set(
+                xlim=factor * (middle[0] + half * np.array([-1, 1])),
+                ylim=factor * (middle[1] + half * np.array([-1, 1])),
+                xlabel=f"x [{unit}]",
+            )
+            axes.set_aspect("equal")
+            if k == 0:
+                axes.set_ylabel(f"y [{unit}]")
+            for path, colour in zip(np.swapaxes(paths, 0, 1), PALETTE[1:4], strict=True):
+                axes.plot(*factor * path[:, :2].T, color=colour, linewidth=1.4, zorder=2)
+            lines = self._body(axes, "axes" if name == "bar" else "bar")
+            self._place(lines, still)
+            dots = [
+                axes.plot([], [], "o", color=colour, markersize=8, zorder=5)[0]
+                for colour in PALETTE[1:4]
+            ]
+            self.moving.append((self._body(axes, name), moved, dots, paths))
+        handles = [
+            Line2D([], [], color=PALETTE[0], linewidth=5, label="bar"),
+            Line2D([], [], color="black", linewidth=2.5, label="axes"),
+            *(
+                Line2D([], [], color=colour, marker="o", markersize=8, linewidth=1.4, label=label)
+                for colour, label in zip(
+                    PALETTE[1:4], ("point 1", "point 2", "point 3"), strict=True
+                )
             ),
-        }
-        marks = {
-            f"point {k + 1}": xarray.DataArray(path[:, k], dims=("step", "axis"))
-            for k in range(len(POINTS))
-        }
-        title = {
-            "elliptic": "A bar on two axes: points move on ellipses",
-            "inverse": "The axes move and the bar stands: points move on limaçons",
-        }[name]
-        run.figure(
-            f"{name}_motion",
-            viz.linkage(parts, title, plane="xy", step=12, paths=marks),
-            "The same relative motion, base and body exchanged.",
-        )
-        run.animation(
-            f"{name}_motion",
-            viz.animate_linkage(
-                {key: part[::2] for key, part in parts.items()},
-                title,
-                plane="xy",
-                captions=[f"{3 * 2 * k}°" for k in range(len(drawn[::2]))],
-            ),
-            "One revolution.",
-        )
+        ]
+        self.figure.legend(handles=handles, loc="lower center", ncols=5)
+
+    def _body(self, axes: Axes, name: str) -> list[Line2D]:
+        if name == "bar":
+            style = {"color": PALETTE[0], "linewidth": 5.0, "marker": "o", "markersize": 9.0}
+            return axes.plot([], [], zorder=4, solid_capstyle="round", **style)
+        style = {"color": "black", "linewidth": 2.5}
+        return [axes.plot([], [], zorder=3, **style)[0] for _ in range(2)]
+
+    def _place(self, lines: list[Line2D], points: np.ndarray) -> None:
+        for line, ends in zip(lines, points.reshape(len(lines), 2, 3), strict=True):
+            line.set_data(*self.factor * ends[:, :2].T)
+
+    def at(self, step: int) -> Figure:
+        """The figure at a step."""
+        for lines, moved, dots, paths in self.moving:
+            self._place(lines, moved[step])
+            for dot, place in zip(dots, paths[step], strict=True):
+                dot.set_data(*(self.factor * place[:2, None]))
+        return self.figure
+
+    def frames(self, steps: range) -> tuple[Image.Image, ...]:
+        """The pictures at steps; what stands is drawn once."""
+        artists = [x for lines, _, dots, _ in self.moving for x in (*lines, *dots)]
+        for artist in artists:
+            artist.set_animated(True)
+        self.canvas.draw()
+        background = self.canvas.copy_from_bbox(self.figure.bbox)
+        found = []
+        for step in steps:
+            self.canvas.restore_region(background)
+            self.at(step)
+            for artist in artists:
+                self.figure.draw_artist(artist)
+            found.append(Image.fromarray(np.asarray(self.canvas.buffer_rgba())[..., :3].copy()))
+        return tuple(found)

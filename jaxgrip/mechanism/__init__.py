@@ -1,5 +1,6 @@
 from jaxgrip.mechanism import historical as historical
 from jaxgrip.mechanism import loops as loops
+from jaxgrip.mechanism import study as study
 from jaxgrip.mechanism._actuated import Friction as Friction
 from jaxgrip.mechanism._actuated import LuGreFriction as LuGreFriction
 from jaxgrip.mechanism._actuated import ServoDrive as ServoDrive

@@ -39,6 +39,7 @@ from jaxgrip.rigid._newton_euler import rnea as rnea
 from jaxgrip.rigid._newton_euler import rnea_bodies as rnea_bodies
 from jaxgrip.rigid._passive import passive_forces as passive_forces
 from jaxgrip.rigid._passive import with_passive as with_passive
+from jaxgrip.rigid._payload import with_mass_properties as with_mass_properties
 from jaxgrip.rigid._payload import with_payload as with_payload
 from jaxgrip.rigid._plant import Plant as Plant
 from jaxgrip.rigid._simulation import Motion as Motion

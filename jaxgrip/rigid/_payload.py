@@ -34,22 +34,13 @@ def with_payload(
 
     Source: parallel axes (Schanzer 2007, eq. 2.3).
     """
-    place = frame_of(tree, frame)
-    kind = precision(tree)
-    if place.body < 0:
-        raise ValueError("A payload must be carried by a body that moves; the frame is fixed.")
-    mass = non_negative("mass of the payload", mass, ())
-    com = real("com of the payload", com, kind, (3,))
-    inertia = jnp.zeros((3, 3), kind) if inertia is None else inertia
-    inertia = real("inertia of the payload", inertia, kind, (3, 3))
-    k, rotation = place.body, place.rotation
-    at = place.translation + rotation @ com
+    k, mass, at, inertia = _on_body(tree, frame, "payload", mass, com, inertia)
     total = tree.mass[k] + mass
     # The centre of a body without mass is that of its payload, also in derivatives at zero.
     has_mass = total > 0.0
     share = jnp.where(has_mass, mass / jnp.where(has_mass, total, 1.0), 1.0)
     apart = at - tree.com[k]
-    about = tree.inertia[k] + rotation @ inertia @ rotation.T
+    about = tree.inertia[k] + inertia
     about += tree.mass[k] * share * _of_point(apart)
     return dataclasses.replace(
         tree,
@@ -57,6 +48,53 @@ def with_payload(
         com=tree.com.at[k].add(share * apart),
         inertia=tree.inertia.at[k].set(about),
     )
+
+
+def with_mass_properties(
+    tree: Tree,
+    frame: str | Frame,
+    mass: ArrayLike,
+    com: ArrayLike | Sequence[float] = (0.0, 0.0, 0.0),
+    inertia: ArrayLike | Sequence | None = None,
+) -> Tree:
+    """The tree with a body's own mass replaced, for instance by that of a shape.
+
+    What was fixed to the body when the tree was read is replaced as well.
+
+    **Arguments:** as for `with_payload`, of the body that carries the frame.
+
+    **Returns:** `Tree` of the same bodies.
+
+    **Raises:** `ValueError` as `with_payload`.
+    """
+    k, mass, at, inertia = _on_body(tree, frame, "shape", mass, com, inertia)
+    return dataclasses.replace(
+        tree,
+        mass=tree.mass.at[k].set(mass),
+        com=tree.com.at[k].set(at),
+        inertia=tree.inertia.at[k].set(inertia),
+    )
+
+
+def _on_body(
+    tree: Tree,
+    frame: str | Frame,
+    what: str,
+    mass: ArrayLike,
+    com: ArrayLike | Sequence,
+    inertia: ArrayLike | Sequence | None,
+) -> tuple[int, Array, Array, Array]:
+    """Body that carries a frame, and mass, centre and inertia in the axes of the body."""
+    place = frame_of(tree, frame)
+    kind = precision(tree)
+    if place.body < 0:
+        raise ValueError(f"The {what} must be carried by a body that moves; the frame is fixed.")
+    mass = non_negative(f"mass of the {what}", mass, ())
+    com = real(f"com of the {what}", com, kind, (3,))
+    inertia = jnp.zeros((3, 3), kind) if inertia is None else inertia
+    inertia = real(f"inertia of the {what}", inertia, kind, (3, 3))
+    rotation = place.rotation
+    return place.body, mass, place.translation + rotation @ com, rotation @ inertia @ rotation.T
 
 
 def _of_point(r: Float[Array, "3"]) -> Float[Array, "3 3"]:

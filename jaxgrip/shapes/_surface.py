@@ -1,7 +1,5 @@
 """Closed surfaces of triangles: files, checks, and what is inside them."""
 
-import contextlib
-import io
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,6 +11,7 @@ from scipy.sparse.csgraph import connected_components
 from scipy.spatial import cKDTree
 
 from jaxgrip.checks import non_negative, numbers
+from jaxgrip.shapes import _files
 from jaxgrip.shapes._mass import MassProperties, of_moments
 
 # Corners nearer to each other than this share of the size are one.
@@ -97,8 +96,33 @@ def check(surface: Surface, name: str = "The surface") -> None:
             f"{name} faces inward: its volume is {volume:.3g} m³. Turn the triangles round, with "
             "`surface._replace(triangles=surface.triangles[:, ::-1])`."
         )
+    _check_parts(vertices, triangles, name)
     if volume <= 1e-12 * np.ptp(vertices, axis=0).max() ** 3:
         raise ValueError(f"{name} is flat: it encloses no volume.")
+
+
+def _check_parts(vertices: np.ndarray, triangles: np.ndarray, name: str) -> None:
+    """Raise `ValueError` for a part that faces inward, unless it is a cavity of another."""
+    ends = np.stack([triangles.ravel(), np.roll(triangles, -1, axis=1).ravel()])
+    links = coo_array((np.ones(ends.shape[1]), ends), shape=(len(vertices),) * 2)
+    part = connected_components(links, directed=False)[1][triangles[:, 0]]
+    _, part = np.unique(part, return_inverse=True)
+    count = part.max() + 1
+    a, b, c = np.moveaxis((vertices - vertices.mean(axis=0))[triangles], 1, 0)
+    volumes = np.bincount(part, np.sum(a * np.cross(b, c), axis=1)) / 6
+    if count == 1 or np.all(volumes >= 0):
+        return
+    corners = vertices[triangles]
+    low, high = np.full((count, 3), np.inf), np.full((count, 3), -np.inf)
+    np.minimum.at(low, part, corners.min(axis=1))
+    np.maximum.at(high, part, corners.max(axis=1))
+    for k in np.flatnonzero(volumes < 0):
+        around = np.all((low <= low[k]) & (high >= high[k]), axis=1) & (volumes > 0)
+        if not np.any(around):
+            raise ValueError(
+                f"{name} has {count} parts, one of which faces inward and lies in no other: that "
+                f"from {_place(low[k])} to {_place(high[k])}, with the volume {volumes[k]:.3g} m³."
+            )
 
 
 def _place(point: np.ndarray) -> str:
@@ -116,7 +140,7 @@ def read_surface(path: str | Path, *, scale: float = 1.0) -> Surface:
     elements, and a surface that is open, faces inward, or is no surface, with the place.
     """
     path = Path(path)
-    points, triangles = _triangles(path)
+    points, triangles = _files.triangles(path)
     vertices = scale * np.asarray(points, float)
     if not np.all(np.isfinite(vertices)):
         raise ValueError(f"{path} has coordinates that are not finite.")
@@ -136,39 +160,6 @@ def read_surface(path: str | Path, *, scale: float = 1.0) -> Surface:
     surface = Surface(jnp.asarray(vertices), triangles, tuple(notes))
     check(surface, str(path))
     return surface
-
-
-def _triangles(path: Path) -> tuple[np.ndarray, np.ndarray]:
-    import meshio
-
-    if not path.is_file():
-        raise ValueError(f"There is no file {path}.")
-    try:
-        # The reader of STL tells text from binary by a size that may overflow.
-        with np.errstate(over="ignore"), contextlib.redirect_stdout(io.StringIO()):
-            mesh = meshio.read(path)
-    except SystemExit:
-        raise ValueError(f"{path} cannot be read: its ending is not known.") from None
-    except Exception as error:
-        raise ValueError(f"{path} cannot be read: {error or type(error).__name__}.") from None
-    found = []
-    for cells in mesh.cells:
-        if cells.dim == 3:
-            raise ValueError(
-                f"{path} has solid elements ({cells.type}), not a surface: read it with "
-                "`jg.fem.read_mesh`."
-            )
-        if cells.dim == 2:
-            corners = [np.asarray(one) for one in cells.data]
-            found += [
-                (one[0], one[k], one[k + 1]) for one in corners for k in range(1, len(one) - 1)
-            ]
-    if not found:
-        raise ValueError(f"{path} has no triangles.")
-    points = np.asarray(mesh.points, float)
-    if points.shape[1] == 2:
-        points = np.pad(points, ((0, 0), (0, 1)))
-    return points, np.array(found)
 
 
 def _groups(vertices: np.ndarray) -> np.ndarray:

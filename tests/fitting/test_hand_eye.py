@@ -97,20 +97,31 @@ def test_errors_are_those_of_the_covariance():
         [jnp.stack([jnp.asarray(one[k][part]) for one in sets]) for part in (0, 1)] for k in (0, 1)
     )
 
-    @jax.jit
-    @jax.vmap
-    def solve(hand, camera):
+    def solve(hand, camera, noise):
         poses = [jax.vmap(dq.from_matrix)(*x) for x in (hand, camera)]
         start = fitting.linear_hand_eye(*poses)
-        q, _, covariance, _, sizes = fitting.refined_hand_eye(*poses, start)
+        q, _, covariance, _, sizes = fitting.refined_hand_eye(*poses, start, noise)
         true = dq.from_matrix(jnp.asarray(Q[0]), jnp.asarray(Q[1]))
         return dq.logarithm(dq.product(dq.conjugate(q), true)), covariance, sizes, start
 
-    off, covariance, sizes, start = map(np.asarray, solve(tuple(hands), tuple(cameras)))
-    squares = np.einsum("ni,nij,nj->n", off, np.linalg.inv(covariance), off)
-    # Noise is estimated, so that squares are a little larger than of six freedoms.
-    np.testing.assert_allclose(np.mean(squares), 6.0, rtol=0.2)
-    inside = np.mean(squares < scipy.stats.chi2(6).ppf(0.95))
+    def squares(off, covariance):
+        return np.einsum("ni,nij,nj->n", off, np.linalg.inv(covariance), off)
+
+    def solved(noise):
+        found = jax.jit(jax.vmap(lambda a, b: solve(a, b, noise)))(tuple(hands), tuple(cameras))
+        return map(np.asarray, found)
+
+    # Of known noise squares are chi-squared of six freedoms, their sum of 1,200.
+    off, covariance, _, start = solved(noise)
+    square = squares(off, covariance)
+    low, high = scipy.stats.chi2(1200).ppf([0.005, 0.995])
+    assert low < np.sum(square) < high
+    assert scipy.stats.kstest(square, scipy.stats.chi2(6).cdf).pvalue > 0.01
+    # Of noise that is estimated they are a little larger.
+    estimated, covariance, sizes, _ = solved(None)
+    square = squares(estimated, covariance)
+    np.testing.assert_allclose(np.mean(square), 6.0, rtol=0.2)
+    inside = np.mean(square < scipy.stats.chi2(6).ppf(0.95))
     assert 0.88 < inside < 0.99
     np.testing.assert_allclose(np.mean(sizes, axis=0), 1e-3, rtol=0.05)
     rough = np.array([np.asarray(dq.translation(jnp.asarray(s))) - Q[1] for s in start])
