@@ -11,10 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from PIL import Image
 from pydantic import Field, model_validator
 
 from jaxgrip import config, viz
@@ -225,8 +223,12 @@ def _draw(run: Run, settings: Config, poses: Array, inverse: Array, paths: list)
         "The same relative motion of a bar and two axes, seen from either: its points draw curves "
         "of different degrees.",
     )
-    frames = picture.frames(range(0, STEPS, 2))
-    run.animation("both_motions", viz.as_animation(frames, 4.0, colours=32), "One revolution.")
+    moving = [x for lines, _, dots, _ in picture.moving for x in (*lines, *dots)]
+    run.animation(
+        "both_motions",
+        viz.film(picture.figure, moving, picture.at, range(0, STEPS, 2), 4.0, colours=32),
+        "One revolution.",
+    )
 
 
 class _Picture:
@@ -235,7 +237,6 @@ class _Picture:
     @styled
     def __init__(self, panels: list, length: float):
         self.figure = Figure(figsize=(9.6, 5.4), dpi=100)
-        self.canvas = FigureCanvasAgg(self.figure)
         self.panels, self.moving = panels, []
         factor, unit = viz.readable(2 * length, "m")
         self.factor = factor
@@ -292,19 +293,3 @@ class _Picture:
             for dot, place in zip(dots, paths[step], strict=True):
                 dot.set_data(*(self.factor * place[:2, None]))
         return self.figure
-
-    def frames(self, steps: range) -> tuple[Image.Image, ...]:
-        """The pictures at steps; what stands is drawn once."""
-        artists = [x for lines, _, dots, _ in self.moving for x in (*lines, *dots)]
-        for artist in artists:
-            artist.set_animated(True)
-        self.canvas.draw()
-        background = self.canvas.copy_from_bbox(self.figure.bbox)
-        found = []
-        for step in steps:
-            self.canvas.restore_region(background)
-            self.at(step)
-            for artist in artists:
-                self.figure.draw_artist(artist)
-            found.append(Image.fromarray(np.asarray(self.canvas.buffer_rgba())[..., :3].copy()))
-        return tuple(found)

@@ -9,7 +9,7 @@ from jaxgrip.viz._linkage import animate_linkage as animate_linkage
 from jaxgrip.viz._linkage import linkage as linkage
 from jaxgrip.viz._mechanism import Animation as Animation
 from jaxgrip.viz._mechanism import animate as animate
-from jaxgrip.viz._mechanism import as_animation as as_animation
+from jaxgrip.viz._mechanism import film as film
 from jaxgrip.viz._mechanism import stroboscope as stroboscope
 from jaxgrip.viz._proof import certificate as certificate
 from jaxgrip.viz._proof import checks as checks

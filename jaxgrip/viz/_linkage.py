@@ -5,11 +5,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import xarray
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from PIL import Image
 
-from jaxgrip.viz._mechanism import Animation, as_animation
+from jaxgrip.viz._mechanism import Animation, film
 from jaxgrip.viz.style import GREY, PALETTE, readable, settle, styled
 
 _AXES = "xyz"
@@ -89,29 +87,24 @@ def animate_linkage(
     points, unit = _seen([*parts.values()], plane)
     seen = dict(zip(parts, points, strict=True))
     figure = Figure(figsize=(6.4, 5.4), dpi=100)
-    canvas = FigureCanvasAgg(figure)
     figure.suptitle(title, x=0.02, ha="left")
     axes = _axes(figure, points, plane, unit)
     axes.set_position((0.14, 0.25, 0.83, 0.66))
     styles = _styles(seen, cables)
-    lines = {name: axes.plot([], [], label=name, animated=True, **styles[name])[0] for name in seen}
+    lines = {name: axes.plot([], [], label=name, **styles[name])[0] for name in seen}
     # The lower ones first.
     order = sorted(lines, key=lambda name: styles[name]["zorder"])
     # Below the axes, where nothing covers it.
     figure.legend(loc="lower center", bbox_to_anchor=(0.5, 0.05), ncols=4, fontsize=9)
-    caption = figure.text(0.02, 0.015, "", animated=True)
-    canvas.draw()
-    background = canvas.copy_from_bbox(figure.bbox)
-    pictures = []
-    for step in range(len(next(iter(seen.values())))):
-        canvas.restore_region(background)
+    caption = figure.text(0.02, 0.015, "")
+
+    def place(step: int) -> None:
         for name in order:
             lines[name].set_data(*seen[name][step].T)
-            figure.draw_artist(lines[name])
         caption.set_text(captions[step] if captions else "")
-        figure.draw_artist(caption)
-        pictures.append(Image.fromarray(np.asarray(canvas.buffer_rgba())[..., :3].copy()))
-    return as_animation(pictures, seconds)
+
+    artists = [*(lines[name] for name in order), caption]
+    return film(figure, artists, place, range(len(next(iter(seen.values())))), seconds)
 
 
 def _seen(lines: Sequence[xarray.DataArray], plane: str) -> tuple[list[np.ndarray], str]:

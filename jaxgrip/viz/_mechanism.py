@@ -1,12 +1,13 @@
 """Mechanisms in space: chains of links drawn at many times in one picture, or moving."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import matplotlib
 import numpy as np
 import xarray
+from matplotlib.artist import Artist
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, MultipleLocator
@@ -96,7 +97,6 @@ def animate(
     screen. The last picture is shown for a second.
     """
     figure = Figure(figsize=(6.4, 5.4), dpi=100)
-    canvas = FigureCanvasAgg(figure)
     figure.suptitle(title, x=0.02, ha="left")
     axes, shown = _space(figure, chains)
     axes.set_position((0.02, 0.05, 0.9, 0.88))
@@ -124,22 +124,43 @@ def animate(
     rest.set_label("start and end")
     axes.legend(loc="upper right")
     clock = figure.text(0.02, 0.03, "")
-    for artist in [*moving, clock]:
-        artist.set_animated(True)
-    # Axes, labels and shadows are drawn once, the rest for every frame.
-    canvas.draw()
-    background = canvas.copy_from_bbox(figure.bbox)
-    pictures = []
-    for frame, time in enumerate(times):
-        canvas.restore_region(background)
+
+    def place(frame: int) -> None:
         for links, path, points in zip(moving[::2], moving[1::2], data, strict=True):
             links.set_data_3d(*points[frame].T)
             path.set_data_3d(*points[: frame + 1, -1].T)
-        clock.set_text(f"t = {scale * time:5.1f} {unit}   ({pace(seconds, end)})")
-        for artist in [*moving, clock]:
+        clock.set_text(f"t = {scale * times[frame]:5.1f} {unit}   ({pace(seconds, end)})")
+
+    return film(figure, [*moving, clock], place, range(frames), seconds)
+
+
+def film(
+    figure: Figure,
+    artists: Sequence[Artist],
+    place: Callable[[int], None],
+    steps: Iterable[int],
+    seconds: float,
+    *,
+    colours: int = 128,
+) -> Animation:
+    """An animation of a figure of which only some artists move; the rest is drawn once.
+
+    **Arguments:** `figure`; `artists` that move, the lower ones first; `place(step)` puts them
+    where they are at a step; `steps`; `seconds`, the duration on the screen; `colours`.
+    """
+    canvas = FigureCanvasAgg(figure)
+    for artist in artists:
+        artist.set_animated(True)
+    canvas.draw()
+    background = canvas.copy_from_bbox(figure.bbox)
+    pictures = []
+    for step in steps:
+        canvas.restore_region(background)
+        place(step)
+        for artist in artists:
             figure.draw_artist(artist)
         pictures.append(Image.fromarray(np.asarray(canvas.buffer_rgba())[..., :3].copy()))
-    return as_animation(pictures, seconds)
+    return as_animation(pictures, seconds, colours=colours)
 
 
 def as_animation(
