@@ -11,8 +11,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.optimize
-import xarray
 from jaxtyping import Array, Float
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.ticker import MaxNLocator
+from mpl_toolkits.mplot3d.art3d import Poly3DCollection
 from pydantic import Field, model_validator
 
 from jaxgrip import config, shapes, viz
@@ -21,9 +26,12 @@ from jaxgrip.mechanism.historical import planar
 from jaxgrip.report import Run
 from jaxgrip.shapes import MassProperties
 from jaxgrip.viz import Curve, Panel
+from jaxgrip.viz.style import GREY, PALETTE, styled
 
 Positive = Annotated[Real, Field(gt=0.0)]
 ANGLES = 120
+# Triangles of a file that are drawn.
+MOST_DRAWN = 4000
 STATIONS = 7
 LINKS = ("crank", "coupler", "rocker")
 STEPS = 400
@@ -122,7 +130,7 @@ class Config(config.Config):
         (0.10, 0.25, 0.20, 0.28), description="crank, coupler, rocker and frame [m]"
     )
     beyond: tuple[Positive, Positive] = Field(
-        (0.06, 0.09), description="how far crank and rocker reach beyond their fixed pivots [m]"
+        (0.06, 0.09), description="how far crank and rocker may reach beyond their fixed pivots [m]"
     )
     width: Positive = Field(0.03, description="of the bars to start with [m]")
     thickness: Positive = Field(0.01, description="of the links [m]")
@@ -156,9 +164,9 @@ class Config(config.Config):
         except ValueError as error:
             raise ConfigError(f"mesh: {error}") from None
 
-    def links(self) -> tuple[planar.FourBar, Links]:
-        """The linkage, and bars of one width for it."""
-        starts = (-self.beyond[0], 0.0, -self.beyond[1])
+    def links(self, beyond: tuple[float, float] = (0.0, 0.0)) -> tuple[planar.FourBar, Links]:
+        """The linkage, and bars of one width that reach beyond the fixed pivots."""
+        starts = (-beyond[0], 0.0, -beyond[1])
         ends = self.lengths[:3]
         stations = np.stack(
             [np.linspace(a, b, STATIONS) for a, b in zip(starts, ends, strict=True)]
@@ -207,7 +215,7 @@ def run(settings: Config, run: Run) -> None:
     run.note("The source gives no equations and no data: all numbers are defaults or your own.")
     linkage, bars = settings.links()
     with run.stage("Outlines of the links"):
-        better, count = optimised(settings, linkage, bars)
+        better, count = optimised(settings, *settings.links(settings.beyond))
     angles = jnp.linspace(0.0, 2 * jnp.pi, ANGLES + 1)
     speed = jnp.asarray(settings.speed)
     look = jax.jit(shaking)
@@ -241,6 +249,44 @@ def _of_file(settings: Config, run: Run) -> None:
     moments = np.linalg.eigvalsh(np.asarray(body.inertia))
     run.add("principal_moments", moments.tolist(), "kg m^2")
     run.note("The inertia is about the centre of mass, in the axes of the file.")
+    with run.stage("Picture"):
+        run.figure(
+            "shape",
+            _seen(surface, body),
+            "The surface of the file, its centre of mass, and the principal axes there, each as "
+            "long as the radius of gyration about it.",
+        )
+
+
+@styled
+def _seen(surface: shapes.Surface, body: MassProperties) -> Figure:
+    corners = np.asarray(surface.vertices)
+    factor, unit = viz.readable(float(np.ptp(corners, axis=0).max()), "m")
+    low, high = factor * corners.min(axis=0), factor * corners.max(axis=0)
+    figure = Figure(figsize=(7.6, 6.4))
+    figure.suptitle(f"A body of {float(body.mass):.4g} kg", x=0.02, ha="left")
+    axes = figure.add_axes((0.02, 0.12, 0.9, 0.82), projection="3d")
+    # Of a fine surface a part of the triangles shows the shape.
+    every = max(1, len(surface.triangles) // MOST_DRAWN)
+    faces = factor * corners[np.asarray(surface.triangles)[::every]]
+    look = {"facecolors": (*to_rgb(PALETTE[0]), 0.12), "edgecolors": (0, 0, 0, 0.18)}
+    axes.add_collection3d(Poly3DCollection(faces, linewidths=0.4, **look))
+    moments, turns = np.linalg.eigh(np.asarray(body.inertia))
+    at = factor * np.asarray(body.centre)
+    for moment, axis, colour in zip(moments, turns.T, PALETTE[1:4], strict=True):
+        reach = factor * np.sqrt(moment / float(body.mass)) * axis
+        label = f"{moment:.3g} kg m²"
+        axes.plot(*np.stack([at - reach, at + reach], axis=1), color=colour, label=label)
+    axes.plot(*at[:, None], "o", color="black", markersize=7, label="centre of mass")
+    room = 0.05 * np.max(high - low)
+    for name, axis, a, b in zip(
+        "xyz", (axes.xaxis, axes.yaxis, axes.zaxis), low - room, high + room, strict=True
+    ):
+        axes.set(**{f"{name}lim": (a, b), f"{name}label": f"{name} [{unit}]"})
+        axis.set_major_locator(MaxNLocator(max(2, round(5 * (b - a) / np.max(high - low)))))
+    axes.set_aspect("equal")
+    figure.legend(loc="lower center", ncols=4)
+    return figure
 
 
 def _draw(run, linkage, links, found, angles) -> None:
@@ -264,40 +310,99 @@ def _draw(run, linkage, links, found, angles) -> None:
         ),
         "Counterweights balance the force; they need not lower the torque.",
     )
-    for name, one in links.items():
-        parts = _parts(linkage, one, angles)
-        title = f"Four-bar, {name}: the frame is pushed by {_range(found[name].force)}"
-        run.figure(
-            f"links_{name}",
-            viz.linkage(parts, title, plane="xy", step=10),
-            "Outlines of the links, with their ends round.",
-        )
-        run.animation(
-            f"links_{name}",
-            viz.animate_linkage(
-                {k: part[::2] for k, part in parts.items()},
-                title,
-                plane="xy",
-                captions=[f"crank {d:.0f}°" for d in degrees[::2]],
-            ),
-            "One revolution of the crank.",
-        )
+    picture = _Picture(linkage, links, found, angles)
+    run.figure(
+        "links",
+        picture.at(ANGLES // 12),
+        "Bars, and the outlines found. The arrow is the shaking force, the curve its tip in one "
+        "revolution, on one scale.",
+    )
+    run.animation(
+        "links",
+        viz.film(picture.figure, picture.moving, picture.at, range(0, ANGLES, 2), 4.0, colours=64),
+        "One revolution of the crank.",
+    )
+
+
+class _Picture:
+    """The links before and after, side by side, with the force on the frame."""
+
+    @styled
+    def __init__(self, linkage, links: dict[str, Links], found: dict[str, Shaking], angles: Array):
+        self.figure = Figure(figsize=(10.0, 5.0), dpi=100)
+        self.moving, self.panels = [], []
+        outlines = {name: _outlines(linkage, one, angles) for name, one in links.items()}
+        every = np.concatenate([x.reshape(-1, 2) for x in outlines.values()])
+        factor, unit = viz.readable(float(np.ptp(every)), "m")
+        low, high = factor * every.min(axis=0), factor * every.max(axis=0)
+        room = 0.05 * np.max(high - low)
+        feet = factor * np.array([[0.0, 0.0], [float(linkage.frame), 0.0]])
+        # The largest force is as long as a third of what is seen.
+        largest = max(np.max(np.hypot(*one.force.T)) for one in found.values())
+        scale = 0.33 * np.max(high - low) / largest
+        joints = factor * np.asarray(jax.vmap(lambda a: poses(linkage, a)[0])(angles))
+        tips = joints[:, 1] + factor * float(linkage.coupler) * _direction(linkage, angles)
+        pins = np.concatenate([joints, tips[:, None]], axis=1)
+        for k, (name, one) in enumerate(found.items()):
+            axes = self.figure.add_axes((0.08 + 0.48 * k, 0.2, 0.42, 0.68))
+            axes.set_title(
+                f"{name.capitalize()}: force {_range(one.force)}, {float(one.mass):.2f} kg"
+            )
+            axes.set(
+                xlim=(low[0] - room, high[0] + room),
+                ylim=(low[1] - room, high[1] + room),
+                xlabel=f"x [{unit}]",
+            )
+            axes.set_aspect("equal")
+            if k == 0:
+                axes.set_ylabel(f"y [{unit}]")
+            start = feet.mean(axis=0)
+            curve = start + scale * one.force
+            axes.plot(*curve.T, color=GREY, linewidth=1.0, zorder=4)
+            bodies = [
+                axes.fill([], [], color=PALETTE[i], alpha=0.75, zorder=2 + i, linewidth=0)[0]
+                for i in range(len(LINKS))
+            ]
+            axes.plot(*feet.T, "^", color="black", markersize=12, zorder=6)
+            dots = axes.plot([], [], "o", color="white", markeredgecolor="black", zorder=7)[0]
+            arrow = axes.plot([], [], color="black", linewidth=2.6, zorder=8)[0]
+            head = axes.plot([], [], "o", color="black", markersize=5, zorder=8)[0]
+            self.moving += [*bodies, dots, arrow, head]
+            self.panels.append((bodies, factor * outlines[name], dots, pins, arrow, head, curve))
+            self.start = start
+        handles = [
+            *(Patch(color=PALETTE[i], alpha=0.75, label=name) for i, name in enumerate(LINKS)),
+            Line2D([], [], color="black", linewidth=2.6, marker="o", label="shaking force"),
+            Line2D([], [], color=GREY, linewidth=1.0, label="in one revolution"),
+        ]
+        self.figure.legend(handles=handles, loc="lower center", ncols=5)
+
+    def at(self, step: int) -> Figure:
+        """The figure at a step."""
+        for bodies, outlines, dots, pins, arrow, head, curve in self.panels:
+            for body, outline in zip(bodies, outlines[step], strict=True):
+                body.set_xy(outline)
+            dots.set_data(*pins[step].T)
+            arrow.set_data(*np.stack([self.start, curve[step]]).T)
+            head.set_data(*curve[step][:, None])
+        return self.figure
 
 
 def _range(force: np.ndarray) -> str:
     return f"up to {np.max(np.hypot(*force.T)):.3g} N"
 
 
-def _parts(linkage, links: Links, angles: Array) -> dict[str, xarray.DataArray]:
+def _direction(linkage, angles: Array) -> Float[np.ndarray, "n 2"]:
+    """Of the coupler."""
+    theta = np.asarray(jax.vmap(lambda a: poses(linkage, a)[1][1])(angles))
+    return np.stack([np.cos(theta), np.sin(theta)], axis=1)
+
+
+def _outlines(linkage, links: Links, angles: Array) -> Float[np.ndarray, "steps 3 n 2"]:
+    """Outlines of the links at crank angles."""
     outlines = jax.vmap(shapes.link_outline)(links.stations, links.widths)
-    closed = jnp.concatenate([outlines, outlines[:, :1]], axis=1)
 
     def at(angle: Array) -> Array:
-        return jax.vmap(placed)(*poses(linkage, angle), closed)
+        return jax.vmap(placed)(*poses(linkage, angle), outlines)
 
-    drawn = np.asarray(jax.vmap(at)(angles))
-    flat = np.concatenate([drawn, np.zeros((*drawn.shape[:-1], 1))], axis=-1)
-    return {
-        name: xarray.DataArray(flat[:, k], dims=("step", "point", "axis"))
-        for k, name in enumerate(LINKS)
-    }
+    return np.asarray(jax.vmap(at)(angles))

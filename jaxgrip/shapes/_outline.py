@@ -1,9 +1,10 @@
 """Flat bodies of one thickness, from their outlines."""
 
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
-from jaxgrip.checks import non_negative, numbers, positive
+from jaxgrip.checks import concrete, non_negative, numbers, positive
 from jaxgrip.shapes._mass import MassProperties, Vector, of_moments
 
 
@@ -13,6 +14,9 @@ def extruded(outline: Vector, thickness: ArrayLike, density: ArrayLike) -> MassP
     **Arguments:** `outline` (n, 2): corners in order, either way round, which must not cross [m];
     `thickness` [m]; `density` [kg/m³]. Differentiable by all of them.
 
+    **Raises:** `ValueError` for another shape of the outline, and for edges that cross, with their
+    place; traced outlines are not looked at.
+
     Source: Green's theorem.
     """
     outline = numbers("The outline", outline, jnp.shape(outline))
@@ -20,6 +24,8 @@ def extruded(outline: Vector, thickness: ArrayLike, density: ArrayLike) -> MassP
         raise ValueError(
             f"The outline has the shape {outline.shape}; it has corners (n, 2), n > 2."
         )
+    if concrete(outline):
+        _check_crossings(np.asarray(outline))
     thickness = positive("The thickness", thickness, ())
     density = non_negative("density", density, ())
     # About the mean corner, so that large coordinates do not cancel.
@@ -39,6 +45,32 @@ def extruded(outline: Vector, thickness: ArrayLike, density: ArrayLike) -> MassP
     inside = jnp.zeros((3, 3)).at[:2, :2].set(scale * second).at[2, 2].set(mass * thickness**2 / 12)
     body = of_moments(mass, jnp.append(centre, 0.0), inside)
     return body.moved(jnp.append(start, 0.0))
+
+
+def _check_crossings(outline: np.ndarray) -> None:
+    """Raise `ValueError` where edges of an outline cross."""
+    ends = np.roll(outline, -1, axis=0)
+
+    def parts(start: np.ndarray, end: np.ndarray, one: np.ndarray, other: np.ndarray) -> np.ndarray:
+        """Whether lines from start to end have one and other on different sides."""
+        along = end - start
+        sides = []
+        for point in (one, other):
+            away = point - start
+            sides.append(along[..., 0] * away[..., 1] - along[..., 1] * away[..., 0])
+        return sides[0] * sides[1] < 0
+
+    # A few edges against all, so that long outlines do not fill the memory.
+    for first in range(0, len(outline), 256):
+        some = outline[first : first + 256, None], ends[first : first + 256, None]
+        every = outline[None], ends[None]
+        crossed = parts(*some, *every) & parts(*every, *some)
+        if np.any(crossed):
+            i, j = np.argwhere(crossed)[0]
+            raise ValueError(
+                f"The outline crosses itself: the edges that begin at corners {first + i} and {j}, "
+                "counted from 0, do."
+            )
 
 
 def link_outline(stations: Vector, half_widths: Vector, points: int = 8) -> Float[Array, "n 2"]:

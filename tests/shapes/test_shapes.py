@@ -332,5 +332,12 @@ def test_numbers_that_are_none_get_a_sentence():
         shapes.box([1.0, -1.0, 1.0], STEEL)
     with pytest.raises(ValueError, match="density"):
         shapes.sphere(1.0, -1.0)
+    eight = jnp.array([[0.0, 0.0], [1.0, 1.0], [1.0, 0.0], [0.0, 1.0]])
+    with pytest.raises(ValueError, match="edges that begin at corners 0 and 2, counted from 0"):
+        shapes.extruded(eight, 0.1, 1.0)
+    # A corner on an edge, and an edge that returns on itself, as where a hole is cut in.
+    slit = [[0, 0], [3, 0], [3, 3], [0, 3], [0, 0], [1, 1], [1, 2], [2, 2], [2, 1], [1, 1]]
+    ring = shapes.extruded(jnp.asarray(slit, float), 1.0, 1.0)
+    assert float(ring.mass) == pytest.approx(8.0)
     with pytest.raises(ValueError, match=r"has the shape \(2, 2\)"):
         shapes.extruded(jnp.zeros((2, 2)), 0.1, 1.0)
