@@ -64,7 +64,7 @@ def test_forces_and_torques_are_differences_of_momentum_and_energy():
 
 
 def test_the_optimum_satisfies_the_conditions_of_balance():
-    """Berkof and Lowen 1969: moments of crank and rocker balance the coupler's shares."""
+    """Berkof 1969: moments of crank and rocker balance the coupler's shares."""
     settings = configured()
     linkage, bars = settings.links(settings.beyond)
     better, _ = model.optimised(settings, linkage, bars)
