@@ -31,6 +31,8 @@ TURNS = {
     ("rx", "ry", "rz"): ("rad", quaternions.exponential),
     ("roll", "pitch", "yaw"): ("rad", euler.from_cardan),
 }
+# A pose whose residual is larger than the median by this factor is a mistake, not noise.
+WRONG, ROUNDING = 5.0, 1e-9
 # Farther away [m] are only poses in millimetres.
 FARTHEST = 50.0
 
@@ -151,9 +153,8 @@ def run(settings: Config, run: Run) -> None:
     run.note(found.report())
     off = np.asarray(found.residuals)
     size = np.linalg.norm(off[:, :3], axis=1), np.linalg.norm(off[:, 3:], axis=1)
-    limits = [4 * float(x) * np.sqrt(3) for x in found.noise]
-    for name, values, limit in zip(("turned", "moved"), size, limits, strict=True):
-        if np.any(values > limit):
+    for name, values in zip(("turned", "moved"), size, strict=True):
+        if np.max(values) > max(WRONG * np.median(values), ROUNDING):
             k = int(np.argmax(values))
             run.note(f"Pose {k + 1} is {name} by far more than the others: leave it out.")
     run.arrays(
@@ -165,35 +166,41 @@ def run(settings: Config, run: Run) -> None:
             }
         ),
     )
-    number = np.arange(1, len(off) + 1)
     with run.stage("Pictures"):
-        run.figure(
-            "scene",
-            _scene(settings, found),
-            "The camera where it was found, and the target where each pose has it: a pose whose "
-            "line of sight ends elsewhere is wrong.",
-        )
-        run.figure(
-            "hand_eye",
-            viz.curves(
-                [
-                    Panel(
-                        "pose",
-                        "rotation off by [°]",
-                        [Curve("rotation", number, np.rad2deg(size[0]), points=True)],
-                        levels=[(float(np.rad2deg(found.noise[0]) * np.sqrt(3)), "expected")],
-                    ),
-                    Panel(
-                        "pose",
-                        "position off by [mm]",
-                        [Curve("position", number, 1e3 * size[1], points=True)],
-                        levels=[(1e3 * float(found.noise[1]) * np.sqrt(3), "expected")],
-                    ),
-                ],
-                "Poses of the camera against those expected",
-            ),
-            "A pose far above the others is probably wrong.",
-        )
+        _draw(run, settings, found, size)
+
+
+def _draw(
+    run: Run, settings: Config, found: fitting.HandEye, size: tuple[np.ndarray, np.ndarray]
+) -> None:
+    number = np.arange(1, len(size[0]) + 1)
+    run.figure(
+        "scene",
+        _scene(settings, found),
+        "The camera where it was found, and the target where each pose has it: a pose whose "
+        "line of sight ends elsewhere is wrong.",
+    )
+    run.figure(
+        "hand_eye",
+        viz.curves(
+            [
+                Panel(
+                    "pose",
+                    "rotation off by [°]",
+                    [Curve("rotation", number, np.rad2deg(size[0]), points=True)],
+                    levels=[(float(np.rad2deg(found.noise[0]) * np.sqrt(3)), "expected")],
+                ),
+                Panel(
+                    "pose",
+                    "position off by [mm]",
+                    [Curve("position", number, 1e3 * size[1], points=True)],
+                    levels=[(1e3 * float(found.noise[1]) * np.sqrt(3), "expected")],
+                ),
+            ],
+            "Poses of the camera against those expected",
+        ),
+        "A pose far above the others is probably wrong.",
+    )
 
 
 @styled

@@ -96,7 +96,7 @@ def equations(chain: Chain, q: Float[Array, "8"]) -> Float[Array, " m"]:
     `equations(chain, conjugate(q))`, without another elimination.
 
     **Raises:** `ValueError` for more joints, and for a chain whose joints do not determine its
-    equations in this way, such as three with parallel axes.
+    equations in this way, such as three with parallel axes, or two slides.
     """
     count = len(chain.joints)
     if count > 3:
@@ -110,7 +110,7 @@ def equations(chain: Chain, q: Float[Array, "8"]) -> Float[Array, " m"]:
         if values[-1] < 1e-9 * values[0]:
             raise ValueError(
                 f"The joints of the chain {chain.joints} are in special positions, such as three "
-                "parallel axes, at which linear elimination fails."
+                "parallel axes or two slides, at which linear elimination fails."
             )
     shares = dense.solve(columns.T @ columns, columns.T @ q, positive=True)
     found = [q - columns @ shares] if count < 3 else []

@@ -58,6 +58,27 @@ def test_orientations_may_be_rotation_vectors_or_angles(tmp_path, columns):
         np.testing.assert_allclose(other.rotation, first.rotation, atol=1e-5)
 
 
+def test_a_wrong_pose_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(hand_eye, "_draw", lambda *_: None)
+    lines = EXAMPLE.splitlines()
+    for row, wrong in ((None, None), (9, 0.03)):
+        if row is not None:
+            cells = lines[1 + row].split(",")
+            cells[7] = str(float(cells[7]) + wrong)
+            lines[1 + row] = ",".join(cells)
+        folder = tmp_path / str(row)
+        folder.mkdir()
+        settings = read(folder, "\n".join(lines) + "\n")
+        run = report.Run(folder, settings)
+        hand_eye.run(settings, run)
+        found = [note for note in run.notes if "by far more" in note]
+        assert found == (
+            []
+            if row is None
+            else [f"Pose {row} is moved by far more than the others: leave it out."]
+        )
+
+
 def test_bad_files_get_a_sentence(tmp_path):
     lines = EXAMPLE.splitlines()
     with pytest.raises(config.ConfigError, match="no column camera qz"):
