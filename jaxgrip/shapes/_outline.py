@@ -17,7 +17,7 @@ def extruded(outline: Vector, thickness: ArrayLike, density: ArrayLike) -> MassP
     **Raises:** `ValueError` for another shape of the outline, and for edges that cross, with their
     place; traced outlines are not looked at.
 
-    Source: Green's theorem.
+    Source: own derivation, by Green's theorem.
     """
     outline = numbers("The outline", outline, jnp.shape(outline))
     if outline.ndim != 2 or outline.shape[0] < 3 or outline.shape[1] != 2:
