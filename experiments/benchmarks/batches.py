@@ -34,6 +34,7 @@ NOT_BATCHED = {
     "rigid.lock": BUILDS,
     "rigid.merge_fixed": BUILDS,
     "rigid.neutral": BUILDS,
+    "rigid.with_mass_properties": BUILDS,
     "rigid.with_payload": BUILDS,
     "rigid.read_mjcf": READS,
     "rigid.read_urdf": READS,
@@ -74,6 +75,7 @@ NOT_BATCHED = {
     "fitting.compare": LOOKS,
     "fitting.differential_evolution": SEARCHES,
     "fitting.effective_samples": LOOKS,
+    "fitting.hand_eye": LOOKS,
     "fitting.intervals": SEARCHES,
     "fitting.mistakes": LOOKS,
     "fitting.mu_plus_lambda": SEARCHES,
@@ -612,6 +614,19 @@ plain(
     "fitting.information",
     lambda x: jg.fitting.information(_residuals, {"a": 1 + 0.1 * x, "b": 2 + 0.1 * x}),
     (),
+)
+
+
+def _poses(twists: jax.Array) -> jax.Array:
+    """Poses of hand and camera (2, n, 8), from any twists."""
+    return jax.vmap(jax.vmap(jg.spatial.dual_quaternions.exponential))(twists)
+
+
+plain("fitting.linear_hand_eye", lambda x: jg.fitting.linear_hand_eye(*_poses(x)), (2, 5, 6))
+plain(
+    "fitting.refined_hand_eye",
+    lambda x: jg.fitting.refined_hand_eye(*_poses(x), _poses(x)[0, 0], (1e-3, 1e-3)),
+    (2, 5, 6),
 )
 
 

@@ -27,8 +27,8 @@ Angle = Annotated[Real, Field(gt=-90.0, lt=90.0)]
 GRAVITY = 9.81
 POINTS = 201
 MOTORS = ("stance hip", "stance knee", "swing hip", "swing knee")
-# Shares of the body's mass, centres from the proximal joint, radii of gyration by length (Winter
-# 2009, table 4.1); the shank has the foot, the trunk head and arms.
+# Shares of the body's mass, centres from the proximal joint, radii of gyration by length, from
+# Winter 2009, table 4.1; the shank has the foot, the trunk head and arms.
 THIGH, SHANK, TRUNK = (0.100, 0.433, 0.323), (0.061, 0.606, 0.416), (0.678, 0.626, 0.496)
 # Inclinations of the sole at which its height above the ground is looked at [rad].
 SOLE = np.linspace(-0.45, 0.45, 31)

@@ -1,6 +1,6 @@
 """A planar force-feedback device of two lifting cylinders that feels like a door.
 
-The source has neither equations nor data: geometry, limits and the door are defaults of this
+Demirkale 2017 gives neither equations nor data: geometry, limits and the door are defaults of this
 project. Cylinders act as forces along lines without mass; their drives and the structure are rigid.
 """
 

@@ -1,9 +1,9 @@
 """Contact temperature of a gear pair along the path of contact, and its safety against scuffing.
 
 A bevel pair is replaced by the virtual cylindrical pair of its mean section. Flash temperature of
-Blok 1937, load of an unmodified pair and bulk temperature of ISO/TR 13989-1. The source, a method
-for bevel and hypoid gears, gives neither equations nor data: all numbers are defaults of this
-project, and hypoid offset and loaded tooth contact are not modelled.
+Blok 1937, load of an unmodified pair and bulk temperature of ISO/TR 13989-1. Boiadjiev 2017, a
+method for bevel and hypoid gears, gives neither equations nor data: all numbers are defaults of
+this project, and hypoid offset and loaded tooth contact are not modelled.
 """
 
 import math

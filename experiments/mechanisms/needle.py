@@ -1,9 +1,9 @@
 """A bevelled needle that is shot into tissue, and where its tip goes.
 
 The needle is an Euler-Bernoulli beam that grows into an elastic foundation: tissue pushes it back
-to the channel that its tip has cut. The source has neither equations nor data: model and numbers
-are defaults of this project; the two stages of a biopsy gun, damping and the rupture of tissue are
-not modelled.
+to the channel that its tip has cut. Speicher 2017 gives neither equations nor data: model and
+numbers are defaults of this project; the two stages of a biopsy gun, damping and the rupture of
+tissue are not modelled.
 """
 
 import math

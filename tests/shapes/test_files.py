@@ -7,6 +7,8 @@ import pytest
 
 from jaxgrip import shapes
 
+pytestmark = pytest.mark.long
+
 CORNERS = np.array([[x, y, z] for x in (0.0, 0.2) for y in (0.0, 0.1) for z in (0.0, 0.3)])
 QUADS = [(0, 1, 3, 2), (4, 6, 7, 5), (0, 4, 5, 1), (2, 3, 7, 6), (0, 2, 6, 4), (1, 5, 7, 3)]
 TRIANGLES = [(f[0], f[k], f[k + 1]) for f in QUADS for k in (1, 2)]
